@@ -1,4 +1,4 @@
-"""Check the subjects of new commits: imperative, at most 72 characters, and no final full stop.
+"""Check the subjects of new commits: imperative, at most 72 characters, and no final period.
 
     python -m tests.commit_subjects
 
@@ -14,8 +14,8 @@ from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 BASELINE = "0b21f7c87b84d946d3c7b6408316af484a21d64d"
-LONGEST = 72  # characters, as git log and code hosts show them without a break
-# First words of a subject. Extend the list with any verb in the imperative.
+LONGEST = 72  # number of characters that git log and code hosts show without a line break
+# First words of a subject line. Extend the list with any verb in the imperative.
 VERBS = frozenset(
     re.findall(
         r"\w+",

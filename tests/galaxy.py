@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Build the package and check that Galaxy would import it, and that ansible-builder reads its requirements.
+"""Build the package and check that Galaxy would import it and that ansible-builder reads its requirements.
 
     python -m tests.galaxy build/galaxy-venv
 
@@ -32,11 +32,11 @@ REQUIREMENT_FILES = {"pip": "meta/ee-requirements.txt", "bindep": "meta/ee-binde
 
 
 class GalaxyError(Exception):
-    """The package is not fit for Galaxy. The message says why."""
+    """The package does not meet Galaxy's requirements. The message gives the reason."""
 
 
 def run(argv: Sequence[str | Path], environment: Mapping[str, str], directory: Path) -> str:
-    """Return the output of a command, stderr included; raise GalaxyError with it if the command fails."""
+    """Return the output of a command, including stderr; if the command fails, raise GalaxyError with the output."""
     completed = subprocess.run(
         [str(argument) for argument in argv],
         cwd=directory,
@@ -53,12 +53,12 @@ def run(argv: Sequence[str | Path], environment: Mapping[str, str], directory: P
 
 
 def complaints(importer_output: str) -> list[str]:
-    """Return the warnings and errors of galaxy-importer, whose exit status tells of errors only."""
+    """Return galaxy-importer's warnings and errors, since its exit status reflects only errors."""
     return [line for line in importer_output.splitlines() if line.startswith(("WARNING:", "ERROR:", "CRITICAL:"))]
 
 
 def requirement_lines(text: str) -> list[str]:
-    """Return the requirements of a pip or bindep file, without comments and empty lines."""
+    """Return the requirements in a pip or bindep file, without comments and empty lines."""
     lines = (line.partition("#")[0].strip() for line in text.splitlines())
     return [line for line in lines if line]
 
@@ -71,7 +71,7 @@ def build_package(environment: Mapping[str, str], directory: Path) -> Path:
 
 
 def check_import(package: Path, environment: Mapping[str, str]) -> None:
-    """Raise GalaxyError if Galaxy would refuse the package or warn about it."""
+    """Raise GalaxyError if Galaxy would reject the package or warn about it."""
     python = shutil.which("python", path=environment["PATH"]) or sys.executable
     argv = [python, "-m", "galaxy_importer.main", str(package)]
     output = run(argv, {**environment, **IMPORTER_SETTINGS}, package.parent)
@@ -80,7 +80,9 @@ def check_import(package: Path, environment: Mapping[str, str]) -> None:
 
 
 def check_introspection(package: Path, environment: Mapping[str, str]) -> None:
-    """Raise GalaxyError if ansible-builder finds other requirements in the package than those in REQUIREMENT_FILES."""
+    """Raise GalaxyError if the requirements that ansible-builder finds in the package differ from those in
+    REQUIREMENT_FILES.
+    """
     collections = package.parent / "collections"
     target = collections / "ansible_collections" / "muster" / "training"
     target.mkdir(parents=True)
@@ -96,7 +98,7 @@ def check_introspection(package: Path, environment: Mapping[str, str]) -> None:
 
 
 def main() -> int:
-    """Check the package; print what is wrong and return the exit status."""
+    """Check the package; print the problems and return the exit status."""
     shutil.rmtree(WORK, ignore_errors=True)
     (WORK / "home").mkdir(parents=True)
     environment = {

@@ -1,4 +1,5 @@
-"""Code metrics: the longest pieces, import cycles, dialect in names, and module_utils that never reach a node.
+"""Code metrics: the longest functions and files, import cycles, private terms in names, and module_utils that never
+reach a node.
 
     python -m tests.house [DIRECTORY]     for this checkout, or another one to compare with
 
@@ -16,8 +17,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 PACKAGE = "ansible_collections.muster.training."
-SHOWN = 5  # per kind, the longest first
-# A program as text: `python3 -c` followed by a file or variable, in one line or as list items
+SHOWN = 5  # for each kind, the longest first
+# A program given as text: `python3 -c` followed by a file or variable, on one line or as list items
 HIDDEN = re.compile(r"python3?[\"']?,?(?:\s+-)*\s*-c\b[\s,\"'-]*\{\{")
 ROOMS = (
     "plugins/module_utils",
@@ -30,12 +31,12 @@ ROOMS = (
 )
 # Folders whose names must follow the glossary in CONTRIBUTING.md
 STANDARD_TERMS = ("plugins", "roles")
-IDIOM_LIMIT = 0.02  # share of all bindings
-# Names of classes that Ansible looks up in each plugin
+IDIOM_LIMIT = 0.02  # fraction of all bindings
+# Class names that Ansible looks up in each plugin
 PLUGIN_CLASSES = frozenset(
     {"ActionModule", "CallbackModule", "FilterModule", "InventoryModule", "LookupModule", "ModuleDocFragment"}
 )
-# Words that the glossary replaces: as a whole name, and as a part of one
+# Words that the glossary replaces: as an entire name, or as part of one
 IDIOM_NAMES = frozenset(
     re.findall(
         r"\w+",
@@ -71,7 +72,7 @@ class Piece(NamedTuple):
 
 
 class Idiom(NamedTuple):
-    """The bindings of a folder, and those of them that use a word the glossary replaces."""
+    """The names bound in a folder, and those that contain a word that the glossary replaces."""
 
     bindings: int
     names: tuple[str, ...]
@@ -111,7 +112,7 @@ def attributes(node: ast.ClassDef) -> Iterator[str]:
 
 
 def repeated_classes(root: Path) -> dict[str, list[str]]:
-    """Return the names of more than one class, with their files, without those that Ansible prescribes."""
+    """Return the names shared by several classes, with their files, except for names that Ansible prescribes."""
     files: dict[str, list[str]] = {}
     for folder in STANDARD_TERMS:
         for path in sources(root, folder):
@@ -145,7 +146,7 @@ def is_idiom(name: str) -> bool:
 
 
 def idiom(root: Path, folder: str) -> Idiom:
-    """Return the dialect among the names that a folder's Python files bind."""
+    """Return the names bound in a folder's Python files that contain a word the glossary replaces."""
     total = 0
     names = []
     for path in sources(root, folder):
@@ -181,7 +182,7 @@ def circles(graph: Mapping[str, Iterable[str]]) -> list[list[str]]:
 
 
 def reachable(graph: Mapping[str, Iterable[str]], start: Iterable[str]) -> set[str]:
-    """Return all modules that some modules import, directly or indirectly."""
+    """Return all modules that the given modules import, directly or indirectly."""
     closure: set[str] = set()
     queue = [imported for name in start for imported in graph[name]]
     while queue:
@@ -210,14 +211,14 @@ def never_on_nodes(root: Path, graph: Mapping[str, Iterable[str]]) -> list[str]:
 
 
 def installed_programs(root: Path) -> set[str]:
-    """Return the module_utils whose programs roles install, as "_stage_data.stage"."""
+    """Return the module_utils that roles install as programs, such as "_stage_data.stage"."""
     texts = (path.read_text(encoding="utf-8") for path in (root / "roles").rglob("*.yml"))
     lookups = (lookup for text in texts for lookup in PROGRAM_LOOKUP.findall(text))
     return {name for lookup in lookups for name in LOOKUP_TERM.findall(lookup)}
 
 
 def hidden_programs(root: Path) -> list[str]:
-    """Return the files in roles that contain a program as text."""
+    """Return the files in roles that contain a program as a text."""
     files = sorted((root / "roles").rglob("*.yml"))
     return [str(path.relative_to(root)) for path in files if HIDDEN.search(path.read_text(encoding="utf-8"))]
 

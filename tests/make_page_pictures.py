@@ -1,4 +1,4 @@
-"""Take the pictures of pages in docs/ with a real browser: of the live page, and of a report's profile.
+"""Take the screenshots of pages in docs/ with a real browser: the live page, and the profile in a report.
 
 Their content is made up here and shown by the same code as that of a real run. What they show as text is recorded in
 tests/pictures; tests/unit/oracles/test_page_pictures.py fails if it is outdated. `make pictures` takes them again.
@@ -29,7 +29,7 @@ from tests.unit.supervised import eventually
 
 NAME = "bert-20260301-101500-1a2b"
 NODES, GPUS, WIDTH = 4, 8, 1100
-STEP = 30.0  # seconds between two samples: as wide as a bucket of the page by then
+STEP = 30.0  # seconds between two samples: by then, as wide as one of the page's buckets
 AGE = 8047.0  # seconds since the start of the run on the live page
 SLOW = (
     "GPU 5 of gpu2 runs at 1140 MHz, the others at 1755 MHz (402 W, the others 655 W; hardware thermal slowdown); the "
@@ -41,7 +41,7 @@ REPLACED = (
     (r"\b\d+\.\d\d USD,", "111.76 USD,"),
     (r"127\.0\.0\.1:\d+", "127.0.0.1:40327"),
 )
-"""Patterns of texts that differ from time to time, and their replacements in recordings."""
+"""Patterns of texts that vary, and their replacements in recordings."""
 
 
 class Shot(NamedTuple):
@@ -66,7 +66,7 @@ def take(window: Browser, top: float, bottom: float, selector: str) -> Shot:
 
 
 class Nodes:
-    """The nodes of a made-up run, the first of which sends its news once."""
+    """The nodes of a made-up run, the first of which sends its updates once."""
 
     def __init__(self) -> None:
         self.start = time.time() - AGE
@@ -90,7 +90,7 @@ class Nodes:
 
     @staticmethod
     def utilization(node: int, seconds: float) -> float:
-        """Return how busy the GPUs of a node are: less while the job evaluates, and on the slow node."""
+        """Return how busy a node's GPUs are: less while the job evaluates, and on the slow node."""
         evaluates = 60.0 if seconds % 1800 > 1650 else 0.0
         return 97.0 - evaluates - (14.0 if node == 2 and seconds > 6600 else 0.0) - 3 * math.sin(seconds / 300 + node)
 

@@ -26,8 +26,8 @@ from tests.explain.cases import GRADES
 WORDS = runpy.run_path(str(Path(__file__).resolve().parents[1] / "roles/init/files/muster.py"))["COMMANDS"]
 HEALTHY = Path(__file__).resolve().parent / "unit" / "fixtures" / "healthy_logs"
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-# Sets of failures that were unseen when they were measured, judged by hand, and their results since they have been
-# seen.
+# Sets of failures that were unseen when they were measured and were judged by hand, and their results since they have
+# been seen.
 UNSEEN = MEASURED.with_name("unseen.json")
 OPTION = r"(?:-e '\{[^']*\}'|(?:--tags|-e) [\w=.,]*\w(?:\.\.\.)?)"
 COMMAND = re.compile(rf"(?:\w+=\.\.\. )?ansible-playbook \w+\.yml(?: {OPTION})*|{OPTION}")
@@ -129,19 +129,19 @@ the reported rank and line were right.
 
 
 def code(text: str) -> str:
-    """A text as a Markdown code span, even if it contains backquotes."""
+    """Format a text as a Markdown code span, even if it contains backquotes."""
     return f"`` {text} ``" if "`" in text else f"`{text}`"
 
 
 def prose(text: str) -> str:
-    """A text with `*`, `[` and `<` escaped; commands, and texts between backquotes, become code."""
+    """Escape `*`, `[` and `<` in a text; commands and texts between backquotes become code."""
     parts = re.split(r"(`[^`]*`)", text)
     parts = [part for text in parts for part in ([text] if text.startswith("`") else split_commands(text))]
     return "".join(part if part.startswith("`") else re.sub(r"([*<[])", r"\\\1", part) for part in parts)
 
 
 def split_commands(text: str) -> list[str]:
-    """A text split into pieces, with commands as code."""
+    """Split a text into pieces, with commands as code."""
     pieces, end = [], 0
     for match in COMMAND.finditer(text):
         pieces += [text[end : match.start()], code(short(match[0]))]
@@ -150,7 +150,7 @@ def split_commands(text: str) -> list[str]:
 
 
 def short(command: str) -> str:
-    """A command with ./muster in place of ansible-playbook, if ./muster has a word for the playbook."""
+    """Return a command with ./muster in place of ansible-playbook, if ./muster has a word for the playbook."""
     arguments = {playbook: word for word, (playbook, *_more) in WORDS.items()}
     return re.sub(
         r"ansible-playbook (\w+)\.yml",
@@ -160,7 +160,7 @@ def short(command: str) -> str:
 
 
 def rendered_entry(entry: CatalogueEntry) -> str:
-    """One entry of the catalogue of errors: the message, its cause, what to do."""
+    """Render one entry in the error catalogue: the message, its cause, what to do."""
     mark = {"root": " (*hint*)" if entry.weak else "", "consequence": " (*consequence*)", "confirmation": " (*proof*)"}
     often = f", in {entry.min_lines} lines or more" if entry.min_lines > 1 else ""
     return (
@@ -182,7 +182,7 @@ def rendered_rule(rule: FrameRule) -> str:
 
 
 def rendered_evidence(rule: EvidenceRule) -> str:
-    """Evidence for one of several causes: the entries that it replaces, the cause, what to do."""
+    """Render the evidence for one of several causes: the entries that it replaces, the cause, what to do."""
     texts = (text.replace("{of_interface}", "") for text in (rule.cause, rule.remedy))
     texts = (re.sub(r"\{(\w+)\}", lambda field: field[1].upper(), text) for text in texts)
     cause, remedy = (text.replace("{{", "{").replace("}}", "}") for text in texts)
@@ -191,7 +191,7 @@ def rendered_evidence(rule: EvidenceRule) -> str:
 
 
 def what_went_wrong() -> str:
-    """The page with all entries of the catalogue of errors, and all that checks find."""
+    """Render the page with all entries in the error catalogue, and all findings of the checks."""
     parts = [HEAD]
     for topic, entries in ((topic, entries) for topic, entries in TOPICS.items() if entries):
         parts += [f"### {topic}\n", *(rendered_entry(entry) for entry in entries)]
@@ -207,7 +207,9 @@ def what_went_wrong() -> str:
 
 
 def how_often_right() -> str:
-    """The section on how often explanations of real failures are right: unseen ones, and known ones by kind."""
+    """Render the section on how often explanations of real failures are right: for unseen failures, and for known ones
+    by kind.
+    """
     kinds: dict[str, dict[str, int]] = json.loads(MEASURED.read_text(encoding="utf-8"))
     sets: list[dict[str, Any]] = json.loads(UNSEEN.read_text(encoding="utf-8"))
     known, unseen = sum_grades(list(kinds.values())), sum_grades([item["unseen"] for item in sets])
@@ -231,12 +233,12 @@ def how_often_right() -> str:
 
 
 def sum_grades(counts: list[dict[str, int]]) -> dict[str, int]:
-    """The sum of several counts by grade."""
+    """Return the sum of several counts by grade."""
     return {grade: sum(count[grade] for count in counts) for grade in GRADES}
 
 
 def unseen_row(number: int, measured: dict[str, Any]) -> str:
-    """A row of the table of sets that were unseen when they were measured."""
+    """Return a row for the table of sets that were unseen when they were measured."""
     grades = measured["unseen"]
     cells = [number, measured["measured"], sum(grades.values()), *(grades[grade] for grade in GRADES)]
     seen: dict[str, int] = measured.get("seen", {})  # absent until the set has been worked on

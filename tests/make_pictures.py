@@ -1,4 +1,4 @@
-"""Record what commands print, and draw it as the pictures of docs/: make pictures
+"""Record the output of commands, and draw it as the pictures in docs/: make pictures
 
 A recording is the output of real plays on nodes of this machine, with its colors, in tests/pictures; names, times and
 paths that differ from run to run are replaced as in REPLACED. The pictures are drawn from the recordings alone, load
@@ -88,7 +88,7 @@ PLAYS = {
         "./muster site --check --tags base_packages,firewall,pytorch,python_env",
     ),
 }
-"""In this order: status reports the run before it."""
+"""In order: status reports on the run before it."""
 REPLACED = (
     (r"\b(train|breaks)-\d{8}-\d{6}-[0-9a-f]{4}\b", r"\1-20260301-101500-1a2b"),
     (r"\b\d:\d\d:\d\d\b", "0:00:04"),
@@ -98,11 +98,11 @@ REPLACED = (
     (r"\bport \d{5}\b", "port 29500"),
     (r"\S*/bin/python\b", "/opt/muster/env/bin/python"),
 )
-"""Patterns of texts that differ from run to run, and their replacements in recordings."""
+"""Patterns of texts that vary from run to run, and their replacements in recordings."""
 
 
 def project(directory: Path) -> Path:
-    """A project as `init` writes it for two nodes of this machine, as far as needed; with scripts and settings."""
+    """Create a project like `init` does for two local nodes, as far as needed, with scripts and settings."""
     give_collection(directory)
     place = directory / "project"
     (place / "group_vars").mkdir(parents=True)
@@ -124,7 +124,7 @@ def project(directory: Path) -> Path:
 
 
 def environment(directory: Path) -> dict[str, str]:
-    """The environment of a user whose home is this directory, with the collection in it."""
+    """Return the environment of a user whose home is this directory, with the collection in it."""
     return {
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "HOME": str(directory),
@@ -147,7 +147,7 @@ def played(play: Play, directory: Path, place: Path) -> str:
     while True:
         try:
             part = os.read(ours, 65536)
-        except OSError:  # Linux's end of file: the terminal's other end is closed
+        except OSError:  # how Linux reports end of file: the terminal's other end is closed
             break
         if not part:
             break
@@ -160,7 +160,7 @@ def played(play: Play, directory: Path, place: Path) -> str:
 
 
 def normal(text: str, directory: Path, place: Path) -> str:
-    """A text with everything that differs from run to run replaced."""
+    """Return a text with everything that varies from run to run replaced."""
     for path, name in ((place, "/home/me/project"), (directory, "/home/me"), (CHECKOUT, "/home/me/training")):
         text = text.replace(str(path), name)
     for pattern, replacement in REPLACED:
@@ -169,12 +169,12 @@ def normal(text: str, directory: Path, place: Path) -> str:
 
 
 def drawn(name: str, recording: str) -> str:
-    """The picture of a recording as SVG."""
+    """Return the picture of a recording as SVG."""
     with open(os.devnull, "w", encoding="utf-8") as nowhere:
         console = Console(record=True, width=COLUMNS, file=nowhere, force_terminal=True, color_system="truecolor")
         for line in recording.rstrip("\n").split("\n"):
             console.print(Text.from_ansi(line), soft_wrap=False)
-        console.print()  # otherwise the last line's descenders are cut off
+        console.print()  # otherwise the descenders in the last line are cut off
         svg = console.export_svg(title=PLAYS[name].title, theme=MONOKAI, unique_id=f"muster-{name}")
     svg = re.sub(r"\s*@font-face \{.*?\}|<!--.*?-->", "", svg, flags=re.S)
     svg = svg.replace("Fira Code", "ui-monospace, Menlo, Consolas, DejaVu Sans Mono")

@@ -25,8 +25,8 @@ KINDS = {
     "modules": ("Modules", ("module",)),
     "plugins": ("Inventories, filters, lookups and the callback", ("inventory", "filter", "lookup", "callback")),
 }
-"""Pages of the reference: title, and kinds of plugins listed."""
-# Labels of Ansible's own manual that the reference uses: kind, page with anchor, and title.
+"""Pages in the reference: the title, and the kinds of plugins listed."""
+# Labels from Ansible's own manual that the reference uses: kind, page with anchor, and title.
 ANSIBLES = {
     "action_plugins": ("std:label", "plugins/action.html#action-plugins", "Action plugins"),
     "ansible_collections.ansible.builtin.constructed_inventory": (
@@ -68,19 +68,19 @@ ANSIBLES = {
 
 
 def markdown_pages() -> list[str]:
-    """The Markdown pages of the repository, by their paths in it."""
+    """Return the Markdown pages in the repository by path."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"]
     listed = subprocess.run(command, cwd=CHECKOUT, check=True, capture_output=True, text=True).stdout.splitlines()
     return sorted(set(listed) - NOT_PAGES)
 
 
 def is_foreign(target: str) -> bool:
-    """Whether the target of a link is an address, or an anchor of the same page."""
+    """Return whether a link's target is a URL, or an anchor on the same page."""
     return target.startswith(("http://", "https://", "#", "mailto:"))
 
 
 def in_the_tree(page: str, target: str) -> str:
-    """The target of a link on the site: README.md is its first page, defaults of roles are in the reference."""
+    """Return a link's target on the site: README.md is its first page, and defaults of roles are in the reference."""
     if is_foreign(target):
         return target
     path, mark, anchor = target.partition("#")
@@ -93,19 +93,19 @@ def in_the_tree(page: str, target: str) -> str:
 
 
 def as_page_of_the_site(page: str, text: str) -> str:
-    """A page of the repository with its links adapted to the site."""
+    """Return a page from the repository with its links adapted to the site."""
     return LINK.sub(lambda match: in_the_tree(page, match[0]), text)
 
 
 def linked_files(page: str, text: str) -> set[Path]:
-    """The files, other than pages, that a page links to or shows."""
+    """Return the files, other than pages, that a page links to or shows."""
     targets = {in_the_tree(page, target).partition("#")[0] for target in LINK.findall(text) if not is_foreign(target)}
     paths = {(CHECKOUT / page).parent.joinpath(target).resolve() for target in targets if target}
     return {path for path in paths if path.suffix not in (".md", ".rst")}
 
 
 def inventory_of_ansible() -> bytes:
-    """ANSIBLES as a Sphinx inventory (version 2), which Sphinx reads to link to other sites."""
+    """Return ANSIBLES as a Sphinx inventory (version 2), which Sphinx reads to link to other sites."""
     rows = "".join(
         f"{name} {kind} -1 {location} {title}\n" for name, (kind, location, title) in sorted(ANSIBLES.items())
     )
@@ -116,7 +116,8 @@ def inventory_of_ansible() -> bytes:
 
 
 def as_reference(text: str) -> str:
-    """A page of antsibull-docs without its table of contents, which the theme shows, and its note about Galaxy.
+    """Return a page from antsibull-docs without its table of contents, which the theme shows, and its note about
+    Galaxy.
 
     The collection is installed as README.md says; it is not on Galaxy.
     """
@@ -129,7 +130,7 @@ def as_reference(text: str) -> str:
 
 
 def list_of(kinds: tuple[str, ...], title: str, names: list[str], manuals: set[str]) -> str:
-    """A page of the reference that lists the plugins of some kinds; for roles, also their manuals."""
+    """Return a reference page that lists the plugins of some kinds; for roles, also their manuals."""
     entries = []
     for kind in kinds:
         for name in sorted(name.removesuffix(f"_{kind}") for name in names if name.endswith(f"_{kind}")):
@@ -140,7 +141,7 @@ def list_of(kinds: tuple[str, ...], title: str, names: list[str], manuals: set[s
 
 
 def make_tree(reference: Path, tree: Path) -> None:
-    """Write the tree anew; `reference` has antsibull-docs' pages."""
+    """Recreate the tree; `reference` contains the pages from antsibull-docs."""
     shutil.rmtree(tree, ignore_errors=True)
     shutil.copytree(reference, tree / "reference")
     site = CHECKOUT / "docs" / "site"

@@ -77,7 +77,7 @@ def free_port() -> int:
 
 
 def run_case(work: Path, arguments: list[str], nodes: int, options: list[str]) -> list[int]:
-    """Run the case in work/nodeN; return the exit codes of the launchers."""
+    """Run the case in work/nodeN; return the launchers' exit codes."""
     program = work / "train.py"
     if arguments:
         program.write_text(PROGRAM)
@@ -104,11 +104,11 @@ def run_case(work: Path, arguments: list[str], nodes: int, options: list[str]) -
         return [launcher.wait(timeout=120) for launcher in launchers]
     finally:
         for launcher in launchers:
-            launcher.terminate()  # also ends its ranks; no effect if it has ended
+            launcher.terminate()  # also ends its ranks; has no effect if it has already ended
 
 
 def keep(work: Path, source: Path, target: Path) -> None:
-    """Copy a node's files, with this machine's paths and names replaced."""
+    """Copy a node's files, replacing this machine's paths and names."""
     replaced = {
         sysconfig.get_paths()["purelib"]: "/opt/venv/lib/python3/site-packages",
         sysconfig.get_paths()["stdlib"]: "/usr/lib/python3",

@@ -29,21 +29,21 @@ WORK = CHECKOUT / "build" / "sanity"
 PYTHONS = ("3.8", "3.9", "3.10", "3.11", "3.12", "3.13", "3.14")
 # ansible-test fetches get-pip.py from the Internet; the pip bundled with every Python suffices.
 GET_PIP = "import ensurepip\nensurepip.bootstrap(default_pip=True)\n"
-GET_PIP_VERSIONS = ("24_2", "25_2")  # file names in ansible-core 2.19 and in 2.20 to 2.22
-# Tests that depend on ansible-core: its loader, its rules for plugins, the Pythons that it supports. All others run the
-# same programs on the same files with any ansible-core.
+GET_PIP_VERSIONS = ("24_2", "25_2")  # file names in ansible-core 2.19, and in 2.20 to 2.22
+# Tests that depend on ansible-core: its loader, its rules for plugins, the Python versions that it supports. All others
+# run the same programs on the same files with any ansible-core version.
 BY_CORE = ("action-plugin-docs", "ansible-doc", "compile", "ignores", "import", "runtime-metadata", "validate-modules")
 
-# The files that a user gets. ruff and mypy check the tests; pylint takes as long for them as for all of this.
+# The files that a user gets. ruff and mypy check the tests; pylint takes as long for them as for all of these.
 SHIPPED = ("plugins/.*", "roles/.*", "examples/.*")
 # ruff, which also formats, and yamllint have already checked for the same.
 LEFT_OUT = ("pep8", "yamllint")
-# These run nodes only: the controller's plugins, whose import takes long, are not imported with them.
+# These are run only on nodes: the controller's plugins, which take long to import, are not imported with them.
 OF_NODES = ("3.8", "3.9", "3.10")
 
 
 def copy_collection(target: Path) -> None:
-    """Copy the files that git tracks or would track, so that no build product is tested."""
+    """Copy the files that git tracks or would track, so that no build artifact is tested."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=CHECKOUT,
@@ -53,15 +53,15 @@ def copy_collection(target: Path) -> None:
     shutil.rmtree(target, ignore_errors=True)
     for name in filter(None, listed.decode().split("\0")):
         source = CHECKOUT / name
-        if source.is_file():  # a file may be deleted and not yet committed
+        if source.is_file():  # a file may have been deleted but the deletion not yet committed
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source, target / name, follow_symlinks=False)
-    # Without its own repository, ansible-test would find the checkout's, which ignores build/.
+    # Without its own repository, ansible-test would find that of the checkout, which ignores build/.
     subprocess.run(["git", "init", "--quiet", "--initial-branch=main"], cwd=target, check=True)
 
 
 def real_interpreter(version: str) -> Path | None:
-    """The actual interpreter of `pythonX.Y`, which on the PATH may be a shim that refuses to run."""
+    """Return the actual `pythonX.Y` interpreter: on the PATH, a shim that refuses to run may take its place."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
     for candidate in (f"python{version}", *map(str, sorted(pyenv.glob(f"versions/{version}.*/bin/python{version}")))):
         try:
@@ -86,7 +86,9 @@ def link_interpreters(directory: Path) -> None:
 
 
 def pip_configuration() -> str:
-    """The caller's pip settings as a file's text: ansible-test passes on neither environment nor home directory."""
+    """Return the caller's pip settings as the text of a file: ansible-test passes on neither environment nor home
+    directory.
+    """
     listed = subprocess.run(
         [sys.executable, "-m", "pip", "config", "list"], check=True, capture_output=True, text=True
     ).stdout
@@ -111,21 +113,26 @@ def prepare_home(home: Path) -> None:
 
 
 def options(flag: str, names: Iterable[str]) -> list[str]:
-    """A flag before each of the names."""
+    """Return a flag before each name."""
     return [word for name in names for word in (flag, name)]
 
 
 def imports(number: int, venv: Path, interpreters: Path) -> list[list[str]]:
-    """Return the options of import tests, with the oldest Python of nodes that is here and the environment's own."""
+    """Return the options for import tests, with the oldest node Python available on this machine and the environment's
+    own.
+    """
     asked = [str(CHECKOUT / venv / "bin" / "python"), "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
     own = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()
-    # The newest ansible-core no longer runs nodes with 3.8. Pythons between the two only compile.
+    # The newest ansible-core no longer supports nodes with Python 3.8. Python versions between the two are only used
+    # for compiling.
     older = [version for version in OF_NODES[bool(number) :] if (interpreters / f"python{version}").exists()]
     return [["--test", "import", "--python", version] for version in (*older[:1], own)]
 
 
 def choices(part: str, number: int, venv: Path, interpreters: Path) -> list[list[str]]:
-    """The options of each run of ansible-test. number: 0 for the first virtual environment, more for a later one."""
+    """Return the options for each run of ansible-test. number: 0 for the first virtual environment, more for a later
+    one.
+    """
     everything = os.environ.get("ROWS") == "all"
     if part == "pylint":
         return [["--test", "pylint", *(() if everything else SHIPPED)]]
@@ -141,12 +148,12 @@ def choices(part: str, number: int, venv: Path, interpreters: Path) -> list[list
 
 def sanity(part: str, number: int, venv: Path) -> list[subprocess.CompletedProcess[str]]:
     """Run ansible-test from a virtual environment, on a copy of the checkout and with its own home."""
-    work = WORK / part / venv.name.lstrip(".")  # parts may run side by side
+    work = WORK / part / venv.name.lstrip(".")  # parts may run in parallel
     collection, home = work / "ansible_collections" / "muster" / "training", work / "home"
     copy_collection(collection)
     prepare_home(home)
     binaries, interpreters = (CHECKOUT / venv / "bin").absolute(), WORK / part / "bin"
-    # ansible-test uses the Python that runs it as the controller's.
+    # ansible-test uses the Python that runs it as the controller's Python.
     command = [str(binaries / "python"), str(binaries / "ansible-test"), "sanity"]
     command += ["--local", "--requirements", "--color", "no"]
     environment = {

@@ -1,4 +1,4 @@
-"""Train a small classifier of handwritten digits with DistributedDataParallel: a complete, restartable training script.
+"""Train a small handwritten-digit classifier with DistributedDataParallel: a complete, restartable training script.
 
 It reads only the variables that PyTorch launchers set (RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT), so it
 runs under torchrun, DeepSpeed, accelerate and muster.training:
@@ -25,7 +25,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-import torch.distributed.nn  # before the group exists: a later import would keep the group alive (see main)
+import torch.distributed.nn  # before the group exists: if imported later, it would keep the group alive (see main)
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.distributed.elastic.multiprocessing.errors import record
@@ -61,7 +61,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def load_pictures(seed: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return training images and digits, then held-out images and digits; the same split on every rank."""
+    """Return training images and digits, then held-out images and digits; the split is the same on every rank."""
     digits = load_digits()
     pictures = torch.tensor(digits.data, dtype=torch.float32, device=device) / 16.0
     labels = torch.tensor(digits.target, dtype=torch.int64, device=device)
@@ -71,7 +71,7 @@ def load_pictures(seed: int, device: torch.device) -> tuple[torch.Tensor, torch.
 
 
 def shard(samples: int, epoch: int, seed: int, rank: int, world_size: int) -> torch.Tensor:
-    """Return the indices of this rank in this epoch: one shuffled order, distributed round-robin.
+    """Return this rank's indices for this epoch: one shuffled order, distributed round-robin.
 
     The order is padded from its beginning until all ranks have the same number, as in DistributedSampler: if a rank had
     fewer steps than the others, they would wait forever for its gradient.
@@ -84,7 +84,7 @@ def shard(samples: int, epoch: int, seed: int, rank: int, world_size: int) -> to
 def held_out_accuracy(
     model: nn.Module, pictures: torch.Tensor, labels: torch.Tensor, rank: int, world_size: int
 ) -> float:
-    """Return the accuracy on held-out images; each rank evaluates its part."""
+    """Return the accuracy on held-out images; each rank evaluates its own part."""
     model.eval()
     with torch.no_grad():
         right = (model(pictures[rank::world_size]).argmax(dim=1) == labels[rank::world_size]).sum()
@@ -94,7 +94,7 @@ def held_out_accuracy(
 
 
 def report(metrics: dict[str, object]) -> None:
-    """Print metrics as a machine-readable line in the log of rank 0."""
+    """Print metrics as a machine-readable line in rank 0's log."""
     print("MUSTER_RESULT " + json.dumps(metrics), flush=True)
 
 
@@ -118,8 +118,8 @@ def main() -> None:
         torch.set_num_threads(1)  # several ranks share the cores
     dist.init_process_group("nccl" if use_cuda else "gloo", init_method="env://")
     train(arguments, device)
-    # Ends gloo's threads, if nothing else holds the group. A thread that needs the interpreter while it shuts down
-    # aborts the process: "terminate called without an active exception" (torch 2.13, Python before 3.14).
+    # Ends gloo's threads, unless something else holds the group. A thread that needs the interpreter while it is
+    # shutting down aborts the process: "terminate called without an active exception" (torch 2.13, Python before 3.14).
     dist.destroy_process_group()
 
 

@@ -1,4 +1,4 @@
-"""Train a small language model with Hugging Face's Trainer, and with DeepSpeed's ZeRO if --deepspeed names a file.
+"""Train a small language model with the Hugging Face Trainer, and with DeepSpeed ZeRO if --deepspeed names a file.
 
     torchrun --standalone --nproc-per-node 2 train.py --deepspeed zero2.json --max_steps 200
 
@@ -18,7 +18,7 @@ import os
 
 import torch
 import torch.distributed as dist
-import torch.distributed.nn  # before the group exists: a later import would keep the group alive
+import torch.distributed.nn  # before the group exists: if imported later, it would keep the group alive
 from torch.distributed.elastic.multiprocessing.errors import record
 from transformers import GPT2Config, GPT2LMHeadModel, HfArgumentParser, Trainer, TrainingArguments
 from transformers.trainer_utils import get_last_checkpoint
@@ -29,7 +29,7 @@ LENGTH = 16
 
 
 class Refrains(torch.utils.data.Dataset):
-    """Lines of four random words, repeated four times: all words after the first four are predictable."""
+    """Lines of four random words repeated four times, so that all words after the first four are predictable."""
 
     def __init__(self, held_out: bool) -> None:
         generator = torch.Generator().manual_seed(int(held_out))
@@ -44,7 +44,7 @@ class Refrains(torch.utils.data.Dataset):
 
 
 def make_model() -> GPT2LMHeadModel:
-    """Return a model with about 100,000 weights."""
+    """Return a model with about 100,000 parameters."""
     torch.manual_seed(0)
     size = {"n_positions": LENGTH, "n_embd": 64, "n_layer": 2, "n_head": 4}
     ends = {"bos_token_id": None, "eos_token_id": None}
@@ -52,13 +52,13 @@ def make_model() -> GPT2LMHeadModel:
 
 
 def accuracy(predicted: tuple[torch.Tensor, torch.Tensor]) -> dict[str, float]:
-    """Return the share of correctly predicted words after the first four."""
+    """Return the fraction of correctly predicted words after the first four."""
     predictions, labels = (torch.as_tensor(array) for array in predicted)
     return {"accuracy": (predictions[:, PERIOD - 1 : -1] == labels[:, PERIOD:]).float().mean().item()}
 
 
 def parse_arguments() -> TrainingArguments:
-    """Parse options of TrainingArguments, some with different defaults."""
+    """Parse TrainingArguments options, some of which have different defaults here."""
     parser = HfArgumentParser(TrainingArguments)
     parser.set_defaults(
         output_dir=os.path.join(os.environ.get("MUSTER_RUN_DIRECTORY", "."), "checkpoints"),
@@ -85,7 +85,7 @@ def main() -> None:
     if not torch.cuda.is_available():
         torch.set_num_threads(1)  # several ranks share the cores
     train(arguments)
-    gc.collect()  # objects that hold the group, and with it gloo's threads
+    gc.collect()  # objects that hold the group, and thereby gloo's threads
     if dist.is_initialized():
         dist.destroy_process_group()
 

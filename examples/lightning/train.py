@@ -1,4 +1,4 @@
-"""Train a small classifier of handwritten digits with Lightning, on the nodes and devices that torchrun started.
+"""Train a small handwritten-digit classifier with Lightning, on the nodes and devices that torchrun started.
 
     torchrun --standalone --nproc-per-node 2 train.py --epochs 10
 
@@ -73,7 +73,7 @@ class Classifier(lightning.LightningModule):
         self.log("accuracy", right, on_epoch=True, sync_dist=True, batch_size=len(batch[1]))
 
     def on_train_epoch_end(self) -> None:
-        rate = self.seen * self.trainer.world_size / (time.perf_counter() - self.started)  # of all ranks together
+        rate = self.seen * self.trainer.world_size / (time.perf_counter() - self.started)  # for all ranks together
         self.log("samples_per_second", rate, rank_zero_only=True)
         metrics = self.trainer.callback_metrics
         if self.trainer.is_global_zero:
@@ -118,8 +118,8 @@ def train(arguments: argparse.Namespace) -> None:
         strategy="ddp",
         max_epochs=arguments.epochs,
         callbacks=[ModelCheckpoint(directory, save_last=True)],
-        # metrics.csv, which the report plots as curves, written at once, in case this process is killed. Each attempt
-        # of a run has its own directory, since Lightning removes an existing file.
+        # metrics.csv, which the report plots as curves; written immediately, in case this process is killed. Each
+        # attempt of a run has its own directory, since Lightning removes an existing file.
         logger=CSVLogger(
             run_directory,
             name="metrics",

@@ -1,5 +1,5 @@
-"""Train one small network with DistributedDataParallel, FSDP or a stage of DeepSpeed's ZeRO: the same work,
-distributed differently.
+"""Train the same small network with DistributedDataParallel, FSDP or a DeepSpeed ZeRO stage, which distribute the same
+work differently.
 
     torchrun --standalone --nproc-per-node 2 train.py --strategy fsdp --steps 20
 
@@ -35,7 +35,7 @@ from torch.distributed.elastic.multiprocessing.errors import record
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-WARM_UP = 3  # steps that are not measured: optimizers allocate memory, and buckets are created
+WARM_UP = 3  # number of steps that are not measured: optimizers allocate memory and buckets are created
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -79,7 +79,7 @@ def make_model(width: int, layers: int) -> nn.Sequential:
 
 
 def make_batch(step: int, size: int, width: int, rank: int, world_size: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return this rank's part of a step's inputs, and the targets: each vector reversed."""
+    """Return this rank's part of the inputs for a step, and the targets, which are the reversed vectors."""
     given = torch.randn(size, width, generator=torch.Generator().manual_seed(step))[rank::world_size]
     return given, given.flip(1)
 
@@ -109,7 +109,7 @@ class Strategy:
             self.model = model
         else:
             self.model = DistributedDataParallel(model, device_ids=[device.index] if device.type == "cuda" else None)
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3)  # with FSDP, over its shards
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3)  # with FSDP, over the rank's shards
 
     def step(self, given: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
         """Run one step and return this rank's loss."""
@@ -124,7 +124,7 @@ class Strategy:
         return loss.detach()
 
     def save(self, directory: str, step: int) -> None:
-        """Write the checkpoint step-N: all ranks must call this."""
+        """Write the checkpoint step-N. All ranks must call this."""
         path = os.path.join(directory, f"step-{step}")
         os.makedirs(directory, exist_ok=True)
         if self.engine is not None:
@@ -136,7 +136,7 @@ class Strategy:
             os.replace(f"{path}.tmp", f"{path}.pt")  # readers never see a partial file
 
     def load(self, path: str) -> int:
-        """Read a checkpoint, and return the number of steps that it includes: all ranks must call this."""
+        """Read a checkpoint and return the number of steps that it includes. All ranks must call this."""
         directory, name = os.path.split(os.path.normpath(path))
         if self.engine is not None:
             self.engine.load_checkpoint(directory, tag=name)
@@ -152,7 +152,7 @@ class Strategy:
 
 
 def peak_memory_mib(device: torch.device) -> float:
-    """Return the peak memory of this rank."""
+    """Return this rank's peak memory."""
     if device.type == "cuda":
         return torch.cuda.max_memory_reserved(device) / 2**20
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
@@ -179,7 +179,7 @@ def main() -> None:
 
 
 def report_losses(losses: list[torch.Tensor], last: int) -> float:
-    """Print the losses of the steps up to a last one, averaged over the ranks; return that of the last step.
+    """Print the losses of the steps up to a given last one, averaged over the ranks; return the last step's loss.
 
     All steps at once: a reduction per step would make ranks wait.
     """

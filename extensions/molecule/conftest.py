@@ -1,4 +1,4 @@
-"""What the tests of all scenarios share."""
+"""Fixtures shared by the tests of all scenarios."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of the module attempt_output: shows the output of a rank in one attempt of a run."""
+"""Controller side of the module attempt_output: shows a rank's output in one attempt of a run."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ARGUMENT_SPEC = {
     "user": {"type": "str", "default": ""},
     "control_sequences": {"type": "bool", "default": False},
 }
-# The replies of a node, which is as untrusted as its job.
+# A node's replies, which are as untrusted as its job.
 NO_OUTPUT = {"ranks": [range(10**6)], "newest": Maybe(range(1000))}
 OUTPUT = {**NO_OUTPUT, "active": bool, "outputs": dict, "left_out": dict, "cursors": dict}
 
@@ -49,7 +49,7 @@ class ActionModule(ActionBase):
     _requires_connection = True
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Show the output; return whether this node had the rank."""
+        """Show the output; return whether the rank ran on this node."""
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
@@ -59,7 +59,7 @@ class ActionModule(ActionBase):
         return self.show(request, functools.partial(self.ask, task_vars))
 
     def ask(self, task_vars: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
-        """Return the reply of the node. Raise AnsibleActionFail if it is invalid."""
+        """Return the node's reply. Raise AnsibleActionFail if it is invalid."""
         timeout = LONG_POLL_TIMEOUT + REPLY_GRACE_PERIOD
         reply: dict[str, Any] = call_node(self, "_run.dispatch", request, task_vars, timeout)
         if not conforms(reply, OUTPUT if reply.get("ranks") else NO_OUTPUT):
@@ -67,7 +67,7 @@ class ActionModule(ActionBase):
         return reply
 
     def show(self, request: dict[str, Any], ask: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
-        """Ask the node and show its output as long as there may be more."""
+        """Query the node and show its output for as long as more may follow."""
         display, parent = Display(), os.getppid()
         request["cursors"] = {}
         reply = ask(request)

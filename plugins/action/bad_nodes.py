@@ -47,13 +47,15 @@ def render(entries: list[BadNode]) -> str:
 
 
 def identity_of(reply: Any) -> dict[str, Any]:
-    """Return the identity of a node, from the registered result of node_facts, or {} if the node was not read."""
+    """Return a node's identity from the registered result of node_facts, or {} if the node was not read."""
     facts = reply.get("facts") if isinstance(reply, Mapping) else None
     return summarize_identity(facts.get("health")) if isinstance(facts, Mapping) else {}
 
 
 def without_node(entries: list[BadNode], node: str, identity: Mapping[str, Any]) -> list[BadNode]:
-    """Return the entries except those of a node, which has the same name or, under another name, the same machine."""
+    """Return the entries without those for a node: the entries with its name, or with another name for the same
+    machine.
+    """
     return [entry for entry in entries if entry["node"] != node and not (identity and matches(entry, node, identity))]
 
 
@@ -86,7 +88,7 @@ class ActionModule(ActionBase):
 
     @staticmethod
     def changed_entries(entries: list[BadNode], args: Mapping[str, Any]) -> list[BadNode]:
-        """Return the entries with the requested change."""
+        """Return the entries after applying the requested change."""
         node, identity = args["node"], identity_of(args["facts"])
         if args["state"] == "added":
             return with_entry(entries, make_entry(node, args["reason"], "", identity, []))

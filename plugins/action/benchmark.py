@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of the module benchmark: plan the job's measurements, and judge them. Connects to nothing."""
+"""Controller side of the module benchmark: plan the job's measurements and judge the results. Connects to nothing."""
 
 from __future__ import annotations
 
@@ -60,9 +60,10 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "directory": {"type": "path", "default": ""},
     "group": {"type": "str", "default": "training"},
 }
-MIN_SECONDS, MAX_SECONDS = 5.0, 400.0  # including starts and second measurements, a benchmark takes at most ten minutes
+# a benchmark takes at most ten minutes, including startup and repeated measurements
+MIN_SECONDS, MAX_SECONDS = 5.0, 400.0
 PROGRAM = "benchmark_job.py"
-REMEASURE_SHARE = 0.25  # share of the first measurements' seconds
+REMEASURE_SHARE = 0.25  # fraction of the time taken by the first measurements
 # Set by the benchmark itself: the same variables given with -e would override it
 OVERRIDING_VARIABLES = ("job", "detach", "fitted") + tuple(
     f"launch_{name}"
@@ -101,7 +102,9 @@ def plan_benchmark(args: dict[str, Any], directory: Path, extra: dict[str, Any])
 
 
 def find_interrupted(directory: Path, run_id: str, nodes: list[str]) -> bool:
-    """Return whether an interrupted benchmark has this name. Raise AnsibleActionFail if another run has it."""
+    """Return whether there is an interrupted benchmark with this name. Raise AnsibleActionFail if another run has the
+    name.
+    """
     files = RecordFiles(directory / run_id)
     plan = to_mapping(files.read_json("plan.json"))
     if not plan:
@@ -125,7 +128,7 @@ def find_interrupted(directory: Path, run_id: str, nodes: list[str]) -> bool:
 
 
 def failed_state(files: RecordFiles) -> str:
-    """Return the state in which a run ended, or an empty string if it succeeded."""
+    """Return the final state of a run that failed, or an empty string if it succeeded."""
     state = clean_text(to_mapping(files.read_json("result.json")).get("state"), 40)
     return "" if state == "succeeded" else state
 
@@ -158,7 +161,7 @@ def read_measurements(directory: Path, args: dict[str, Any], run_id: str) -> Ben
 
 
 def plan_repeat(args: dict[str, Any], directory: Path) -> dict[str, Any]:
-    """Plan which measurements to repeat alone; work is empty if there are none."""
+    """Plan which measurements to repeat on their own; work is empty if there are none."""
     suspects = find_suspects(read_measurements(directory, args, args["run_id"]))
     if not suspects["ranks"] and not suspects["pairs"]:
         return {"changed": False, "work": "", "begun": False}
@@ -179,7 +182,7 @@ def plan_repeat(args: dict[str, Any], directory: Path) -> dict[str, Any]:
 
 
 def judge_benchmark(args: dict[str, Any], directory: Path) -> dict[str, Any]:
-    """Judge, compare and show the benchmark, and write it to the record."""
+    """Judge, compare and show the benchmark, and write the result to the record."""
     measurements = read_measurements(directory, args, args["run_id"])
     remeasured = read_measurements(directory, args, args["again_run_id"]) if args["again_run_id"] else None
     benchmark = add_findings(judge(measurements, remeasured, args["run_id"]), diagnostic_findings(args["diagnostics"]))

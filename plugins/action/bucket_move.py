@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of the module bucket_move: copies a bucket into another region, and shows the progress."""
+"""Controller side of the module bucket_move: copies a bucket to another region and shows the progress."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class BucketMove:
         self.bucket = args["source"]  # the bucket that errors refer to
 
     def client(self, region: str) -> Any:
-        """Return a client in a region."""
+        """Return a client for a region."""
         names = ("access_key_id", "secret_access_key", "session_token")
         credentials = {name: self.args[name] for name in names}
         return make_client(
@@ -193,7 +193,7 @@ class BucketMove:
 
 
 class ActionModule(ActionBase):
-    """Action plugin that runs on the controller; no node takes part."""
+    """Action plugin that runs on the controller and uses no node."""
 
     _supports_check_mode = True
     _requires_connection = False

@@ -34,13 +34,13 @@ DEFAULT_FORKS = 5  # Ansible's default
 
 
 def options_of(name: str, args: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of the action on a node."""
+    """Return the action's options for a node."""
     own = {option: values[name] for option, values in args["options_by_node"].items() if name in values}
     return {**args["options"], **own}
 
 
 def without_results_by_node(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a node's result without the fields of all nodes' results: a node must not speak for the others."""
+    """Return a node's result without the fields that hold all nodes' results: a node must not speak for the others."""
     return {field: value for field, value in result.items() if field not in OF_ALL_NODES}
 
 
@@ -51,7 +51,7 @@ class ActionModule(ActionBase):
     _requires_connection = True
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return the result of the action, or the results by node."""
+        """Return the action's result, or the results by node."""
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
@@ -79,7 +79,7 @@ class ActionModule(ActionBase):
         """Return a function that runs the action on a node."""
         try:
             connection = connections.connect(name)
-        except AnsibleError as error:  # of this node only
+        except AnsibleError as error:  # for this node only
             return functools.partial(raise_error, {"error": error.message, "unreachable": False})
         action = self.node_action(connection, options_of(name, args), args["action"])
         return functools.partial(action.run, None, connections.variables(name))

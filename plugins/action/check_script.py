@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of the module check_script. Connects to nothing and executes nothing of the script."""
+"""Controller side of the module check_script. Connects to nothing and does not execute the script."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ ARGUMENT_SPEC = {
 
 
 def candidate_directories(directory: str, extra_vars: Iterable[Any]) -> list[Path]:
-    """Return the directories that may contain the script: those of the job files and the code, and the current one."""
+    """Return the directories that may contain the script: the job file's directory, the code directory and the current
+    directory.
+    """
     job_directories = [Path(str(value)[1:]).expanduser().parent for value in extra_vars if str(value).startswith("@")]
     bases = [*job_directories, Path.cwd()]
     code = Path(directory).expanduser()

@@ -126,7 +126,7 @@ class ActionModule(ActionBase):
         ]
 
     def _describe_wrong_values(self, hosts: Iterable[str], task_vars: Mapping[str, Any]) -> list[str]:
-        """Return the values that a role's documentation does not allow, for all roles that leave this check to it."""
+        """Return the values that a role's documentation does not allow, for all roles that rely on this check."""
         play, skip, extra = self._task.get_play(), set(task_vars["ansible_skip_tags"]), load_extra_vars(self._loader)
         manager = play.get_variable_manager()
         variables_by_host = {
@@ -146,7 +146,7 @@ class ActionModule(ActionBase):
         return [*describe_wrong_values(wrong_values, len(variables_by_host)), *dict.fromkeys(manual_hints)]
 
     def _find_wrong_values(self, role: Path, variables: Mapping[str, Any]) -> list[str]:
-        """Return the values of one node that the documentation of one role does not allow."""
+        """Return one node's values that the documentation of one role does not allow."""
         templar = self._templar.copy_with_new_env(available_variables=variables)
         values, problems = {}, []
         for name in sorted(documented_options(role) & variables.keys()):
@@ -157,7 +157,7 @@ class ActionModule(ActionBase):
         return problems or find_wrong_values(read_entry_points(role)["main"], values.__getitem__, values)
 
     def _is_on(self, role: PlayRole, hosts: Mapping[str, Mapping[str, Any]]) -> bool:
-        """Return whether the role changes anything on any node."""
+        """Return whether the role changes anything on at least one node."""
         roles = self._task.get_play().roles
         defaults = {name: value for role_entry in roles for name, value in role_entry.get_default_vars().items()}
         nodes = {host: {**defaults, **variables} for host, variables in hosts.items()}
@@ -173,7 +173,7 @@ class ActionModule(ActionBase):
         return False
 
     def _describe_missing_source(self, active_roles: Iterable[PlayRole], task_vars: dict[str, Any]) -> list[str]:
-        """Return a message if the directory that the role code should copy does not exist."""
+        """Return a message if the directory that the role `code` should copy does not exist."""
         if not any(role.name == "code" for role in active_roles):
             return []
         source = str(self._templar.template(task_vars["code_source"]))
@@ -187,7 +187,7 @@ class ActionModule(ActionBase):
 
 
 class RoleEntry(NamedTuple):
-    """A role as listed by a play: the tags that select it, and the variables that are set there."""
+    """A role listed by a play, with the tags that select it and the variables set there."""
 
     role: Any
     tags: frozenset[str]
@@ -208,7 +208,7 @@ def role_entries(play: Any) -> list[RoleEntry]:
 
 
 def flatten_tasks(blocks: Iterable[Any]) -> Iterator[Any]:
-    """Yield all tasks of blocks, at any depth."""
+    """Yield all tasks in blocks, at any depth."""
     for item in blocks:
         if hasattr(item, "block"):
             yield from flatten_tasks([*item.block, *item.rescue, *item.always])
@@ -217,7 +217,7 @@ def flatten_tasks(blocks: Iterable[Any]) -> Iterator[Any]:
 
 
 def collection_roles(play: Any, names: Container[str]) -> list[PlayRole]:
-    """Return the roles of this collection in the play, each once, with all tags that select it.
+    """Return this collection's roles in the play, each once, with all tags that select it.
 
     names: the variables that the user has set.
     """
@@ -243,7 +243,7 @@ def collection_roles(play: Any, names: Container[str]) -> list[PlayRole]:
 def describe_misspelled_variables(
     roles: Iterable[PlayRole], hosts: Mapping[str, Any], extra: Mapping[str, Any]
 ) -> list[str]:
-    """Return one sentence for each misspelled variable of a role, which says where to find the correct names."""
+    """Return one sentence for each misspelled role variable, saying where to find the correct names."""
     all_options = {name for path in (COLLECTION / "roles").iterdir() for name in documented_options(path)}
     messages: dict[str, None] = {}
     for role in roles:
@@ -254,7 +254,7 @@ def describe_misspelled_variables(
 
 
 def other_roles_options(roles: set[str]) -> dict[str, str]:
-    """Return the options of the collection's other roles, and the role of each."""
+    """Return the options of the collection's other roles, with the role that each belongs to."""
     paths = [path for path in (COLLECTION / "roles").iterdir() if path.name not in roles]
     return {name: path.name for path in paths for name in documented_options(path)}
 

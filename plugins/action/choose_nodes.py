@@ -38,7 +38,7 @@ EPHEMERAL_PORTS = range(32768, 61000)  # Linux's default net.ipv4.ip_local_port_
 
 
 def host_entry(name: str, variables: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an inventory host in the rank table's form.
+    """Return an inventory host in the format of the rank table.
 
     If the slots will be counted on the node, they are 1 for now.
     """
@@ -52,7 +52,7 @@ def host_entry(name: str, variables: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_spares(nnodes: object, spares: int) -> object:
-    """Return how many nodes to use for a run with spares, or None (all) if nnodes is not set.
+    """Return how many nodes to use for a run with spares, or None for all nodes if nnodes is not set.
 
     An invalid number is returned unchanged, so that it is reported.
     """
@@ -100,7 +100,7 @@ def choose(
 
 
 def master_candidates(nodes: list[dict[str, Any]]) -> set[str]:
-    """Return the nodes that may get rank 0: the first one, or with c10d the one whose address sorts first."""
+    """Return the nodes that may get rank 0: the first node or, with c10d, the node whose address sorts first."""
     return {nodes[0]["name"], min(nodes, key=lambda node: str(node["address"]))["name"]}
 
 
@@ -119,7 +119,7 @@ class ActionModule(ActionBase):
     _requires_connection = False
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return the nodes, and the path of the file with the token."""
+        """Return the nodes, and the path of the token file."""
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)

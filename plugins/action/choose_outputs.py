@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of the module choose_outputs: chooses which files to fetch from which node. Connects to no node."""
+"""Controller side of the module choose_outputs: chooses which files to fetch from which nodes. Connects to no node."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ ARGUMENT_SPEC = {
     "directory": {"type": "path", "required": True},
     "confirm": {"type": "bool", "default": False},
 }
-CONFIRM_SIZE = 10**9  # bytes to fetch without confirmation
-MAX_UNLISTED = 100  # file names that a node may list
+CONFIRM_SIZE = 10**9  # number of bytes to fetch without asking for confirmation
+MAX_UNLISTED = 100  # number of file names that a node may list
 MAX_SUGGESTED = 5
 MAX_NAME = 100  # characters
 
 
 def count_files(count: int) -> str:
-    """Return a number of files as text."""
+    """Format a number of files."""
     return f"{count} file{'' if count == 1 else 's'}"
 
 
@@ -58,7 +58,7 @@ def summarize(files: Mapping[str, list[OutputFile]], count: int, size: int, dupl
 
 
 def describe_unlisted(replies: Mapping[str, Any]) -> list[str]:
-    """Return lines about files in the working directory that the job may have written and that are not fetched."""
+    """Return lines about files in the working directory that the job may have written but that are not fetched."""
     counts: Counter[str] = Counter()
     for reply in replies.values():
         entries = reply.get("unlisted") if isinstance(reply, Mapping) else None

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of the module choose_runs: shows all runs, and chooses the old ones. Connects to no node."""
+"""Controller side of the module choose_runs: shows all runs and selects old ones. Connects to no node."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ ARGUMENT_SPEC = {
     "grep": {"type": "str", "default": ""},
     "jmespath": {"type": "str", "default": ""},
 }
-MAX_JOB, MAX_OUTCOME = 60, 80  # characters in the table
+MAX_JOB, MAX_OUTCOME = 60, 80  # maximum number of characters in the table
 SUMMARY = ("job", "project", "outcome")
 SECONDS = {"m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
 def parse_age(text: str) -> float:
-    """Return an age such as 30d, 12h, 90m or 2w in seconds. Raise AnsibleActionFail if it is invalid."""
+    """Parse an age such as 30d, 12h, 90m or 2w, and return it in seconds. Raise AnsibleActionFail if it is invalid."""
     match = re.fullmatch(r"(\d{1,6})([mhdw])", text)
     if match is None:
         raise AnsibleActionFail(
@@ -51,7 +51,7 @@ def parse_count(text: str) -> int:
 
 
 def merge_runs(reads: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return each run once, newest first, with its nodes, its total size on them, and its result.
+    """Return each run once, newest first, with its nodes, its total size on them and its result.
 
     If nodes disagree, the values that favor keeping a run win: the latest start, and every node that any of them names.
     """
@@ -70,7 +70,7 @@ def merge_runs(reads: Mapping[str, Any]) -> list[dict[str, Any]]:
             run["started"] = max(run.get("started", 0.0), node_run["started"])
             run["size"] = run.get("size", 0) + node_run["size"]
     for run in runs.values():
-        states = run.pop("states")  # the first node's state counts, since it knows the run's result
+        states = run.pop("states")  # the first node's state is decisive, since it knows the run's result
         state = next(states[name] for name in [*run["nodes"], *states] if name in states)
         run["state"] = "running" if run["alive"] else state
     return sorted(runs.values(), key=lambda run: run["started"], reverse=True)
@@ -90,7 +90,7 @@ def old_runs(runs: list[dict[str, Any]], keep: str, older_than: str, replied: se
 
 
 def matching_runs(runs: list[dict[str, Any]], text: str) -> list[dict[str, Any]]:
-    """Return the runs with a text in their name, job, directory or outcome, ignoring case."""
+    """Return the runs whose name, job, directory or outcome contains a text, ignoring case."""
     return [run for run in runs if any(text.lower() in run[key].lower() for key in ("run_id", *SUMMARY))]
 
 
@@ -130,13 +130,13 @@ def render_table(runs: list[dict[str, Any]]) -> str:
 
 
 class ActionModule(ActionBase):
-    """Action plugin that only shows and chooses."""
+    """Action plugin that only shows and selects runs."""
 
     _supports_check_mode = True
     _requires_connection = False
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Show the runs, and return the ids of old ones."""
+        """Show the runs, and return the ids of old runs."""
         super().run(tmp, task_vars or {})
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
         if args["grep"] and (args["keep"] or args["older_than"]):

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Action plugin of the module cluster: creates, stops and removes the machines of a cluster at a provider."""
+"""Action plugin of the module cluster: creates, stops and removes a cluster's machines at a provider."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ class ActionModule(ActionBase):
             cloud_type = find_cloud(args["provider"])
             cluster = validate_cluster_name(args["cluster"])
             if args["state"] == "present":
-                cloud_type.build_request(args, check)  # reports errors before credentials are searched for
+                cloud_type.build_request(args, check)  # report errors before searching for credentials
             client = cloud_type.connect(args, show, display.warning)
             with open_journal(directory, cluster, cloud_type.name, check) as journal:
                 cloud = cloud_type(cluster, client, journal, args["network_id"], show)

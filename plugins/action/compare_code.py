@@ -39,7 +39,7 @@ def find_skip_reason(
     busy_is_right: bool,
     gpus: tuple[int, ...] = (),
 ) -> str:
-    """Return why differing code is not copied now, as a value of launch_plan's code_left, or "" if it is copied.
+    """Return why differing code is not being copied, as a value of launch_plan's code_left, or "" if it is copied.
 
     A running job keeps its code, and a run that cannot start needs none. facts_by_node: the facts of the nodes that
     have replied.
@@ -55,7 +55,7 @@ def find_skip_reason(
 
 
 def uses_code(address: str, facts: Mapping[str, Any], gpus: tuple[int, ...]) -> bool:
-    """Return whether a run on other GPUs of a node uses the directory of the code."""
+    """Return whether a run on other GPUs of a node is using the code directory."""
     code = (facts.get("code") or {}).get("path") or ""
     return any(
         not share_gpus(run["gpus"], gpus) and f"{run['working_directory']}/".startswith(f"{code}/")
@@ -75,7 +75,7 @@ def render_differences(code: Mapping[str, Any], differing: Mapping[str, Mapping[
 
 
 class ActionModule(ActionBase):
-    """Action plugin that compares the code on this machine with the nodes' facts about their copies."""
+    """Action plugin that compares the code on this machine with the facts about the nodes' copies."""
 
     _supports_check_mode = True
     _requires_connection = False

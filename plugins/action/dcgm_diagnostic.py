@@ -14,7 +14,7 @@ from ansible_collections.muster.training.plugins.module_utils._health.dcgm impor
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import call_node
 
 ARGUMENT_SPEC: dict[str, Any] = {}
-CALL_GRACE_PERIOD = 30.0  # seconds beyond the diagnostic's own timeout
+CALL_GRACE_PERIOD = 30.0  # seconds allowed beyond the diagnostic's own timeout
 
 
 class ActionModule(ActionBase):
@@ -24,7 +24,7 @@ class ActionModule(ActionBase):
     _requires_connection = True
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return the results of the diagnostic."""
+        """Return the results of the diagnostics."""
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)

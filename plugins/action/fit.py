@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of the module fit: search for the largest batch that fits, or use the result of a search."""
+"""Controller side of the module fit: search for the largest batch size that fits, or use the result of a search."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._user_error import
 if TYPE_CHECKING:
     from ansible_collections.muster.training.plugins.plugin_utils._experiments.fit.fit import SearchState
 
-# The methods themselves import the search and the report functions that it needs: every launch loads this file for a
-# task that most launches skip, and those imports take 0.1 s.
+# The methods import the search and report functions that they need: every launch loads this file for a task that most
+# launches skip, and those imports take 0.1 s.
 ARGUMENT_SPEC = {
     "state": {"type": "str", "choices": ["searched", "taken"], "default": "searched"},
     "program": {"type": "str", "default": ""},
@@ -68,7 +68,7 @@ def describe_result(state: SearchState, name: str) -> str:
 
 
 def apply_fitted_batch(args: dict[str, Any], runs: Path, loader: DataLoader) -> dict[str, Any]:
-    """Return a launch's arguments with the batch of a search.
+    """Return a launch's arguments with the batch size found by a search.
 
     Raise ExperimentError, or ValueError for invalid arguments.
     """
@@ -86,13 +86,13 @@ def apply_fitted_batch(args: dict[str, Any], runs: Path, loader: DataLoader) -> 
 
 
 class ActionModule(ActionBase):
-    """Starts playbooks, and writes below the directory of the records."""
+    """Starts playbooks, and writes below the records directory."""
 
     _supports_check_mode = True
     _requires_connection = False
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Search for the largest batch, or apply the result of a search."""
+        """Search for the largest batch size, or apply the result of a search."""
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
@@ -125,7 +125,7 @@ class ActionModule(ActionBase):
             raise AnsibleActionFail(f"the job cannot be planned:\n{error}") from error
 
     def search(self, args: dict[str, Any], runs: Path, task_vars: dict[str, Any]) -> dict[str, Any]:
-        """Search for the largest batch that fits by launching the job."""
+        """Search for the largest batch size that fits by launching the job."""
         from ansible_collections.muster.training.plugins.plugin_utils._experiments.fit.fit import (
             BatchSearch,
             FitJob,

@@ -31,7 +31,7 @@ DESCRIPTIONS = {"gpus": "querying the GPUs", "choose": "finding a matching wheel
 
 
 def build_request(args: dict[str, Any]) -> dict[str, Any]:
-    """Return the request for a step on the node, whose result is cached in the environment."""
+    """Return the request for a step on the node; the step's result is cached in the environment."""
     installed = os.path.join(args["directory"], "installed")
     if args["step"] == "choose":
         options = {name: args[name] for name in CHOICE_OPTIONS}

@@ -36,7 +36,7 @@ ROLES = Path(__file__).resolve().parents[2] / "roles"
 
 
 class ActionModule(ActionBase):
-    """Compares a job with the variables of the inventory."""
+    """Compares a job with the inventory variables."""
 
     _supports_check_mode = True
     _requires_connection = False
@@ -76,7 +76,7 @@ class ActionModule(ActionBase):
         return {"changed": False, "variables": variables}
 
     def _evaluate_job(self, job: Mapping[str, Any], source: str) -> dict[str, Any]:
-        """Return the job's values without templates.
+        """Return the job's values with templates evaluated.
 
         Raise UserError with the key of a value that cannot be evaluated.
         """

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of the module keep: replaces nodes that a run loses, until the run ends."""
+"""Controller side of the module keep: replaces nodes that a run has lost, until the run ends."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ JOIN_TIMEOUT = 600.0  # seconds for join.yml
 
 
 class PlaybookSteps:
-    """The steps of keep, each of which runs a playbook in its own process."""
+    """The steps of keep, each of which runs a playbook in a separate process."""
 
     def __init__(
         self, args: dict[str, Any], runner: AnsiblePlaybookRunner, sources: Sequence[str], loader: Any
@@ -61,7 +61,7 @@ class PlaybookSteps:
         return tuple(inventory.get_groups_dict().get(self.args["group"], []))
 
     def observe(self) -> Situation:
-        """Return the situation that status.yml reports."""
+        """Return the state reported by status.yml."""
         file = self.runner.directory / "status.json"
         file.unlink(missing_ok=True)
         self.play("status", "status", {"run_id": self.args["run_id"], "json": str(file)}, STATUS_TIMEOUT)
@@ -82,7 +82,7 @@ class PlaybookSteps:
         return self.describe("no machine was created", "provision", result)
 
     def prepare(self, names: tuple[str, ...]) -> str:
-        """Set up machines with site.yml, like new machines."""
+        """Set up machines with site.yml, as for new machines."""
         result = self.play("site", f"site-{names[0]}", {}, PREPARE_TIMEOUT, ["--limit", ",".join(names)])
         return self.describe(f"{', '.join(names)} could not be set up", f"site-{names[0]}", result)
 
@@ -114,7 +114,7 @@ class ActionModule(ActionBase):
     _requires_connection = False
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Keep the run's nodes complete until it ends."""
+        """Keep the run's set of nodes complete until the run ends."""
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)

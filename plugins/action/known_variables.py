@@ -41,13 +41,13 @@ ARGUMENT_SPEC = {
 
 
 class ActionModule(ActionBase):
-    """Compares the names of Ansible's variables with those that the role documents."""
+    """Compares the names of Ansible variables with those that the role documents."""
 
     _supports_check_mode = True
     _requires_connection = False
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Fail if a variable of the role is misspelled."""
+        """Fail if a role variable is misspelled."""
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)

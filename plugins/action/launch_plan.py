@@ -93,7 +93,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
 
 
 def render_plan(job: Job, table: RankTable, facts: Mapping[str, Any], cost: str = "") -> str:
-    """Render the planned run for a terminal: the nodes, and the command of a rank.
+    """Render the planned run for a terminal: the nodes, and the command of one rank.
 
     Shows only the names of the job's variables.
 
@@ -133,7 +133,7 @@ def hourly_cost(table: RankTable, prices: Mapping[str, float | None], currency: 
 
 
 def render_restarts(job: Job, table: RankTable, prices: Mapping[str, float | None], currency: str) -> list[str]:
-    """Render whether the run restarts automatically, and the spares with their price."""
+    """Render whether the run restarts automatically, and list the spare nodes with their prices."""
     if not job.restarts:
         return []
     spares = table.nodes[table.nnodes - job.spares :]
@@ -149,7 +149,7 @@ def render_restarts(job: Job, table: RankTable, prices: Mapping[str, float | Non
 
 
 def render_rank(job: Job, facts: Mapping[str, Any]) -> list[str]:
-    """Render the command of a rank, quoted for a shell, its directory and the names of the user's variables."""
+    """Render a rank's command, quoted for a shell, its directory and the names of the user's variables."""
     names = job.interpreter.split(":")
     interpreter = names[-1] if job.image else facts.get("interpreter") or names[0]
     directory = facts.get("working_directory", {}).get("path") or job.working_directory or "the user's home"
@@ -165,13 +165,13 @@ def render_rank(job: Job, facts: Mapping[str, Any]) -> list[str]:
 
 
 def job_contract(table: RankTable, replies: Mapping[str, Any]) -> Contract:
-    """Return the contract of the job's checkpoints, from the nodes' replies."""
+    """Return the job's checkpoint contract, from the nodes' replies."""
     facts = {node.name: (replies.get(node.name) or {}).get("facts") or {} for node in table.nodes}
     return read_contract({name: node["checkpoints"] for name, node in facts.items() if node.get("checkpoints")})
 
 
 def render_contract(contract: Contract, job: Job, table: RankTable, seconds: float | None) -> str:
-    """Render the known facts about the checkpoints for a terminal; seconds: duration of a save in the last run."""
+    """Render the known facts about the checkpoints for a terminal; seconds: how long a save took in the last run."""
     text = describe_contract(contract, table.world_size, seconds)
     lines = [f"  checkpoints  {text}"] if text else []
     if job.checkpoint and job.resume_args:
@@ -186,7 +186,7 @@ def make_plan(args: Mapping[str, Any]) -> tuple[Job, RankTable, list[Finding]]:
 
 
 def read_origin(job: Any, code: Mapping[str, Any]) -> JobOrigin:
-    """Return the origin of the job on this machine, with the code as listed by list_code."""
+    """Return the job's origin on this machine, with the code as listed by list_code."""
     file = find_job_file(job)
     source = str(code.get("source") or "")
     checkout = CheckoutQuery(source).result() if os.path.isdir(source) else None
@@ -194,13 +194,13 @@ def read_origin(job: Any, code: Mapping[str, Any]) -> JobOrigin:
 
 
 class ActionModule(ActionBase):
-    """Action plugin that plans a run from nodes, their facts and a job."""
+    """Action plugin that plans a run from the nodes, their facts and a job."""
 
     _supports_check_mode = True
     _requires_connection = False
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return the plan, or fail with all findings that prevent a start."""
+        """Return the plan, or fail with all findings that prevent the run from starting."""
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)

@@ -48,7 +48,7 @@ CHECK_INTERVAL = 1.0  # seconds between checks of whether the terminal still exi
 
 
 def tunnel_hint(port: int) -> list[str]:
-    """Return instructions for reaching the page from another machine, if the user is logged in from one."""
+    """Return instructions for opening the page from another machine, if the user is logged in from one."""
     if not os.environ.get("SSH_CONNECTION"):
         return []
     name = f"{os.environ.get('USER', 'USER')}@{os.uname().nodename}"
@@ -68,7 +68,7 @@ def serving(server: PageServer) -> Iterator[None]:
 
 
 class ActionModule(ActionBase):
-    """Action plugin that serves the page on this machine, and connects to the nodes of the runs that are viewed."""
+    """Action plugin that serves the page on this machine, and connects to the nodes of the runs being viewed."""
 
     _supports_check_mode = True
     _requires_connection = False
@@ -112,7 +112,7 @@ class ActionModule(ActionBase):
         """Print the URL."""
         for line in tunnel_hint(server.port):
             Display().display(line)
-        # not into ANSIBLE_LOG_PATH, which others may read: the URL contains the token
+        # not into ANSIBLE_LOG_PATH, which others may be able to read: the URL contains the token
         Display().display(f"page: {server.url(run_id)}", screen_only=True)
         Display().display(
             "Only a browser that has this URL can open it. Ctrl-C stops the page but does not stop any run."

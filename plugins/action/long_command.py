@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of the module long_command: start a long step and show its progress."""
+"""Controller side of the module long_command: start a long-running step and show its progress."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ARGUMENT_SPEC = {
 
 
 class ActionModule(ActionBase):
-    """Starts a command on the node and polls it until it has ended."""
+    """Starts a command on the node and polls it until it ends."""
 
     _supports_check_mode = True
     _requires_connection = True

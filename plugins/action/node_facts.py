@@ -39,7 +39,7 @@ PARTS = [
 # after another are rarely all that slow: 2 to log in, 10 for nvidia-smi without persistence mode.
 SLOW_CALL = 30
 LATER_BATCH = 15
-STARTS_PER_SECOND = 4  # calls that a slow controller starts per second; 20 are usual with 16 forks
+STARTS_PER_SECOND = 4  # calls that a slow controller can start per second; 20 is typical with 16 forks
 DEFAULT_FORKS = 5  # Ansible's default
 ARGUMENT_SPEC = {
     "address": {"type": "str", "default": ""},
@@ -84,7 +84,7 @@ prepare_calls(ENTRY)
 
 
 def probe_lifetime(nodes: int, forks: int, import_test: bool = False) -> int:
-    """Return the seconds for which a node waits for its peers, if Ansible queries `forks` nodes at a time.
+    """Return how many seconds a node waits for its peers if Ansible queries `forks` nodes at a time.
 
     The first node must still be waiting when the last one is queried. A node that has met all its peers stops at once.
     import_test: whether each query may take as long as the imports of the job.
@@ -95,7 +95,7 @@ def probe_lifetime(nodes: int, forks: int, import_test: bool = False) -> int:
 
 
 def has_import_test(request: Mapping[str, Any]) -> bool:
-    """Return whether the nodes will test the imports of a job."""
+    """Return whether the nodes will test a job's imports."""
     job = request["job"]
     return bool(job and job["import_test"] and (request["script"] or job["module"]) and not job["no_python"])
 
@@ -107,7 +107,7 @@ class ActionModule(ActionBase):
     _requires_connection = True
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return the facts of the node."""
+        """Return the node's facts."""
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         _result, request = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
@@ -132,7 +132,7 @@ class ActionModule(ActionBase):
         try:
             reply = call_node(self, ENTRY, request, task_vars)
         except AnsibleError as error:
-            # Return the failure, so that, with failed_when and ignore_unreachable, a later task judges it once.
+            # Return the failure so that, with failed_when and ignore_unreachable, a later task evaluates it once.
             if self._task.ignore_unreachable and (
                 isinstance(error, AnsibleConnectionFailure) or match_failure(str(error))
             ):

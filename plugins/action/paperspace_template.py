@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of the module paperspace_template, which creates and removes templates of a cluster's machines."""
+"""Controller side of the module paperspace_template, which creates and removes templates for a cluster's machines."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
 
 
 def validate_template_name(name: str) -> str:
-    """Return the name of a template. Raise PlanRefusedError if it is invalid."""
+    """Return the template name. Raise PlanRefusedError if it is invalid."""
     if not name:
         raise PlanRefusedError("no template name is set. Set one: -e template=bert-with-data")
     if name != single_line(name, 80) or not name.isascii():
@@ -80,7 +80,7 @@ class ActionModule(ActionBase):
     _requires_connection = False
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Bring the template to its state; return its id."""
+        """Bring the template to the requested state; return its id."""
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)

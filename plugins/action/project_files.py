@@ -29,7 +29,7 @@ ARGUMENT_SPEC = {
 
 
 def write_new_file(path: str, content: str, executable: bool) -> None:
-    """Write a new file. Raise OSError, or FileExistsError if it exists."""
+    """Write a new file. Raise FileExistsError if it already exists, or another OSError if it cannot be written."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(handle, "w", encoding="utf-8") as file:

@@ -22,7 +22,7 @@ DESCRIPTIONS = {
     "stop_serving": "stopping the file server",
 }
 READ_ONLY_STEPS = ("read_lock", "compare")
-# steps that are followed if an interrupted play has left them running
+# steps to follow if an interrupted play has left them running
 RESUMABLE_STEPS = ("solve", "restore", "install")
 ARGUMENT_SPEC: dict[str, Any] = {
     "step": {"type": "str", "choices": list(DESCRIPTIONS), "required": True},
@@ -61,7 +61,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
 
 
 def package_diff(result: dict[str, Any]) -> dict[str, str]:
-    """Return the packages that an installation changes as a diff, with one package per line."""
+    """Return a diff of the packages that an installation changes, with one package per line."""
     return {
         "before": "".join(f"{name}\n" for name in result.get("removed", [])),
         "after": "".join(f"{name}\n" for name in result.get("installed", [])),

@@ -33,7 +33,7 @@ MAX_NAMES = 8
 
 
 def shorten_names(finding: Finding) -> Finding:
-    """Return the finding with the names of the first nodes and the number of the others."""
+    """Return the finding with the names of the first nodes and the number of remaining nodes."""
     if len(finding.nodes) <= MAX_NAMES:
         return finding
     return replace(finding, nodes=(*finding.nodes[:MAX_NAMES], f"and {len(finding.nodes) - MAX_NAMES} more"))
@@ -48,7 +48,7 @@ def verdict(unreached: list[str], nodes: list[str], root: bool) -> str:
 
 
 def exclusion_hint(unreached: list[str], nodes: list[str]) -> str:
-    """Return the option that continues without the unreached nodes, or "" if none would remain."""
+    """Return the option for continuing without the unreachable nodes, or "" if no nodes would remain."""
     if len(unreached) == len(nodes):
         return ""
     exclusions = ":".join(f"!{name}" for name in unreached[:MAX_NAMES])

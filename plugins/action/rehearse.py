@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of the module rehearse: launch a job for a few steps, and forecast the whole run."""
+"""Controller side of the module rehearse: launch a job for a few steps and make a forecast for the whole run."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ ARGUMENT_SPEC = {
 
 
 def parse_leading_number(text: str) -> int | None:
-    """Return the number at the start of a text's last line, such as that of du or df, or None."""
+    """Return the number at the start of a text's last line, as in the output of du or df, or None."""
     tokens = (text.strip().splitlines() or [""])[-1].split()
     return int(tokens[0]) if tokens and tokens[0].isascii() and tokens[0].isdigit() else None
 
 
 def count_nodes(nnodes: str, nodes: Sequence[str], machines: int) -> int:
-    """Return how many nodes a launch uses: the configured number, else the named nodes, else all.
+    """Return how many nodes a launch uses: the configured number, or else the named nodes, or else all nodes.
 
     Raise ValueError for an invalid number.
     """
@@ -67,7 +67,9 @@ def count_nodes(nnodes: str, nodes: Sequence[str], machines: int) -> int:
 
 
 def user_of_job(extra_vars: Mapping[str, Any], job: object, node_variables: Mapping[str, Any]) -> Any:
-    """Return the user who runs a job, as in a launch: from the command line, the job file or the project."""
+    """Return the user that a job runs as, determined as in a launch: from the command line, the job file or the
+    project.
+    """
     in_job = job if isinstance(job, Mapping) else {}
     return extra_vars.get("launch_user", in_job.get("user", node_variables.get("launch_user", "")))
 
@@ -79,7 +81,7 @@ class ActionModule(ActionBase):
     _requires_connection = False
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Launch, or judge the launches."""
+        """Launch the job, or judge earlier launches."""
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
@@ -103,7 +105,7 @@ class ActionModule(ActionBase):
         return {"changed": True, "rehearsal": rehearsal}
 
     def launch_all(self, directory: Path, runs: Path, job: RehearsalJob, common: str) -> dict[str, Any]:
-        """Run the launches, and return the checkpoint's directory."""
+        """Run the launches, and return the checkpoint directory."""
         with sequence(directory) as runner:
             display = Display().display
             rehearsal = RehearsalRunner(
@@ -118,7 +120,7 @@ class ActionModule(ActionBase):
         }
 
     def user_on(self, node: str, task_vars: Mapping[str, Any]) -> str:
-        """Return the user who runs the job on a node, or "" for the login user."""
+        """Return the user that the job runs as on a node, or "" for the login user."""
         variables = task_vars["hostvars"][node] if node else {}
         user = user_of_job(load_extra_vars(self._loader), task_vars.get("job"), variables)
         return str(self._templar.template(user) or "")

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of the module run_diff: the differences between two runs. Connects to no node."""
+"""Controller side of the module run_diff: shows the differences between two runs. Connects to no node."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ REPLY = {
 
 
 def leader_reply(replies: Mapping[str, Any], name: str, run_id: str) -> tuple[str, Mapping[str, Any]]:
-    """Return the name and the reply of the node that leads the run. Raise UserError if none does."""
+    """Return the name and reply of the node that is leading the run. Raise UserError if there is none."""
     for node, reply in replies.items():
         if isinstance(reply, Mapping) and reply.get("leads") is True and conforms(reply, REPLY):
             return node, reply
@@ -78,7 +78,7 @@ def leader_reply(replies: Mapping[str, Any], name: str, run_id: str) -> tuple[st
 
 
 def price_of(name: str, hostvars: Any) -> float | None:
-    """Return the hourly price of a node, or None if it is unknown. Raise UserError if it is not a price."""
+    """Return a node's hourly price, or None if it is unknown. Raise UserError if the value is not a price."""
     try:
         return read_price(name, hostvars[name].get("node_price_per_hour") if name in hostvars else None)
     except ValueError as error:
@@ -86,7 +86,7 @@ def price_of(name: str, hostvars: Any) -> float | None:
 
 
 def check_replacements(plan: Plan, nodes: Sequence[Mapping[str, Any]], hostvars: Any) -> None:
-    """Raise ValueError if a replacement node differs from the inventory.
+    """Raise ValueError if a replacement node does not match the inventory.
 
     The node that leads the run names the replacements, but names and addresses must come from the inventory: otherwise,
     the run's record, and with it every command, could refer to other machines.
@@ -104,7 +104,7 @@ def check_replacements(plan: Plan, nodes: Sequence[Mapping[str, Any]], hostvars:
 
 
 def update_record(record: Path, plan: Plan, node_rank: int, facts: Mapping[str, Any], price: float | None) -> None:
-    """Write the plan with the new node into the run's record, so that other commands query that node."""
+    """Write the plan with the new node to the run's record, so that other commands query that node too."""
     node = plan["nodes"][node_rank]
     node["identity"], node["hardware"] = extract_identity(facts), extract_hardware(facts)
     if price is not None:
@@ -119,7 +119,7 @@ class ActionModule(ActionBase):
     _requires_connection = True
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Request that the run accept a node, or start the supervisor of that node."""
+        """Ask the run to accept a node, or start that node's supervisor."""
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
@@ -138,7 +138,7 @@ class ActionModule(ActionBase):
         return self.start(args, request, task_vars)
 
     def start(self, args: dict[str, Any], request: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
-        """Start the supervisor on the new node, as when the run was launched."""
+        """Start the supervisor on the new node in the same way as at launch."""
         _leader, reply = leader_reply(args["replies"], args["name"], args["run_id"])
         record, node_rank = Path(args["record"]), reply["node_rank"]
         environment: dict[str, object] = {str(name): str(value) for name, value in reply["environment"].items()}

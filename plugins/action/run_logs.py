@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Controller side of the module run_logs: fetches the logs of a run from a node into the run's record."""
+"""Controller side of the module run_logs: fetches a run's logs from a node into the run's record."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ ARGUMENT_SPEC = {
     "runs_directory": {"type": "str", "default": "~/.muster/runs"},
     "user": {"type": "str", "default": ""},
 }
-MAX_MEASURED = 512 << 20  # bytes; a node packs less than half of this
-MAX_DEPTH = MAX_DIRECTORY_DEPTH + 8  # directories in a name; a node searches no deeper
+MAX_MEASURED = 512 << 20  # bytes; a node's archive is less than half this size
+MAX_DEPTH = MAX_DIRECTORY_DEPTH + 8  # directory levels in a name; a node searches no deeper
 MAX_FILES = 100_000  # files in one archive; a node with 16 ranks that was restarted 100 times has a few thousand
 
 
-# The replies to a request for logs, from a node that is as little trusted as its job.
+# The replies to a request for logs, from a node that is trusted as little as its job.
 PIECE = {"data": str, "last": bool}
 PACKED = {
     **PIECE,
@@ -56,7 +56,7 @@ PACKED = {
 
 
 def decode_piece(node: str, piece: Any) -> bytes:
-    """Return the bytes of a piece of an archive. Raise AnsibleActionFail if the node sent anything else."""
+    """Return the bytes of an archive chunk. Raise AnsibleActionFail if the node sent anything else."""
     try:
         if conforms(piece, PIECE):
             return base64.b64decode(piece["data"], validate=True)
@@ -66,7 +66,7 @@ def decode_piece(node: str, piece: Any) -> bytes:
 
 
 def unpack(archive: IO[bytes], target: Path, folder: str, limit: int | None = None) -> None:
-    """Unpack a node's archive: files and directories below the target, private to their owner.
+    """Unpack a node's archive below the target; its files and directories are accessible only to their owner.
 
     An archive of a few megabytes may hold any number of files of any size, so the free disk space is checked before
     each file.
@@ -124,7 +124,7 @@ def unpack(archive: IO[bytes], target: Path, folder: str, limit: int | None = No
 
 
 def node_folder(record: Path, node: str) -> str:
-    """Return the directory of a node's files in a record, by the rank that the run's plan gives the node.
+    """Return the directory for a node's files in a record, based on the rank that the run's plan gives the node.
 
     Raises:
         AnsibleActionFail: If the plan has no such node.
@@ -137,7 +137,7 @@ def node_folder(record: Path, node: str) -> str:
 
 
 def describe_left_out(node: str, run_id: str, left_out: Any) -> str:
-    """Return a message about the files of a run that a node has omitted, or an empty string."""
+    """Return a message about the files of a run that a node has left out, or an empty string."""
     files = [file for file in left_out["files"] if file["kept"] == 0]
     if not files:
         return ""
@@ -165,7 +165,7 @@ class ActionModule(ActionBase):
     _requires_connection = True
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Fetch the logs; return their directory."""
+        """Fetch the logs; return the directory that contains them."""
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)

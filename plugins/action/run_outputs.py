@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of the module run_outputs: lists and fetches the files that a run's job has written on a node."""
+"""Controller side of the module run_outputs: lists and fetches the files that a run's job wrote on a node."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class PartError(Exception):
 
 
 def write_part(target: Path, output: OutputFile, offset: int, length: int, reply: Any) -> None:
-    """Append a part from a node to the local part of a file; give the file its name once it is complete.
+    """Append a part from a node to the partial local file; rename the file to its final name once it is complete.
 
     Raise PartError if the part is not the requested one, or OSError if it cannot be written on this machine.
     """
@@ -131,7 +131,7 @@ class ActionModule(ActionBase):
             target, batch_parts(pending, PIECE_BYTES), size, args["progress_interval"], request, task_vars
         )
         if not failures:
-            for part in partial_files(target):  # parts of former versions of files
+            for part in partial_files(target):  # parts of earlier versions of files
                 with contextlib.suppress(OSError):
                     part.unlink()
         return {"changed": len(failures) < len(pending), "directory": str(target), "failures": failures}
@@ -145,7 +145,9 @@ class ActionModule(ActionBase):
         request: dict[str, Any],
         task_vars: dict[str, Any],
     ) -> dict[str, str]:
-        """Fetch the parts, call by call, and show the progress; return the files that cannot be fetched, and why."""
+        """Fetch the parts call by call and show the progress; return the files that cannot be fetched, with the
+        reasons.
+        """
         display, node = Display(), request["node"]
         started = last_shown = time.monotonic()
         received, failures = 0, dict[str, str]()

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of the module run_profile: profiles a node's ranks, or merges and shows the profiles of all nodes."""
+"""Controller side of the module run_profile: profiles a node's ranks, or merges and shows all nodes' profiles."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ ARGUMENT_SPEC = {
 }
 PIECE = {"data": str, "last": bool}
 MAX_STEPS = 1000
-MAX_PACKED = 512 << 20  # bytes of a rank's packed trace
+MAX_PACKED = 512 << 20  # bytes of a rank's compressed trace
 DIRECTORY = "profiles"  # directory in the record
 
 
@@ -80,7 +80,7 @@ class ActionModule(ActionBase):
     _requires_connection = True
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Profile ranks of this node, or show the profiles of all nodes."""
+        """Profile ranks on this node, or show the profiles from all nodes."""
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
@@ -136,7 +136,7 @@ class ActionModule(ActionBase):
 
     @staticmethod
     def write_piece(stream: Any, piece: Any, node: str) -> bool:
-        """Append a piece of a trace; return whether it is the last one. Raise AnsibleActionFail if it is invalid."""
+        """Append a chunk of a trace; return whether it is the last one. Raise AnsibleActionFail if it is invalid."""
         try:
             if conforms(piece, PIECE):
                 stream.write(base64.b64decode(piece["data"], validate=True))
@@ -146,7 +146,7 @@ class ActionModule(ActionBase):
         raise AnsibleActionFail(f"{node} sent an invalid reply instead of a trace")
 
     def show(self, args: dict[str, Any]) -> dict[str, Any]:
-        """Merge the traces, write the summary into the record, and show it."""
+        """Merge the traces, write the summary to the record and show it."""
         nodes, missing = {}, []
         for name, reply in args["reads"].items():
             results = checked_ranks(reply)
@@ -167,7 +167,7 @@ class ActionModule(ActionBase):
 
     @staticmethod
     def merge(profile: Profile, record: Path) -> Path:
-        """Write the timeline and the summary into the record; return the timeline's path."""
+        """Write the timeline and the summary to the record; return the timeline's path."""
         directory = record / DIRECTORY
         traces = [
             RankTrace(entry["rank"], entry["node"], directory / trace_name(entry["rank"]), entry["clock_offset"])

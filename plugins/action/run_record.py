@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of the module run_record: the record of a run, next to the inventory. Connects to no node."""
+"""Controller side of the module run_record: manages a run's record, next to the inventory. Connects to no node."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._record.snapshot i
 from ansible_collections.muster.training.plugins.plugin_utils._record.snapshot import PATCH_FILE
 from ansible_collections.muster.training.plugins.plugin_utils._user_error import UserError
 
-# The functions that judge a run import their dependencies themselves: a launch loads this file before it starts the
+# The functions that evaluate a run import their dependencies themselves: a launch loads this file before it starts the
 # job, and those imports take 0.05 s.
 ARGUMENT_SPEC = {
     "state": {
@@ -75,7 +75,7 @@ ARGUMENT_SPEC = {
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write JSON atomically, readable by its owner only: it has the job's arguments and the end of its output.
+    """Write JSON atomically, readable only by its owner: it contains the job's arguments and the end of its output.
 
     NaN and infinity, which a job may report and JSON does not have, become null.
     """
@@ -87,7 +87,7 @@ def write_json(path: Path, value: Any) -> None:
             stream.write("\n")
         temporary.replace(path)
     except OSError:
-        temporary.unlink(missing_ok=True)  # may be incomplete, on a full disk
+        temporary.unlink(missing_ok=True)  # may be incomplete if the disk is full
         raise
 
 
@@ -139,7 +139,7 @@ def link_latest(directory: Path, run_id: str) -> None:
 
 
 def drop_record(directory: Path, run_id: str) -> dict[str, Any]:
-    """Remove the record of a run that was not started, and point `latest` to the previous one."""
+    """Remove the record of a run that was not started, and point `latest` to the previous run."""
     record, link = directory / run_id, directory / LATEST
     exists = record.is_dir()
     # everything written before the start
@@ -157,7 +157,7 @@ def drop_record(directory: Path, run_id: str) -> dict[str, Any]:
 
 
 def read_record(directory: Path, run_id: str, members: list[str]) -> dict[str, Any]:
-    """Return the plan of a run, by default the latest, and those of its nodes that are in the inventory.
+    """Return the plan of a run, by default the latest, and those nodes of the plan that are in the inventory.
 
     Without a record here, plan is None, and every node of the group may belong to the run.
     """
@@ -192,11 +192,13 @@ def find_record(directory: Path, args: dict[str, Any], members: list[str]) -> di
 
 
 def close_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
-    """Write the verdict, show it, and fail if the run did not succeed, unless another task does that."""
+    """Write the verdict, show it, and fail if the run did not succeed, unless another task is responsible for
+    failing.
+    """
     record = directory / args["run_id"]
     plan, reads = current_plan(record, args["plan"]), args["reads"]
     master = plan["nodes"][0]["name"]
-    # even if the result arrived only after the watch had lost the node
+    # even if the result arrived only after the watcher had lost contact with the node
     result = final_result(plan, args["result"], reads)
     active_runs = [run for run in reads.values() if run is not None and run["state"] in UNFINISHED_STATES]
     if result is None and (active_runs or not any(reads.values())):
@@ -221,7 +223,7 @@ def close_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
 
 
 def current_plan(record: Path, plan: dict[str, Any]) -> dict[str, Any]:
-    """Return the plan in a record, which includes nodes that joined the run since its launch, or else `plan`."""
+    """Return the plan in a record, which includes nodes that joined the run after launch, or else `plan`."""
     try:
         recorded = json.loads((record / "plan.json").read_text(encoding="utf-8"))
         is_same = recorded["run_id"] == plan["run_id"] and len(recorded["nodes"]) == len(plan["nodes"])
@@ -238,13 +240,13 @@ def require_success(verdict: dict[str, Any]) -> dict[str, Any]:
 
 
 def hub_name(plan: dict[str, Any], result: dict[str, Any] | None) -> str:
-    """Return the name of the node that led the run at its end."""
+    """Return the name of the node that was leading the run when it ended."""
     name: str = plan["nodes"][(result or {}).get("hub") or 0]["name"]
     return name
 
 
 def job_report(run: dict[str, Any] | None) -> dict[str, Any]:
-    """Return the job's own reports, read on the node that led the run."""
+    """Return the job's own reports, read from the node that led the run."""
     return (run or {}).get("said") or {}
 
 
@@ -264,7 +266,9 @@ def verdict_on(plan: dict[str, Any], result: dict[str, Any] | None, reads: dict[
 
 
 def trusted_result(plan: dict[str, Any], result: Any) -> dict[str, Any] | None:
-    """Return rank 0's result, which its job may have written, if it is valid and of this plan's run and nodes."""
+    """Return rank 0's result, which the job may have written, if it is valid and belongs to this plan's run and
+    nodes.
+    """
     checked = checked_result(result)
     names = [node["name"] for node in plan["nodes"]]
     if checked is None or checked["run_id"] != plan["run_id"] or [node["name"] for node in checked["nodes"]] != names:
@@ -273,7 +277,7 @@ def trusted_result(plan: dict[str, Any], result: Any) -> dict[str, Any] | None:
 
 
 def find_rank(plan: dict[str, Any], rank: int | None) -> tuple[int, int] | None:
-    """Return the node_rank and the local rank of a rank in a plan."""
+    """Return a rank's node_rank and local rank in a plan."""
     if rank is None:
         return None
     for node_rank, node in enumerate(plan["nodes"]):
@@ -289,7 +293,7 @@ def show_verdict(
     reported: dict[str, Any],
     watched: tuple[int, int] | None,
 ) -> None:
-    """Show the failed rank's last output, and the verdict, with cause and remedy if the catalogue has them."""
+    """Show the failed rank's last output and the verdict, with cause and remedy if they are in the catalogue."""
     from ansible_collections.muster.training.plugins.plugin_utils._failures.catalogue import explain_failure
     from ansible_collections.muster.training.plugins.plugin_utils._failures.facts import read_facts
     from ansible_collections.muster.training.plugins.plugin_utils._failures.run_advice import for_run
@@ -316,7 +320,7 @@ def write_verdict(
     reported: dict[str, Any],
     watched: tuple[int, int] | None = None,
 ) -> dict[str, Any]:
-    """Write the verdict into the record, and show it even if the record cannot be written.
+    """Write the verdict to the record, and show it even if it cannot be written.
 
     watched: node_rank and local rank of the rank whose output was shown until its end.
     """
@@ -325,7 +329,7 @@ def write_verdict(
     try:
         write_json(path, verdict | {"said": reported})
         (record / "token").unlink(missing_ok=True)
-    except OSError as error:  # another user's record, a removed one, or a full disk
+    except OSError as error:  # another user's record, one that was removed, or a full disk
         written_path = ""
         Display().warning(
             f"cannot write the verdict to {path}: {error.strerror}; free up space there or take ownership of the "
@@ -354,7 +358,7 @@ def judge_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
     if path.exists():
         verdict = json.loads(path.read_text(encoding="utf-8"))
         reported = verdict.pop("said")
-        # a verdict reached without rank 0's result is corrected once that is available
+        # a verdict reached without rank 0's result is corrected once that result is available
         if verdict["started"] is not None or final_result(plan, None, reads) is None:
             show_verdict(plan, verdict, str(path), reported, watched)
             return {"changed": False, "record": str(path), "verdict": verdict}
@@ -363,7 +367,7 @@ def judge_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
         return unchanged
     other_runs = [reads.get(node["name"]) for node in plan["nodes"][1:]]
     result = final_result(plan, None, reads)
-    # a node that does not respond may know more
+    # a node that is not responding may know more
     if result is None and master is None and (not other_runs or None in other_runs):
         return unchanged
     if result is None and any(run["state"] in UNFINISHED_STATES for run in runs):
@@ -378,7 +382,7 @@ def judge_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
 
 
 def show_bad_nodes(path: Path | None, plan: dict[str, Any], verdict: dict[str, Any]) -> None:
-    """Record the nodes that a new verdict blames for broken hardware, and show their names."""
+    """Record the nodes whose hardware a new verdict blames, and show their names."""
     from ansible_collections.muster.training.plugins.plugin_utils._record.remember import remember_bad_nodes
 
     for line in remember_bad_nodes(path, plan, verdict) if path is not None else []:
@@ -420,7 +424,7 @@ class ActionModule(ActionBase):
             reject_unused_options(task_vars)
             result = find_record(directory, args, group_members(args["group"], task_vars["groups"]))
             if result["plan"] is None or len(result["names"]) < len(result["plan"]["nodes"]):
-                reject_unread_sources(task_vars["hostvars"])  # an unread source may hold the missing nodes
+                reject_unread_sources(task_vars["hostvars"])  # an unread source may list the missing nodes
             return result
         if self._task.check_mode:
             record = str(directory / args["run_id"])

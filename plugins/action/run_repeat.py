@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of the module run_repeat: snapshots of runs in their records. Connects to no node."""
+"""Controller side of the module run_repeat: reads and writes the snapshots in runs' records. Connects to no node."""
 
 from __future__ import annotations
 
@@ -108,13 +108,13 @@ def read_snapshot(record: Path) -> dict[str, Any]:
 
 
 def repository_names(entries: Any) -> list[str]:
-    """Return the names of models and datasets in the variables of the role hugging_face, texts or mappings."""
+    """Return the model and dataset names in the variables of the role hugging_face, given as strings or mappings."""
     entries = entries if isinstance(entries, list) else []
     return [str(entry.get("name", "")) if isinstance(entry, Mapping) else str(entry) for entry in entries]
 
 
 class CodeToRepeat:
-    """The code of a run to repeat on this machine: unchanged in its directory, or restored."""
+    """The code of a run to repeat, on this machine: either unchanged in its directory, or restored."""
 
     def __init__(self, record: Path, snapshot: Mapping[str, Any], target: Path) -> None:
         """target: directory in which the code is restored."""
@@ -123,7 +123,7 @@ class CodeToRepeat:
         self.files = read_files(read_json(str(record / CODE_FILE), MAX_SNAPSHOT)) or {}
 
     def find(self) -> tuple[str, list[Difference]]:
-        """Return the directory with the code ("" if none was recorded), and the files that are not as recorded."""
+        """Return the code directory ("" if none was recorded), and the files that differ from the recorded ones."""
         if not self.code.get("digest"):
             return "", []
         source = Path(str(self.code.get("source")))
@@ -197,7 +197,7 @@ class ActionModule(ActionBase):
         return {"run_id": record.name, **nodes_to_use(snapshot, members)}
 
     def choose_settings(self) -> dict[str, Any]:
-        """Return the variables with which the run is repeated, after restoring its code where it has changed."""
+        """Return the variables for repeating the run, after restoring its code if it has changed."""
         record, snapshot = self.like()
         extra = load_extra_vars(self._loader)
         variables = settings_to_use(snapshot, extra)
@@ -252,12 +252,12 @@ class ActionModule(ActionBase):
         }
 
     def environments_directory(self) -> str:
-        """Return the directory of all environments on the nodes, which is the same on each."""
+        """Return the directory that contains all environments on the nodes; it is the same on every node."""
         directory = self._templar.template(self.task_vars.get("python_env_directory") or DEFAULT_DIRECTORY)
         return posixpath.normpath(str(directory))
 
     def compare(self) -> dict[str, Any]:
-        """Compare the run that is about to start with the one that it repeats."""
+        """Compare the run that is about to start with the run that it repeats."""
         record, snapshot = self.like()
         current = self.snapshot(NO_CODE)
         files = read_files(self.args["code"])
@@ -276,7 +276,7 @@ class ActionModule(ActionBase):
         return "launch_python" in load_extra_vars(self._loader)
 
     def require(self, run_id: str, differences: list[Difference], notes: list[str] | None = None) -> None:
-        """Show the differences; raise UserError for material ones, unless they are allowed."""
+        """Show the differences; raise UserError for material differences that are not allowed."""
         if not differences:
             return
         Display().display(describe_differences(run_id, differences, notes or []))
@@ -292,14 +292,14 @@ class ActionModule(ActionBase):
             )
 
     def settings(self) -> dict[str, Any]:
-        """Return the role's variables that decide the result of a run, without templates."""
+        """Return the role variables that determine a run's result, with templates evaluated."""
         names = {option: name for option, name in setting_names().items() if name in self.task_vars}
         values = {name: self._templar.template(self.task_vars[name]) for name in names.values()}
         values["launch_args"] = parse_arguments(self.args["args"], self._loader)
         return values
 
     def snapshot(self, code: CodeSnapshot) -> Snapshot:
-        """Return the snapshot of the run that is about to start."""
+        """Return a snapshot of the run that is about to start."""
         replies = collect_replies(self.args, self.task_vars.get("hostvars"))
         facts = {name: to_mapping(to_mapping(reply).get("facts")) for name, reply in replies.items()}
         names = repository_names(self.args["repositories"])
@@ -308,7 +308,7 @@ class ActionModule(ActionBase):
         return make_snapshot(self.args["plan"], facts, inputs)
 
     def describe_code(self) -> tuple[CodeSnapshot, bytes]:
-        """Return the code of the run, and the patch of its uncommitted changes."""
+        """Return a description of the run's code, and a patch with its uncommitted changes."""
         files = read_files(self.args["code"])
         source = str(self.args["code"].get("source") or "")
         if not files or not os.path.isdir(source):
@@ -331,7 +331,7 @@ class ActionModule(ActionBase):
         }, patch.text
 
     def write(self) -> dict[str, Any]:
-        """Write the snapshot of the run that is about to start into its record."""
+        """Write the snapshot of the run that is about to start to its record."""
         record = self.directory / self.args["run_id"]
         if self._task.check_mode:
             return {"changed": True, "snapshot": str(record / FILE)}

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of the module run_report: the report of one or several runs. Connects to no node."""
+"""Controller side of the module run_report: writes a report about one or more runs. Connects to no node."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class ActionModule(ActionBase):
 
 
 def make_report(args: dict[str, Any], directory: Path) -> dict[str, Any]:
-    """Write the requested page, and return its path."""
+    """Write the requested page and return its path."""
     runs = args["runs"] or [""]
     records = list(dict.fromkeys(find_record(directory, run) for run in runs))
     if len(records) > MAX_RUNS:
@@ -84,7 +84,7 @@ def make_report(args: dict[str, Any], directory: Path) -> dict[str, Any]:
 
 
 def pack(records: list[Path]) -> str:
-    """Write the archive of a run to share when asking for help, and return its path."""
+    """Write an archive of a run for sharing when asking for help, and return its path."""
     if len(records) > 1:
         raise AnsibleActionFail("an archive contains one run: omit bundle, or name a single run")
     path = write_bundle(records[0])
@@ -93,7 +93,7 @@ def pack(records: list[Path]) -> str:
 
 
 def run_option(runs: list[str]) -> str:
-    """Return the command-line option that names runs."""
+    """Return the command-line option for naming runs."""
     given_runs = [run for run in runs if run]
     return (
         ""
@@ -105,7 +105,7 @@ def run_option(runs: list[str]) -> str:
 
 
 def error_text(problem: Exception) -> str:
-    """Return an exception as a message."""
+    """Format an exception as a message."""
     if isinstance(problem, OSError) and problem.strerror:
         return f"{problem.filename}: {problem.strerror}; free up space there, or take ownership of the directory"
     return str(problem) or type(problem).__name__

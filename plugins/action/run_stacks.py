@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of the module run_stacks: reads the stacks of a node's ranks, or shows those of all nodes."""
+"""Controller side of the module run_stacks: reads the stacks of a node's ranks, or shows the stacks from all nodes."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ ARGUMENT_SPEC = {
 }
 REPLY = {"node": {"name": NAME, "first_rank": RANK, "slots": RANK}, "groups": list}
 FILE = "stacks.json"
-MAX_REASONS = 3  # reasons shown in a message
+MAX_REASONS = 3  # number of reasons shown in a message
 
 
 def node_groups(replies: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[str]]:
-    """Return the nodes that replied, the merged groups of their ranks, and why other nodes are missing."""
+    """Return the nodes that replied, the merged groups of their ranks, and the reasons why other nodes are missing."""
     nodes, groups, missing = [], [], []
     for name, reply in replies.items():
         if not conforms(reply, REPLY):
@@ -61,7 +61,7 @@ class ActionModule(ActionBase):
     _requires_connection = True
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Read the stacks on this node, or show those that were read on all nodes."""
+        """Read the stacks on this node, or show the stacks that were read on all nodes."""
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
@@ -76,7 +76,7 @@ class ActionModule(ActionBase):
         return call_node(self, "_run.dispatch", request, task_vars, CALL_TIMEOUT)
 
     def show(self, args: dict[str, Any]) -> dict[str, Any]:
-        """Show the activity of the ranks, and write it into the record."""
+        """Show what the ranks are doing, and write it to the record."""
         display = Display()
         if args["rank"] and not (args["rank"].isascii() and args["rank"].isdigit()):
             raise AnsibleActionFail(f"rank is {ascii(args['rank'])[:60]}: use a number, such as -e rank=3")
@@ -99,7 +99,7 @@ class ActionModule(ActionBase):
 
     @staticmethod
     def write(path: Path, document: dict[str, Any]) -> None:
-        """Write the stacks into the record. Raise AnsibleActionFail if they cannot be written."""
+        """Write the stacks to the record. Raise AnsibleActionFail if they cannot be written."""
         try:
             path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
         except OSError as error:

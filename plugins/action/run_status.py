@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Controller side of the module run_status: the nodes' statuses as one table. Connects to no node."""
+"""Controller side of the module run_status: shows the nodes' statuses as one table. Connects to no node."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._text.printable im
 from ansible_collections.muster.training.plugins.plugin_utils._text.sparkline import sparkline
 
 MAX_METRICS = 4
-TREND_PARTS = 12  # values of a metric's sparkline
+TREND_PARTS = 12  # number of values in a metric's sparkline
 ARGUMENT_SPEC = {
     "run_id": {"type": "str", "default": ""},
     "reads": {"type": "dict", "required": True},
@@ -42,7 +42,7 @@ ARGUMENT_SPEC = {
 
 
 def node_status(name: str, reply: Any) -> dict[str, Any]:
-    """Return one node's row: training_run's reply, or why it is missing."""
+    """Return one node's row: training_run's reply, or the reason why it is missing."""
     unknown: dict[str, Any] = {
         "node": name,
         "ranks": [],
@@ -75,7 +75,7 @@ def node_status(name: str, reply: Any) -> dict[str, Any]:
 
 
 def read_metrics(tail: Any) -> list[dict[str, Any]]:
-    """Return the metrics at the end of rank 0's output: name, last value and step, and recent values."""
+    """Return the metrics at the end of rank 0's output: name, last value, last step and recent values."""
     metrics = JobMetrics()
     for line in tail.splitlines() if isinstance(tail, str) else ():
         metrics.feed(line.rpartition("\r")[2])
@@ -87,7 +87,7 @@ def read_metrics(tail: Any) -> list[dict[str, Any]]:
 
 
 def recent_values(points: list[list[float]]) -> list[float]:
-    """Return the means of a curve over at most TREND_PARTS equal parts."""
+    """Divide a curve into at most TREND_PARTS equal parts and return the mean of each."""
     count = min(TREND_PARTS, len(points))
     parts = [points[len(points) * part // count : len(points) * (part + 1) // count] for part in range(count)]
     return [sum(point[2] for point in part) / len(part) for part in parts]
@@ -105,7 +105,7 @@ def format_metrics(metrics: list[dict[str, Any]]) -> str:
 
 
 def write_json(file: str, status: Any) -> None:
-    """Write a status or the result of a query for programs. Raise AnsibleActionFail if the file cannot be written."""
+    """Write a status or query result for use by programs. Raise AnsibleActionFail if the file cannot be written."""
     try:
         Path(file).write_text(json.dumps(status, indent=1) + "\n", encoding="utf-8")
     except OSError as error:
@@ -115,7 +115,7 @@ def write_json(file: str, status: Any) -> None:
 
 
 def format_gpus(gpus: Mapping[str, Any] | None) -> str:
-    """Return the load of a node's GPUs, such as "▆▇█ 91-99 %, 71 of 80 GiB"; the memory is that of the fullest GPU."""
+    """Format the load of a node's GPUs, such as "▆▇█ 91-99 %, 71 of 80 GiB"; the memory is that of the fullest GPU."""
     if gpus is None:
         return ""
     if gpus["age"] > GPU_SILENCE_TIMEOUT:
@@ -155,7 +155,9 @@ def render_status(nodes: list[dict[str, Any]], now: float) -> str:
 
 
 def describe_exited_ranks(nodes: list[dict[str, Any]]) -> str:
-    """Return a message about ranks that have exited while others run, or an empty string if none have."""
+    """Return a message about ranks that have exited while others are still running, or an empty string if there are
+    none.
+    """
     active = [node for node in nodes if node["state"] == "running" and node["ranks"]]
     ages = {int(rank): age for node in active for rank, age in node["ended_ranks"].items()}
     spans = [{"name": node["node"], "first_rank": node["ranks"][0], "slots": len(node["ranks"])} for node in active]

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of the module shell_command: print a command. Connects to nothing."""
+"""Controller side of the module shell_command: shows a command. Connects to nothing."""
 
 from __future__ import annotations
 

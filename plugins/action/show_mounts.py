@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of the module show_mounts: which data mounts each node has. Opens no connections."""
+"""Controller side of the module show_mounts: shows which data mounts each node has. Opens no connections."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ STATES = {
     "unreadable": "NOT READABLE",
     "missing": "NOT MOUNTED",
 }
-UNLIMITED = 2**48  # bytes; a bucket claims petabytes
+UNLIMITED = 2**48  # bytes; a bucket reports a size in petabytes
 MAX_SOURCE_WIDTH = 60  # characters
 
 
 def format_free(mount: Mapping[str, Any]) -> str:
-    """Return the free space of a mount, "-" if it is unknown or unlimited."""
+    """Format a mount's free space, or return "-" if it is unknown or unlimited."""
     free = mount.get("free_bytes")
     if not isinstance(free, int) or free >= UNLIMITED:
         return "-"
@@ -38,7 +38,7 @@ def format_free(mount: Mapping[str, Any]) -> str:
 
 
 def build_rows(name: str, reply: Any) -> list[dict[str, Any]]:
-    """Return a row for each mount of a node; one row without a mount if there is none, or the node did not reply."""
+    """Return one row per mount of a node, or one row without a mount if there are none or the node did not reply."""
     row: dict[str, Any] = {"node": name, "mount": "", "source": "", "state": "", "free": "", "message": ""}
     if not isinstance(reply, Mapping) or reply.get("facts") is None:
         message = reply.get("msg") if isinstance(reply, Mapping) else None
@@ -77,13 +77,13 @@ def render(rows: list[dict[str, Any]]) -> str:
 
 
 class ActionModule(ActionBase):
-    """Action plugin that shows the mounts of nodes from facts that were read before."""
+    """Action plugin that shows nodes' mounts from previously gathered facts."""
 
     _supports_check_mode = True
     _requires_connection = False
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Show the mounts in a table and return its rows."""
+        """Show a table of the mounts and return its rows."""
         super().run(tmp, task_vars or {})
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
         rows = [row for name, reply in args["facts"].items() for row in build_rows(name, reply)]

@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of the module show_nodes: which machines are reachable, and their GPUs. Opens no connections."""
+"""Controller side of the module show_nodes: shows which machines are reachable, and their GPUs. Opens no
+connections.
+"""
 
 from __future__ import annotations
 
@@ -33,11 +35,11 @@ SMI_MESSAGES = {
     "gpu-lost": "a GPU is lost",
     "failed": "{tool} fails",
 }
-MAX_COLUMN_WIDTH = 90  # characters of the last column
+MAX_COLUMN_WIDTH = 90  # maximum number of characters in the last column
 
 
 def describe_gpus(gpus: Mapping[str, Any]) -> str:
-    """Describe the GPUs of a node: number, model and memory, their users, and problems."""
+    """Describe a node's GPUs: number, model, memory, users and problems."""
     models = Counter(
         device["name"] + (f" {round(device['memory_mib'] / 1024)} GiB" if device["memory_mib"] else "")
         for device in gpus["devices"]
@@ -57,12 +59,12 @@ def describe_gpus(gpus: Mapping[str, Any]) -> str:
 
 
 def is_unreached(reply: Any) -> bool:
-    """Return whether a machine was queried, but did not report its GPUs."""
+    """Return whether a machine was queried but did not report its GPUs."""
     return isinstance(reply, Mapping) and reply.get("facts") is None and bool(reply.get("msg"))
 
 
 def build_row(name: str, address: str, reply: Any) -> dict[str, Any]:
-    """Return the row of one machine."""
+    """Return the row for one machine."""
     row: dict[str, Any] = {"node": name, "address": address, "reached": False, "gpu_count": 0}
     row.update(dict.fromkeys(("driver", "gpus", "message"), ""))
     if not isinstance(reply, Mapping) or reply.get("facts") is None:
@@ -74,7 +76,7 @@ def build_row(name: str, address: str, reply: Any) -> dict[str, Any]:
 
 
 def render(rows: list[dict[str, Any]]) -> str:
-    """Render the table and its totals."""
+    """Render the table with its totals."""
     lines = [("NODE", "ADDRESS", "ANSWERS", "DRIVER", "GPUS")]
     for row in rows:
         reachable = "yes" if row["reached"] else "NO"
@@ -92,13 +94,13 @@ def render(rows: list[dict[str, Any]]) -> str:
 
 
 class ActionModule(ActionBase):
-    """Action plugin that shows machines and their GPUs from facts that were read before."""
+    """Action plugin that shows machines and their GPUs from previously gathered facts."""
 
     _supports_check_mode = True
     _requires_connection = False
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Show the machines in one table and return it."""
+        """Show the machines in one table and return the table."""
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)

@@ -86,7 +86,7 @@ class ActionModule(ActionBase):
         return operations[args["state"]](args, task_vars)
 
     def submit(self, args: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
-        """Submit the job of the run; return its number."""
+        """Submit the run's job; return its job ID."""
         nodes = [
             {"name": node["name"], "address": node["address"], "directory": args["directories"][node["name"]]}
             for node in args["nodes"]
@@ -100,7 +100,7 @@ class ActionModule(ActionBase):
         return reply
 
     def allocate(self, args: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
-        """Let Slurm choose nodes, and wait for them in its queue. Return job, names and batch (inventory names)."""
+        """Let Slurm choose nodes, and wait in the queue for them. Return job, names and batch (inventory names)."""
         if args["count"] < 1:
             raise AnsibleActionFail("Slurm cannot choose the nodes without knowing how many to choose: add -e nnodes=N")
         if args["requeue"]:
@@ -129,7 +129,7 @@ class ActionModule(ActionBase):
         return {"changed": True, "job": job, "names": chosen, "batch": batch}
 
     def release(self, args: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
-        """Release the nodes of a job."""
+        """Release a job's nodes."""
         request = {**args, "operation": "release"}
         reply: dict[str, Any] = call_node(self, "_slurm.allocation", request, task_vars, CALL_TIMEOUT)
         return reply
@@ -140,7 +140,7 @@ class ActionModule(ActionBase):
         return {"changed": False}
 
     def await_news(self, program: str, args: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any] | None:
-        """Show the job's position in the queue until it starts. Fail if it ends before that.
+        """Show the job's position in the queue until it starts. Fail if it ends before it starts.
 
         Return the last reply, or None if the play was interrupted.
         """

@@ -66,7 +66,7 @@ LAUNCH = Path(__file__).resolve().parents[2] / "roles" / "launch"
 
 
 def find_count_error(args: dict[str, Any]) -> str:
-    """Return the problem with the number of repeats or of parallel variants, or "" if both are valid."""
+    """Return what is wrong with the number of repeats or of parallel variants, or "" if both are valid."""
     for name in ("repeats", "parallel"):
         if args[name] < 1:
             return f"sweep_{name} is {args[name]}, but must be 1 or more"

@@ -53,16 +53,19 @@ prepare_calls(ENTRY, SUPERVISOR)
 
 
 def program_placeholder(*sources: str) -> str:
-    """Return a diff's placeholder for one of muster's programs, which is long and the same in each run."""
+    """Return the placeholder that a diff shows for one of muster's programs, which are long and the same in every
+    run.
+    """
     lines = sum(len(source.splitlines()) for source in sources)
     return f"(muster's own program, {lines} lines{f' in {len(sources)} files' if sources[1:] else ''})\n"
 
 
 def planned_files(plan: dict[str, Any], environment: dict[str, Any]) -> list[dict[str, str]]:
-    """Return the files a start would write, as diffs; values of the user's environment are never shown."""
+    """Return the files that a start would write, as diffs; never show values from the user's environment."""
     hidden_environment = "".join(f"{name}=(hidden)\n" for name in sorted(environment))
     files = plan.get("files", {})
-    plan_text = json.dumps({**plan, "files": sorted(files)}, indent=1, sort_keys=True) + "\n"  # the files' texts follow
+    # the contents of the files follow
+    plan_text = json.dumps({**plan, "files": sorted(files)}, indent=1, sort_keys=True) + "\n"
     texts = {
         "plan.json (0600)": plan_text,
         "environment.json (0600)": hidden_environment,
@@ -84,7 +87,7 @@ class ActionModule(ActionBase):
     _requires_connection = True
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Bring the run on this node into the requested state, or read its status."""
+        """Bring the run on this node to the requested state, or read its status."""
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         _result, request = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)

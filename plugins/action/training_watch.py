@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of the module training_watch: shows a running job, over one connection for any number of nodes."""
+"""Controller side of the module training_watch: shows a running job, over a single connection for any number of
+nodes.
+"""
 
 from __future__ import annotations
 
@@ -58,9 +60,9 @@ ARGUMENT_SPEC = {
 ATTEMPT_LOG = re.compile(r"/node[0-9]+/attempt-([1-9][0-9]{0,2})/")
 
 MAX_ATTEMPTS = 1000
-DEBUGGER = "debugger"  # kind of the events of a debugged rank, which name its node
+DEBUGGER = "debugger"  # event kind for a rank that is being debugged; the event names its node
 
-# The reply to a request for news, from a node that is as little trusted as its job.
+# The reply to a request for news, from a node that is trusted as little as its job.
 NEWS = {
     "active": bool,
     "status": {
@@ -83,7 +85,7 @@ NEWS = {
 
 
 class Piece(NamedTuple):
-    """A part of a node's updates: log output or, if the name is empty, an event; and the attempt that it begins."""
+    """A part of a node's updates: log output or, if the name is empty, an event; and the attempt that it starts."""
 
     log: str
     text: str
@@ -91,25 +93,25 @@ class Piece(NamedTuple):
 
 
 def format_compilers(names: list[str] | None) -> str:
-    """Return a clause about the compilers that a silent job runs, otherwise an empty string."""
+    """Return a clause about the compilers that a silent job is running, or an empty string."""
     shown = ", ".join(sorted(COMPILERS.intersection(names or ())))
     return f" it compiles an extension ({shown});" if shown else ""
 
 
 def split_at_start(events: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Split events into those up to the start of the ranks, which come before any output, and those after it."""
+    """Split events into those up to the start of the ranks, which precede any output, and those after it."""
     starts = [index for index, event in enumerate(events, 1) if event.get("event") == "go"]
     return events[: starts[-1]] if starts else [], events[starts[-1] :] if starts else events
 
 
 def attempt_of(log: str) -> int:
-    """Return the attempt of the run to which a log belongs."""
+    """Return the attempt of the run that a log belongs to."""
     match = ATTEMPT_LOG.search(log)
     return int(match[1]) if match is not None else 0
 
 
 def split_at_attempts(events: list[dict[str, Any]]) -> list[tuple[int, list[dict[str, Any]]]]:
-    """Split events at each start of an attempt; return each group with the number of the attempt that it starts."""
+    """Split events at the start of each attempt; return each group with the number of the attempt that it starts."""
     sections: list[tuple[int, list[dict[str, Any]]]] = [(0, [])]
     for event in events:
         if event.get("event") == "attempt" and conforms(event.get("attempt"), range(MAX_ATTEMPTS)):
@@ -139,7 +141,7 @@ def in_order(reply: dict[str, Any], node: str) -> Iterator[Piece]:
 
 
 class AttemptHeadings:
-    """Adds a heading before the output of each attempt, unless the event of its start is shown."""
+    """Adds a heading before each attempt's output, unless the attempt's start event is shown."""
 
     def __init__(self) -> None:
         self.attempt = 0
@@ -155,7 +157,7 @@ class AttemptHeadings:
 
 
 class ActionModule(ActionBase):
-    """Action plugin that watches until the run has ended, or its node has been silent for ``patience`` seconds."""
+    """Action plugin that watches until the run ends, or until its node has been silent for ``patience`` seconds."""
 
     _supports_check_mode = True
     _requires_connection = True
@@ -187,7 +189,7 @@ class ActionModule(ActionBase):
     def poll(
         self, task_vars: dict[str, Any], request: dict[str, Any], tunnel: DebugTunnel | None = None
     ) -> dict[str, Any]:
-        """Return the node's updates, and let the tunnel follow the debugged rank.
+        """Return the node's updates, and point the tunnel to the rank being debugged.
 
         Raise AnsibleConnectionFailure if they do not arrive in time or are invalid.
         """
@@ -271,5 +273,6 @@ class ActionModule(ActionBase):
                 idle = format_silence(reply["silence"]) + format_compilers(reply.get("compilers"))
                 summary = f"{alive}{exited}{idle} {'; '.join(details) or 'no output yet'}"
                 display.display(f"[muster] {elapsed}{summary}")
-        # ansible-playbook and its terminal have exited: nothing reads the output, and writing it would finally block
+        # ansible-playbook and its terminal have exited: nothing reads the output, and writing to it would eventually
+        # block
         return {"changed": False, "lost": True, "result": None, "said": reported, "attempt": attempt}

@@ -70,7 +70,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._command_line.inte
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.muster_command import typed_command
 
 MAX_NODES = 8
-MAX_OUTPUT_LINES = 10  # lines of output shown from a failed program
+MAX_OUTPUT_LINES = 10  # number of output lines shown from a failed program
 WATCH = "muster.training.training_watch"
 REPORT_OWN_PROGRESS = tuple(  # they report their own progress
     f"muster.training.{name}"
@@ -81,12 +81,12 @@ REPORT_OWN_PROGRESS = tuple(  # they report their own progress
 )
 PAUSES = ("pause", "ansible.builtin.pause")
 CONTROL = {number: None for number in (*range(32), *range(127, 160)) if chr(number) not in "\n\t"}
-PREPARATORY = (  # a role that is switched off runs only these tasks
+PREPARATORY = (  # a role that is disabled runs only these tasks
     *("include_tasks", "include_role", "import_tasks", "import_role", "validate_argument_spec", "set_fact"),
     "known_variables",
 )
 COMMAND_CHECKS = ("known_variables", "job_settings", "check_site")  # these modules check the user's input, not a node
-# Ansible's prefix for the message of a plugin that refuses something.
+# Ansible's prefix for the message from a plugin that rejects something.
 ERROR_PREFIX = re.compile(
     r"\ATask failed: (?:Finalization of task args for '[\w.]+' failed: )?"
     r"(?:Error while resolving value for '[^'\n]*': )?"
@@ -99,7 +99,7 @@ HARMLESS_WARNING = "Module remote_tmp "  # a harmless warning from root's first 
 
 
 def join_names(nodes: Iterable[str]) -> str:
-    """Return the names of some nodes on one line, shortened if there are many."""
+    """Return the names of nodes on one line, shortened if there are many."""
     unique = list(dict.fromkeys(nodes))
     if len(unique) <= MAX_NODES:
         return " ".join(unique)
@@ -107,7 +107,7 @@ def join_names(nodes: Iterable[str]) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """Return seconds in human-readable form."""
+    """Format seconds as a human-readable duration."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, remainder = divmod(round(seconds), 60)
@@ -116,17 +116,17 @@ def format_duration(seconds: float) -> str:
 
 
 def strip_controls(text: str) -> str:
-    """Return a text without terminal control sequences: it may come from a node or a job."""
+    """Return a text without terminal control sequences, because it may come from a node or a job."""
     return text.translate(CONTROL)
 
 
 def without_name(node: str, text: str) -> str:
-    """Return the text without its node's name, which is already shown as a prefix."""
+    """Return the text without the node's name, which is already shown as a prefix."""
     return text.removeprefix(f"{node}: ")
 
 
 def program(diff: Mapping[str, Any]) -> str:
-    """Return the name and length of the program that a diff is about, or an empty string."""
+    """Return the name and length of the program that a diff shows, or an empty string."""
     heads = (str(diff.get(name) or "").removesuffix(" (content)") for name in ("before_header", "after_header"))
     name = next((head for head in heads if head.endswith(PROGRAMS)), "")
     number = len(str(diff.get("after") or "").splitlines())
@@ -140,8 +140,8 @@ def last_lines(text: str) -> str:
 
 
 def reason(result: Mapping[str, Any]) -> str:
-    """Return the text for a failed result: its message and the output of the failed program, once."""
-    # censored: from a task with no_log; reason: from a file that cannot be included, in ansible-core 2.19
+    """Return the text for a failed result: its message and the output of the failed program, without repetition."""
+    # censored: from a task with no_log; reason: from a file that cannot be included in ansible-core 2.19
     message = str(result.get("msg") or result.get("censored") or result.get("reason") or "").strip()
     parts = [ERROR_PREFIX.sub("", message)]
     for key in ("module_stderr", "stderr", "module_stdout", "stdout"):
@@ -152,18 +152,22 @@ def reason(result: Mapping[str, Any]) -> str:
 
 
 def for_user(text: str) -> str:
-    """Return a message with the commands that the user types. Those of ansible-playbook were adapted where it arose."""
+    """Return a message with commands as the user types them. Commands of ansible-playbook were adapted where they
+    arose.
+    """
     return adapt_commands(text) if typed_command() else text
 
 
 def describe_unreachable(node: str, result: Mapping[str, Any]) -> str:
-    """Return the text for an unreachable node: why, if known, and what to do."""
+    """Return the text for an unreachable node: the reason, if known, and what to do."""
     diagnosis = classify_failure(node, reason(result))
     return strip_controls(f"{diagnosis.problem}\nneeded: {diagnosis.requirement}\ndo:     {diagnosis.remedy}")
 
 
 def rescue_block(task: Any, part: str) -> str:
-    """Return the uuid of the block with a rescue whose part (block or rescue) contains a task, or an empty string."""
+    """Return the uuid of the block with a rescue section that contains a task in its block or rescue, or an empty
+    string.
+    """
     child, parent = task, getattr(task, "_parent", None)
     while parent is not None:
         # a result's task is a copy
@@ -174,7 +178,7 @@ def rescue_block(task: Any, part: str) -> str:
 
 
 def role_of(task: Any) -> str:
-    """Return the name of a task's role without its collection, or an empty string."""
+    """Return the name of a task's role without the collection, or an empty string."""
     role = getattr(task, "_role", None)
     return str(role.get_name()).rpartition(".")[2] if role else ""
 
@@ -188,7 +192,7 @@ def outer_role_of(task: Any) -> str:
 
 
 def parts_of(task: Any, role: str) -> str:
-    """Return the parts of its role that a play imported (ROLE_parts), or an empty string for a role without parts."""
+    """Return the parts of its role that a play imported (ROLE_parts), or an empty string if the role has no parts."""
     parent, value = getattr(task, "_parent", None), None
     while parent is not None:
         value = (getattr(parent, "vars", None) or {}).get(f"{role}_parts", value)
@@ -203,14 +207,14 @@ def lists_roles(play: Mapping[str, Any]) -> bool:
 
 
 def is_query(play: Any) -> bool:
-    """Return whether the user requested a query: only its result goes to stdout, for a program to read."""
+    """Return whether the user requested a query: then only its result goes to stdout, for a program to read."""
     variables = play.get_variable_manager().extra_vars
     return any(name.endswith("jmespath") and value for name, value in variables.items())
 
 
 @dataclass
 class RoleProgress:
-    """A role, from its first task onwards."""
+    """A role's progress, from its first task onwards."""
 
     role: str
     started: float
@@ -221,7 +225,7 @@ class RoleProgress:
 
 
 def unless_verbose(method: Callable[..., None]) -> Callable[..., None]:
-    """Use Ansible's own callback if -v requests its full output."""
+    """Use Ansible's own callback if -v requests full output."""
 
     @functools.wraps(method)
     def either(self: CallbackModule, *args: Any, **kwargs: Any) -> None:
@@ -245,16 +249,16 @@ class CallbackModule(Default):
         self.playbook = ""
         self.started = time.monotonic()
         self.check = False
-        self.with_roles = False  # whether a play lists roles; others print through their modules
+        self.with_roles = False  # whether a play's roles are listed; others print through their modules
         self.header_shown = False
-        self.query = False  # whether only the play's result goes to stdout
-        self.nodes: list[str] = []  # nodes of the play
-        self.all_nodes: dict[str, None] = {}  # nodes of all plays with roles
+        self.query = False  # whether only the play's result is written to stdout
+        self.nodes: list[str] = []  # the play's nodes
+        self.all_nodes: dict[str, None] = {}  # nodes of all plays that have roles
         self.stage = RoleProgress("", self.started)
         self.task: Any = None
-        self.failures: dict[str, list[str]] = {}  # failures of this task: text to nodes
+        self.failures: dict[str, list[str]] = {}  # this task's failures: text to nodes
         self.messages: dict[str, list[str]] = {}
-        self.self_naming: set[str] = set()  # texts in which the node named itself
+        self.self_naming: set[str] = set()  # texts in which the node's own name appeared
         self.diffs: dict[str, list[str]] = {}
         self.items: dict[str, list[str]] = {}  # node to the reasons why its items failed
         self.rescued: dict[tuple[str, str], str] = {}  # block and node to the reason why its rescue runs there
@@ -265,9 +269,10 @@ class CallbackModule(Default):
         self.unmatched = False  # whether a play had no nodes
         self.interrupted = False  # whether Ctrl-C interrupted the playbook
         self.catch_interruption()
-        if isinstance(sys.stdout, io.TextIOWrapper):  # otherwise a pipe to a file or tee shows a run only after its end
+        # otherwise, when piped to a file or tee, a run's output would appear only after it ends
+        if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(line_buffering=True)
-        # A worker does not inherit the timer's handler: Ansible refuses tasks with a time limit if it finds one.
+        # A worker does not inherit the timer's handler: Ansible refuses tasks with a time limit if it finds a handler.
         os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGALRM, signal.SIG_DFL))
         atexit.register(self.show_remaining)  # even if nothing else is called, as after Ctrl-C
 
@@ -277,29 +282,31 @@ class CallbackModule(Default):
         self._display.display(text, color=color)
 
     def block(self, title: str, text: str, color: str) -> None:
-        """Show a title and, below it, a text of several lines."""
+        """Show a title with several lines of text below it."""
         lines = [title, *(f"    {line}".rstrip() for line in text.splitlines())]
         self._display.display("\n".join(lines), color=color, stderr=self.query)
 
     def say_in_role(self, text: str) -> None:
-        """Show a message; in a play with roles, below the name of its role, whose line follows when the role ends."""
+        """Show a message; in a play with roles, show it below the name of its role, whose line follows when the role
+        ends.
+        """
         if self.with_roles and self.stage.role:
             first, *others = text.splitlines() or [""]
             text = "\n".join([f"  {self.stage.role:<18}{first}", *(f"{'':<20}{line}" for line in others)])
         self.say(text)
 
     def location(self, nodes: Iterable[str]) -> str:
-        """Return the nodes of an event in inventory order, or "" if these are all nodes of a play with several."""
+        """Return an event's nodes in inventory order, or "" if they are all the nodes of a play with several."""
         node_set = set(nodes)
         everywhere = len(node_set) > 1 and len(node_set) == len(self.nodes)
         return "" if everywhere else self.names(node_set)
 
     def names(self, nodes: Iterable[str]) -> str:
-        """Return the names of some of the play's nodes as text, in play order."""
+        """Return the names of some of the play's nodes as a string, in play order."""
         return join_names(sorted(nodes, key=self.position))
 
     def position(self, node: str) -> int:
-        """Return the position of a node in its play, or the last position for a node that another node added."""
+        """Return a node's position in its play, or the last position for a node that was added by another node."""
         return self.nodes.index(node) if node in self.nodes else len(self.nodes)
 
     def sort_by_node(self, texts: dict[str, list[str]]) -> list[tuple[str, list[str]]]:
@@ -307,7 +314,7 @@ class CallbackModule(Default):
         return sorted(texts.items(), key=lambda item: min(self.position(node) for node in item[1]))
 
     def end_task(self) -> None:
-        """Show the messages of the task that ends here, grouping nodes with the same text."""
+        """Show the messages of the task that is ending, grouping nodes with the same text."""
         signal.setitimer(signal.ITIMER_REAL, 0)
         for text, nodes in self.sort_by_node(self.diffs):
             self.say(f"  {self.names(nodes)}:\n{text}")
@@ -320,14 +327,14 @@ class CallbackModule(Default):
         self.diffs, self.messages, self.failures, self.items, self.self_naming = {}, {}, {}, {}, set()
 
     def failure_title(self, nodes: Iterable[str]) -> str:
-        """Return the line above the reason for a failure: where the task failed, if that matters."""
+        """Return the line above the reason for a failure: where the task failed, if that is relevant."""
         if self.task.action.rpartition(".")[2] in COMMAND_CHECKS:
             return f"{self.playbook}: not possible"
         title = " ".join(part for part in ("FAILED", role_of(self.task), "on", self.names(nodes)) if part)
         return f"{title}: {self.task.get_name().rpartition(' : ')[2]}"
 
     def catch_interruption(self) -> None:
-        """Note Ctrl-C before Ansible handles it."""
+        """Record Ctrl-C before Ansible handles it."""
         handler = signal.getsignal(signal.SIGINT)
 
         def interrupt(number: int, frame: Any) -> None:
@@ -342,7 +349,7 @@ class CallbackModule(Default):
             signal.signal(signal.SIGINT, interrupt)
 
     def end_stage(self) -> None:
-        """Show the line of the role that ends here."""
+        """Show the line for the role that is ending."""
         stage = self.stage
         if not self.with_roles or not stage.role or not stage.ok or stage.failed:
             return  # failures are shown above
@@ -361,7 +368,7 @@ class CallbackModule(Default):
         )
 
     def show_remaining(self) -> None:
-        """Show all remaining messages, including a run that continues without this command."""
+        """Show all remaining messages, and mention a run that continues without this command."""
         self.end_task()
         if self.unfinished_run:
             run_id, commands = self.unfinished_run
@@ -385,8 +392,10 @@ class CallbackModule(Default):
             signal.setitimer(signal.ITIMER_REAL, self.get_option("lasting"))
 
     def show_running_task(self, _number: int, _frame: object) -> None:
-        """Name a task that takes long. Uses a timer in this process, which its workers do not have."""
-        with contextlib.suppress(RuntimeError):  # it may interrupt a line being written
+        """Show the name of a task that is taking long. Uses a timer in this process, which worker processes do not
+        have.
+        """
+        with contextlib.suppress(RuntimeError):  # it may interrupt a line that is being written
             self.say(f"  {self.stage.role or self.playbook:<18}{self.task.get_name().rpartition(' : ')[2]} ...")
 
     def record_success(self, result: Any) -> None:
@@ -422,7 +431,7 @@ class CallbackModule(Default):
         )
 
     def record_failure(self, result: Any, failure_reason: str) -> None:
-        """Remember why a task failed on a node, until all nodes have finished."""
+        """Remember why a task failed on a node until all nodes have finished."""
         node = result.host.get_name()
         texts = list(dict.fromkeys(self.items.pop(node, []))) or [failure_reason]
         block = rescue_block(result.task, "block")
@@ -451,8 +460,9 @@ class CallbackModule(Default):
 
     @unless_verbose
     def v2_playbook_on_play_start(self, play: Any) -> None:
-        # Ansible forks a process for each task and node. Existing objects live until the end: without this, the garbage
-        # collector of each process would visit them, and copy their memory (a tenth of the time of site.yml).
+        # Ansible forks a process for each task and node. Existing objects live until the end: without this, each
+        # process's garbage collector would visit them and so copy their memory (a tenth of the time that site.yml
+        # takes).
         gc.freeze()
         self.end_task()
         self.end_stage()
@@ -474,7 +484,7 @@ class CallbackModule(Default):
     def v2_playbook_on_task_start(self, task: Any, is_conditional: bool) -> None:
         self.watched = self.watched or task.action == WATCH
         if task is self.task and task.action in META:
-            return  # a meta task begins again for each node
+            return  # a meta task starts again for each node
         if self._display.verbosity:
             self.task = task
             super().v2_playbook_on_task_start(task, is_conditional)

@@ -2,14 +2,14 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Attributes of modules, in addition to the fragments of ansible.builtin, which describe them.
+"""Attributes of modules, in addition to the ansible.builtin fragments that describe them.
 
 A module documents where it deviates.
 """
 
 from __future__ import annotations
 
-# Attributes of all modules. The fragment of a provider, which precedes this one in a module, also names its group.
+# Attributes that all modules share. A provider's fragment, which precedes this one in a module, also names its group.
 IN_ALL = r"""
   action_group:
     description: Use C(group/muster.training.all) in C(module_defaults) to set defaults for this module.
@@ -19,9 +19,9 @@ IN_ALL = r"""
 
 
 class ModuleDocFragment:
-    """One fragment per execution model, and one per provider of machines."""
+    """One fragment per execution model, and one per machine provider."""
 
-    # A module that is described by none of the execution models below.
+    # A module that none of the execution models below describes.
     ALL = "attributes:" + IN_ALL
 
     # A module that uses the Paperspace API.
@@ -46,7 +46,7 @@ attributes:
     membership: [muster.training.paperspace, muster.training.ec2, muster.training.all]
 """
 
-    # A module that only reads a node.
+    # A module that only reads from a node.
     INFO = (
         r"""
 attributes:

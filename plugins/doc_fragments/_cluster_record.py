@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Locations of a cluster's journal and of the records of its runs."""
+"""Locations of a cluster's journal and of its run records."""
 
 from __future__ import annotations
 

@@ -2,13 +2,13 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Options of modules that work in an environment of Python packages."""
+"""Options of modules that work in a Python environment."""
 
 from __future__ import annotations
 
 
 class ModuleDocFragment:
-    """The environment's directory, and the key of its content."""
+    """The environment's directory, and the key of its contents."""
 
     DOCUMENTATION = r"""
 options:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Options of modules that create machines which power themselves off."""
+"""Options of modules that create machines that power themselves off."""
 
 from __future__ import annotations
 

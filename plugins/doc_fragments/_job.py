@@ -8,7 +8,7 @@ from __future__ import annotations
 
 
 class ModuleDocFragment:
-    """The job to check and plan, and the container in which it runs."""
+    """The job to check and plan, and the container that it runs in."""
 
     DOCUMENTATION = r"""
 options:

@@ -2,13 +2,13 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Option of modules that write records next to those of runs."""
+"""Option of modules that write records next to the run records."""
 
 from __future__ import annotations
 
 
 class ModuleDocFragment:
-    """The directory of the records."""
+    """The records directory."""
 
     DOCUMENTATION = r"""
 options:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 
 class ModuleDocFragment:
-    """The directory and the user of the runs on a node."""
+    """The directory of the runs on a node, and the user they run as."""
 
     DOCUMENTATION = r"""
 options:

@@ -57,7 +57,7 @@ FileSpec = Mapping[str, Any]
 
 
 def is_up_to_date(desired: FileSpec, present: FileSpec) -> bool:
-    """Return whether a file on a node has the desired owner and mode, and the desired content or line."""
+    """Return whether a file on a node has the desired owner, mode and content (or line)."""
     if (present.get("user"), present.get("mode")) != (desired.get("user", "root"), desired["mode"]):
         return False
     if "content" not in desired:

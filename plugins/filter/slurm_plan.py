@@ -139,7 +139,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._slurm.cluster_pla
 
 
 def slurm_plan(states: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]], **options: Any) -> SlurmPlan:
-    """Return the plan of the cluster."""
+    """Return the cluster's plan."""
     return plan_cluster(nodes, {node["name"]: states[node["name"]] for node in nodes}, SlurmOptions(**options))
 
 

@@ -154,7 +154,7 @@ def software_choice(  # noqa: PLR0913
     name: str = "env",
     project: Mapping[str, list[str]] | None = None,
 ) -> dict[str, Any]:
-    """Return the software for these nodes."""
+    """Return the software to use on these nodes."""
     from ansible_collections.muster.training.plugins.plugin_utils._software import choose, torch_pins
 
     nodes = {node: read_node_software(node, node_facts, directory) for node, node_facts in facts.items()}

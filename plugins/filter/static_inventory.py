@@ -70,7 +70,7 @@ def resolve_address(name: str) -> str:
 
 
 def static_inventory(machines: str | list[str], source: str = "-e machines", check: bool = False) -> str:
-    """Render an inventory of a hostfile or a list of hosts. check: whether to return only errors."""
+    """Render an inventory from a hostfile or a list of hosts. check: whether to return only errors."""
     lines, item_name = (machines.splitlines(), "line") if isinstance(machines, str) else (map(str, machines), "host")
     try:
         hosts = read_hosts(lines, item_name)

@@ -90,7 +90,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._text.printable im
 
 GROUP = "training"
 MAX_BYTES = 64 << 20
-"""Upper limit for the response, in bytes."""
+"""Maximum response size in bytes."""
 REMEDIES = {
     401: "the API key is not accepted. Create one at https://cloud.lambda.ai/api-keys and export LAMBDA_API_KEY",
     403: "the API key is not accepted. Create one at https://cloud.lambda.ai/api-keys and export LAMBDA_API_KEY",
@@ -104,7 +104,7 @@ class InventoryModule(ConstructedInventory):
     NAME = "muster.training.lambda_cloud"
 
     def verify_file(self, path: str) -> bool:
-        """Return whether a file is for this plugin, judging by its name."""
+        """Return whether a file is meant for this plugin, judging by its name."""
         return bool(super().verify_file(path)) and path.endswith(("lambda_cloud.yml", "lambda_cloud.yaml"))
 
     def parse(self, inventory: InventoryData, loader: DataLoader, path: str, cache: bool = False) -> None:

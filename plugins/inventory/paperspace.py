@@ -238,7 +238,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._text.printable im
 
 
 class InventoryModule(ConstructedInventory, Cacheable):
-    """Reads the options and adds the hosts; client.py sends the requests, hosts.py interprets the responses."""
+    """Reads the options and adds the hosts; client.py sends the requests and hosts.py interprets the responses."""
 
     NAME = "muster.training.paperspace"
 
@@ -262,7 +262,9 @@ class InventoryModule(ConstructedInventory, Cacheable):
         self._add_drive({host.variables["paperspace_network_id"] for host in selected}, response)
 
     def _fetch(self, path: str, cache: bool) -> dict[str, list[dict[str, t.Any]]]:
-        """Return the API's raw response, from the cache if enabled and valid; no option is stored in the cache."""
+        """Return the API's raw response, from the cache if it is enabled and valid; options are not stored in the
+        cache.
+        """
         caching = self.get_option("cache")
         key = self.get_cache_key(path)
         needs_drive = self.get_option("cluster") and self.get_option("drive_path")

@@ -141,12 +141,12 @@ from ansible_collections.muster.training.plugins.plugin_utils._cluster.topology_
 
 
 class InventoryModule(BaseInventoryPlugin, Constructable):
-    """Sets node_rank, node_address and node_slots on the hosts of a group."""
+    """Sets node_rank, node_address and node_slots for the hosts in a group."""
 
     NAME = "muster.training.ranks"
 
     def verify_file(self, path: str) -> bool:
-        """Return whether the file's name marks it as a file for this plugin."""
+        """Return whether a file's name shows that it is meant for this plugin."""
         return super().verify_file(path) and path.endswith(("ranks.yml", "ranks.yaml"))
 
     def parse(self, inventory: InventoryData, loader: DataLoader, path: str, cache: bool = False) -> None:
@@ -166,7 +166,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
             order, rank0 = self.get_option("order"), self.get_option("rank0")
             configured = order_hosts(self._evaluate_all(hosts, variables), order, rank0)
             table = build_rank_table(
-                # Missing slots are counted on the node later; for the order, any number will do.
+                # Missing slots are counted on the node later; any number will do for ordering.
                 [replace(host, slots=1) if host.slots is None else host for host in configured],
                 rank0=rank0,
             )
@@ -180,7 +180,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
                 inventory.set_variable(node.name, "node_slots", node.slots)
 
     def _members(self, name: str) -> list[InventoryHost]:
-        """Return the hosts of the group, which is empty only if the cloud machines have not been created yet."""
+        """Return the hosts in the group, which may be empty only if the cloud machines have not been created yet."""
         group = self.inventory.groups.get(name)
         hosts = group.get_hosts() if group else []
         is_pending = group is None and not self.inventory.hosts and self.inventory.processed_sources
@@ -196,7 +196,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
     def _evaluate_all(
         self, hosts: list[InventoryHost], host_variables: _HostVariables
     ) -> list[tuple[HostSpec, tuple[str, ...]]]:
-        """Return the unchecked results of the expressions for each host, with its location, sorted by order_by.
+        """Return the unchecked results of the expressions for each host, with the host's location, sorted by order_by.
 
         Raise a single error for all expressions that fail.
         """
@@ -231,15 +231,16 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
 
 
 def order_hosts(hosts: list[tuple[HostSpec, tuple[str, ...]]], order: str, rank0: str | None) -> list[HostSpec]:
-    """Return the hosts in rank order, unless they have explicit ranks. hosts: each with its location."""
+    """Return the hosts in rank order, unless they have explicit ranks. hosts: the hosts, each with its location."""
     if order == "name":
         hosts = sorted(hosts, key=lambda entry: natural_key(entry[0].name))
-    hosts = sorted(hosts, key=lambda entry: entry[0].name != rank0)  # rank 0's part of the network comes first, too
+    # the ranks in rank 0's part of the network come first, too
+    hosts = sorted(hosts, key=lambda entry: entry[0].name != rank0)
     return [hosts[index][0] for index in order_by_location([location for _host, location in hosts])]
 
 
 def _single_line(text: str) -> str:
-    """Return an Ansible message, which may quote an API, without line breaks and control characters."""
+    """Return an Ansible message, which may quote an API, without line breaks or control characters."""
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in " ".join(text.split()))
 
 

@@ -95,7 +95,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._text.printable im
 GROUP = "training"
 LOGIN_GROUP = "slurm_login"
 NAMES_AT_ONCE = 200
-"""Names in one command, which has a limited length."""
+"""Maximum number of names in one command, whose length is limited."""
 
 
 class InventoryModule(ConstructedInventory):
@@ -104,7 +104,7 @@ class InventoryModule(ConstructedInventory):
     NAME = "muster.training.slurm"
 
     def verify_file(self, path: str) -> bool:
-        """Return whether a file's name belongs to this plugin."""
+        """Return whether a file's name shows that it is meant for this plugin."""
         return bool(super().verify_file(path)) and path.endswith(("slurm.yml", "slurm.yaml"))
 
     def parse(self, inventory: InventoryData, loader: DataLoader, path: str, cache: bool = False) -> None:
@@ -170,7 +170,7 @@ class InventoryModule(ConstructedInventory):
         return completed.stdout
 
     def _resolve(self, names: list[str]) -> dict[str, str]:
-        """Return the address of each name as the login host resolves it, omitting names that cannot be resolved."""
+        """Return the address that each name resolves to on the login host, omitting names that cannot be resolved."""
         script = 'for name; do echo "# $name"; getent ahostsv4 "$name"; done; true'
         addresses: dict[str, str] = {}
         for start in range(0, len(names), NAMES_AT_ONCE):

@@ -103,7 +103,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._text.printable im
 
 GROUP = "training"
 MAX_BYTES = 256 << 20
-"""Upper limit for the output, in bytes."""
+"""Maximum output size in bytes."""
 
 
 class InventoryModule(ConstructedInventory):

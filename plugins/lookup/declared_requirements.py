@@ -71,7 +71,7 @@ class LookupModule(LookupBase):
     def run(
         self, terms: list[Any], variables: dict[str, Any] | None = None, **kwargs: Any
     ) -> list[dict[str, list[str]]]:
-        """Return the requirements of each project."""
+        """Return each project's requirements."""
         self.set_options(var_options=variables, direct=kwargs)
         use_project = self.get_option("use_project")
         requirements, editable = self.get_option("requirements"), self.get_option("editable")

@@ -55,7 +55,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._controller_env im
 
 
 class LookupModule(LookupBase):
-    """A lookup, because Ansible loads all filters of a collection again for each node."""
+    """Implemented as a lookup because Ansible reloads all filters of a collection for each node."""
 
     def run(self, terms: list[Any], variables: dict[str, Any] | None = None, **kwargs: Any) -> list[dict[str, str]]:
         """Return a list with one dictionary."""

@@ -63,7 +63,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._node_call.program
 
 
 def installation(modules: list[str], directory: str, private: bool) -> dict[str, list[dict[str, Any]]]:
-    """Return the directories and files of programs that share a directory. Raise UnknownProgramError."""
+    """Return the directories and files of programs that share an installation directory. Raise UnknownProgramError."""
     sources = {path: text for module in modules for path, text in program_sources(module).items()}
     parents = {posixpath.dirname(path) for path in sources} | {""}
     parents |= {posixpath.dirname(path) for path in parents}

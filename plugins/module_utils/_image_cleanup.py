@@ -21,7 +21,8 @@ TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Any, Sequence
 
-#: Patterns below /. sshd rejects all logins if its file of revoked keys is missing, so our sshd settings go with it.
+# : Patterns below /. sshd rejects all logins if its file of revoked keys is missing, so our sshd settings are removed
+# with it.
 SYSTEM = (
     "etc/ssh/ssh_host_*",
     "etc/ssh/muster_*",
@@ -35,10 +36,10 @@ SYSTEM = (
     "var/lib/cloud/instances/*",
     "var/lib/muster/*",
 )
-MACHINE_ID = "etc/machine-id"  # if empty, the next boot fills it: man 5 machine-id
+MACHINE_ID = "etc/machine-id"  # if it is empty, the next boot fills it in: man 5 machine-id
 UNITS = "etc/systemd/system"
 SECRETS = "/etc/muster/mounts/"
-#: Patterns below a home. authorized_keys stays, except for the mesh's lines.
+# : Patterns below a home directory. authorized_keys is kept, except for the mesh's lines.
 HOME = (
     ".ssh/[!a]*",
     ".ssh/a[!u]*",
@@ -87,7 +88,9 @@ WantedBy=multi-user.target
 
 
 def login_users() -> list[pwd.struct_passwd]:
-    """Return root and all users with a login and a home: on Debian, users start at 1000, and `nobody` is 65534."""
+    """Return root and all users with a login and a home directory: on Debian, users start at 1000, and `nobody` is
+    65534.
+    """
     return [
         user
         for user in pwd.getpwall()
@@ -96,7 +99,7 @@ def login_users() -> list[pwd.struct_passwd]:
 
 
 def glob_below(directory: str, patterns: Sequence[str]) -> list[str]:
-    """Return existing paths, including hidden ones, in the order of the patterns."""
+    """Return existing paths, including hidden ones, in pattern order."""
     paths: list[str] = []
     for pattern in patterns:
         paths += sorted(glob.glob(os.path.join(glob.escape(directory), pattern)))
@@ -104,7 +107,7 @@ def glob_below(directory: str, patterns: Sequence[str]) -> list[str]:
 
 
 def clean_home(home: str, extra_patterns: Sequence[str], check: bool) -> dict[str, Any]:
-    """Clean a home, with its user's rights; return the removed paths."""
+    """Clean a home directory with its user's privileges; return the removed paths."""
     paths = glob_below(home, [*HOME, *extra_patterns])
     for path in [] if check else paths:
         remove_entry(path)
@@ -129,7 +132,7 @@ def read_lines(path: str) -> list[str]:
 
 
 def mount_units(root: str) -> list[str]:
-    """Return our mount units with credentials, which would fail without them."""
+    """Return our mount units that use credentials, as they would fail without them."""
     units = sorted(glob.glob(os.path.join(glob.escape(root), UNITS, "*.mount")))
     return [unit for unit in units if any(SECRETS in line for line in read_lines(unit))]
 

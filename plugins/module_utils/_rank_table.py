@@ -18,13 +18,13 @@ from functools import cached_property
 from typing import Any, Union
 
 MAX_SLOTS = 65535
-"""More than the hardware threads of any machine. Limits typos: DeepSpeed allocates a list of this length."""
+"""More than the number of hardware threads on any machine. Catches typos: DeepSpeed allocates a list of this length."""
 
 ORDERS = ("inventory", "name")
 
-# Host names that the resolver and the hostfile readers of DeepSpeed, Open MPI and MPICH all accept.
+# Host names that the resolver and the hostfile parsers of DeepSpeed, Open MPI and MPICH all accept.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}(?:\.[A-Za-z0-9_-]{1,63})*\Z")
-# Tokens that the lexers of Open MPI 4.1 and PRRTE (util/hostfile/hostfile_lex.l) do not read as a host.
+# Tokens that the lexers of Open MPI 4.1 and PRRTE (util/hostfile/hostfile_lex.l) do not read as a host name.
 _LEXER_TOKENS = frozenset(
     ("boards", "cores", "cores-per-socket", "cores_per_socket", "count", "count-max", "count_max", "cpu", "cpu-max")
     + ("cpu-set", "cpu_max", "cpu_set", "max-count", "max-cpu", "max-slots", "max_count", "max_cpu", "max_slots")
@@ -71,7 +71,9 @@ class RankTableError(ValueError):
 
 @dataclass(frozen=True)
 class HostSpec:
-    """A host as configured. `slots`: processes to start on it. `rank`: its prescribed position in the group, if any."""
+    """A host as configured. `slots`: number of processes to start on it. `rank`: its explicit position in the group, if
+    any.
+    """
 
     name: str
     address: str
@@ -108,7 +110,7 @@ class RankTable:
 
     @property
     def world_size(self) -> int:
-        """Number of processes on all nodes together."""
+        """Total number of processes on all nodes."""
         return self.nodes[-1].first_rank + self.nodes[-1].slots
 
     @property
@@ -118,7 +120,7 @@ class RankTable:
 
     @property
     def master(self) -> Node:
-        """The node of rank 0."""
+        """The node with rank 0."""
         return self.nodes[0]
 
     @cached_property
@@ -130,7 +132,7 @@ class RankTable:
         return [node.first_rank for node in self.nodes]
 
     def node(self, name: str) -> Node:
-        """Return the node of this name, or raise RankTableError."""
+        """Return the node with this name, or raise RankTableError."""
         node = self._by_name.get(name)
         if node is None:
             raise RankTableError(
@@ -146,7 +148,7 @@ class RankTable:
         return node
 
     def locate(self, rank: int) -> tuple[Node, int]:
-        """Return the node that runs the process of this global rank, and its local rank, or raise RankTableError."""
+        """Return the node that runs the process with this global rank, and its local rank, or raise RankTableError."""
         if not 0 <= rank < self.world_size:
             requirement = f"a rank from 0 to {self.world_size - 1}"
             raise RankTableError(
@@ -232,10 +234,10 @@ def natural_key(name: str) -> tuple[tuple[tuple[int, int, str], ...], str]:
 
 
 def whole_number(value: object) -> int | None:
-    """Return the value as a number >= 0 if it is an integer or a string of ASCII decimal digits, otherwise None."""
+    """Return the value as a number >= 0 if it is an integer or a string of ASCII decimal digits, or None otherwise."""
     if isinstance(value, int) and not isinstance(value, bool):
         return int(value) if value >= 0 else None
-    # 18 digits: more than any count, and below the length that Python refuses to convert.
+    # 18 digits: more than any count has, and below the length that Python refuses to convert.
     if isinstance(value, str) and re.fullmatch(r"[0-9]{1,18}", value):
         return int(value)
     return None
@@ -251,14 +253,16 @@ def name_error(name: object) -> str | None:
         return f"launchers do not accept the name {format_value(name)}"
     if name.lower() in _LEXER_TOKENS:
         return f"the name {format_value(name)} is a keyword in hostfiles"
-    # Open MPI 4 cuts off domains, and resolvers read the rest as an address: 10.example.com becomes 0.0.0.10.
+    # Open MPI 4 cuts off domains, and resolvers interpret the rest as an address: 10.example.com becomes 0.0.0.10.
     if re.match(r"([0-9]+|0[xX][0-9A-Fa-f]*)(\.|\Z)", name) and ip_literal(name) is None:
         return f"the name {format_value(name)} begins with a number, which resolvers read as an address"
     return None
 
 
 def ip_literal(text: str) -> _Address | None:
-    """Return the address in a text in the usual notation, otherwise None: no zone, no leading zeros, no short IPv4."""
+    """Return the address in a text in standard notation, or None otherwise: no zone, no leading zeros, no short
+    IPv4.
+    """
     try:
         address = ipaddress.ip_address(text)
     except ValueError:
@@ -269,7 +273,7 @@ def ip_literal(text: str) -> _Address | None:
 
 
 def short_name(name: str) -> str:
-    """Return a name's first label in lower case, which is all that Open MPI 4 keeps. Addresses are not shortened."""
+    """Return a name's first label in lower case, which is all that Open MPI 4 keeps. Leave addresses unchanged."""
     return name if ip_literal(name) else name.lower().partition(".")[0]
 
 
@@ -293,7 +297,7 @@ def format_value(value: object) -> str:
 
 
 def abbreviate(names: Iterable[object]) -> str:
-    """Join the first three names, and the number of the others."""
+    """Join the first three names and the number of remaining names."""
     items = list(names)
     first = ", ".join(_plain(name) for name in items[:3])
     return first if len(items) <= 3 else f"{first} and {len(items) - 3} more"
@@ -434,7 +438,7 @@ def _missing_address_error(text: object) -> str:
 
 
 def _address_error(address: _Address, *, loopback_ok: bool, link_local_ok: bool) -> str | None:
-    """Return why an address is useless between nodes, or None. Loopback is fine if all nodes are this machine."""
+    """Return why an address cannot be used between nodes, or None. Loopback is fine if all nodes are this machine."""
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
         return f"its address {address} is an IPv4 address in IPv6 form (write it as {address.ipv4_mapped})"
     if address.is_unspecified:
@@ -451,7 +455,8 @@ def _address_error(address: _Address, *, loopback_ok: bool, link_local_ok: bool)
         if address.is_link_local:
             return f"its address {address} is link-local, which refers to a different host on each interface"
     elif address.is_link_local:
-        # A host gives itself 169.254.x.y if no network assigns an address. It works only between hosts on one cable.
+        # A host assigns itself 169.254.x.y if no network assigns an address. Such an address works only between hosts
+        # on one cable.
         return None if link_local_ok else f"its address {address} is link-local, unlike other addresses of the group"
     if address.is_reserved or (address.version == 4 and int(address) < 1 << 24):
         return f"its address {address} is reserved, so no host can have it"

@@ -171,7 +171,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "options": {"type": "dict", "default": {}},
     "credentials": {
         "type": "dict",
-        # for the whole dictionary: Ansible logs its repr() to the journal, where it would not recognize a secret that
+        # for the whole dictionary: Ansible logs its repr() to the journal, and would not recognize a secret there that
         # contains a quote or a backslash
         "no_log": True,
         "options": {
@@ -215,7 +215,7 @@ def desired_mount(params: dict[str, Any]) -> DesiredMount:
 
 
 def apply_state(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
-    """Bring the mount into the desired state."""
+    """Bring the mount to the desired state."""
     if os.geteuid() != 0:
         raise MountError(f"{params['path']}: mounting needs root. Set become: true")
     kind, desired = KINDS[params["kind"]], desired_mount(params)

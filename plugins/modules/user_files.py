@@ -190,7 +190,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
 
 
 def absolute_path(path: str, home: str) -> str:
-    """Return an absolute path for one that may begin with ~/. Raise UserFileError if it is invalid."""
+    """Return the absolute path for a path that may begin with ~/. Raise UserFileError if it is invalid."""
     path = os.path.join(home, path[2:]) if path.startswith("~/") else home if path == "~" else path
     if not path.startswith("/"):
         raise UserFileError(f"path is {path!r}. Use an absolute path, or one that begins with ~/")
@@ -249,7 +249,7 @@ def describe_content(text: str) -> str:
 
 
 def apply_state(params: dict[str, Any], check: bool) -> dict[str, Any]:
-    """Bring everything into the desired state; in check mode, report what would change."""
+    """Bring everything to the desired state; in check mode, report what would change."""
     changed, diff, written = False, [], []
     for options in params["directories"]:
         changed |= ensure_directory(get_user(options["user"] or params["user"]), options, check)

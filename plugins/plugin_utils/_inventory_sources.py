@@ -15,7 +15,7 @@ from ansible.vars.hostvars import HostVars
 
 
 def reject_unread_sources(hostvars: HostVars) -> None:
-    """Raise AnsibleActionFail if a source of the inventory was not read.
+    """Raise AnsibleActionFail if an inventory source was not read.
 
     Ansible itself only warns, unless any_unparsed_is_failed is set, and runs on the remaining hosts.
     """
@@ -28,17 +28,17 @@ def reject_unread_sources(hostvars: HostVars) -> None:
 
 
 def unread_sources(manager: InventoryManager) -> list[str]:
-    """Return the requested sources that were not read, files of directories one by one."""
+    """Return the requested sources that were not read, listing the files in directories individually."""
     read = set(manager._inventory.processed_sources)
     return [source for source in _expand(manager._sources) if source not in read]
 
 
 def _expand(sources: list[str]) -> Iterator[str]:
-    """Yield each source under the manager's name, without those that it skips."""
+    """Yield each source under the name that the inventory manager uses, except those that it skips."""
     for source in filter(None, sources):
         path = source if "," in source else unfrackpath(source, follow=False)
         if os.path.isdir(path):
             entries = sorted(entry for entry in os.listdir(path) if not IGNORED.search(entry.encode()))
             yield from _expand([os.path.join(path, entry) for entry in entries])
-        elif path != "/etc/ansible/hosts" or os.path.exists(path):  # the default, which need not exist
+        elif path != "/etc/ansible/hosts" or os.path.exists(path):  # the default, which does not need to exist
             yield path

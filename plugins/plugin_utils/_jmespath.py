@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Query a document in JMESPath (https://jmespath.org), like --query of the AWS command line."""
+"""Query a document with JMESPath (https://jmespath.org), like the AWS CLI's --query option."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 
 
 class QueryError(ValueError):
-    """The query is invalid. The message is one line with the position."""
+    """The query is invalid. The message is a single line that includes the position."""
 
 
 def run_query(query: str, document: Any) -> Any:
-    """Return the result of a query in a document of dictionaries, lists, texts and numbers, or None.
+    """Return the result of a query on a document of dictionaries, lists, strings and numbers, or None.
 
     Raise QueryError if the query is invalid.
     """
@@ -29,7 +29,7 @@ def run_query(query: str, document: Any) -> Any:
 
 
 def format_result(result: Any) -> str:
-    """Return a result for the screen or a file, as JSON."""
+    """Format a result as JSON, for the screen or a file."""
     return json.dumps(result, indent=1)
 
 
@@ -38,7 +38,7 @@ def _error_message(query: str, error: Exception) -> str:
     if not query.strip():
         return "the JMESPath expression is empty. An example: nodes[].node"
     position = getattr(error, "lex_position", getattr(error, "lexer_position", None))
-    if position is None:  # an error of a function, whose message names it
+    if position is None:  # an error in a function, whose message names the function
         return f"the JMESPath expression {expression} cannot be evaluated: {' '.join(str(error).split())}"
     remaining_text = query[position : position + 20]
     location = (

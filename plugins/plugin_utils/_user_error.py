@@ -10,7 +10,7 @@ from ansible.errors import AnsibleActionFail
 
 
 class UserError(AnsibleActionFail):
-    """A failure on one line, for problems that were already shown, or need only a few words.
+    """A one-line failure message, for problems that were already shown or need only a few words.
 
     For any other error, Ansible shows the message twice, with the lines of the playbook that have the task. That suits
     messages with quotes or several lines: in the result, which is all that remains here, quotes are escaped.
@@ -18,5 +18,5 @@ class UserError(AnsibleActionFail):
 
     @property
     def omit_exception_key(self) -> bool:
-        """Whether the result omits the error's own text, the first of the two messages."""
+        """Whether the result omits the error's own text, which is the first of the two messages."""
         return True

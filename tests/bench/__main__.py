@@ -1,7 +1,8 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Run benchmarks and write their sections of docs/benchmarks.md; what is not run stands there as it was.
+"""Run benchmarks and write their sections of docs/benchmarks.md; sections of benchmarks that are not run stay as they
+were.
 
 Exits 1 where a limit is not kept, 2 where one cannot be measured.
 
@@ -67,7 +68,7 @@ empty play takes 0.5 s.""",
     "launchers": Bench(
         "Each launcher, on its own and with launch.yml, on 2, 4 and 8 nodes",
         LAUNCH,
-        ("--rounds", "2"),  # of three sizes, each with nine methods
+        ("--rounds", "2"),  # for three sizes, with nine methods each
         """\
 There are no limits for these figures. On its own, `deepspeed --hostfile` runs its first part once, on the first node;
 with `launch.yml`, each node runs its own `deepspeed`, and here eight of them share two cores.
@@ -151,7 +152,7 @@ explains which to choose.""",
 }
 MEASURED = re.compile(r"^Measured on (\d{4}-\d\d-\d\d)", re.MULTILINE)
 DAYS_OF_GRACE = timedelta(days=7)
-"""Days for which changes of the code may wait for an idle machine to measure them on."""
+"""Number of days that code changes may wait until an idle machine is available for measuring them."""
 HEAD = """# Benchmarks
 
 Measured by `make bench`; each section states the date and the machine.
@@ -161,7 +162,7 @@ not with those of other machines."""
 
 
 def machine() -> str:
-    """This machine in words."""
+    """Describe this machine."""
     cores = len(os.sched_getaffinity(0))
     pages, page = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
     kernel = ".".join(platform.release().split(".")[:2])
@@ -170,7 +171,7 @@ def machine() -> str:
 
 
 def sections_of(page: str) -> dict[str, str]:
-    """The sections of a page by their titles, each as it stands there."""
+    """Return the sections of a page by title, each with its current text."""
     return {part.partition("\n")[0]: f"## {part}".rstrip() for part in page.split("\n## ")[1:]}
 
 

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-SECONDS = 10  # seconds that the benchmark is given; the second measurements may take a quarter of that in addition
+SECONDS = 10  # seconds that the benchmark is given; repeated measurements may take an additional quarter of that
 SIZES, ROUNDS = (2, 4), 3
 MANY = 64
-REST = 100.0  # seconds of the ten minutes that the longest benchmark leaves: 400 s, and 100 s to measure again
+REST = 100.0  # seconds that the longest benchmark leaves of the ten minutes: 400 s, and 100 s to measure again
 JUDGED = 5.0
 EXPLANATION = f"""\
 Seconds, medians (fastest-slowest) of {ROUNDS} rounds of `ansible-playbook benchmark.yml -e benchmark_seconds={SECONDS}`
@@ -29,7 +29,7 @@ measurements; the rest is Ansible, starting torch on each node once or twice, fe
 
 
 def take(directory: Path, nodes: int, number: int) -> tuple[float, float]:
-    """The seconds of the whole command, and of what it has measured."""
+    """Return the seconds taken by the whole command, and by its measurements."""
     from tests.unit.supervised import free_port
     from tests.unit.typed import typed
 
@@ -59,7 +59,7 @@ def take(directory: Path, nodes: int, number: int) -> tuple[float, float]:
 
 
 def judged() -> float:
-    """The seconds from the measurements of MANY nodes with eight GPUs each to the verdict and its table."""
+    """Return the seconds from the measurements of MANY nodes with eight GPUs each to the verdict and its table."""
     from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.read import read_measurements
     from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.slow_parts import judge
     from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.table import render
@@ -80,7 +80,7 @@ def shown(values: list[float]) -> str:
 
 
 def main() -> int:
-    """Print the figures; the exit code says whether they are within the limits."""
+    """Print the results; the exit code tells whether they are within the limits."""
     print(EXPLANATION)
     print(f"\n{'nodes':<8}{'whole command':>20}{'measuring':>20}{'the rest':>20}{'limit':>8}", flush=True)
     slow = False

@@ -1,7 +1,8 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What launch.yml takes more where it compares the code here with that of the nodes. Exits 1 beyond the limit.
+"""Measure how much longer launch.yml takes if it compares the local code with the nodes' code. Exits with 1 if the
+limit is exceeded.
 
 By hand: python -m tests.bench.bench_code
 """
@@ -19,7 +20,7 @@ from typing import Any
 
 FILES, ROUNDS = (20, 500), 7
 MORE = 0.3
-"""Seconds, with the smaller tree, which is a project's."""
+"""The limit in seconds for the smaller tree, which has the size of a project."""
 EXPLANATION = f"""\
 Seconds of `ansible-playbook launch.yml` with a bare script on two nodes that are this machine, without SSH: medians
 (fastest-slowest) of {ROUNDS} rounds in which each method ran once. With code_source, the local tree is listed and
@@ -28,19 +29,19 @@ median of the differences in each round."""
 
 
 def project(directory: Path, files: int) -> Path:
-    """A tree here, and the same one where the nodes have it."""
+    """Create a local tree, and the same tree in its location on the nodes."""
     made = directory / f"project{files}"
     for number in range(files):
         path = made / f"part{number % 10}" / f"module{number}.py"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"NUMBER = {number}\n" * 40)
     (made / "train.py").write_text("print('done')\n")
-    shutil.copytree(made, directory / "there" / made.name)  # preserves the times of the files
+    shutil.copytree(made, directory / "there" / made.name)  # preserves the files' timestamps
     return made
 
 
 def take(directory: Path, name: str, number: int, settings: dict[str, Any]) -> float:
-    """The seconds of a launch."""
+    """Return the seconds that a launch takes."""
     from tests.unit.typed import typed
 
     given = {"run_id": f"{name}-{number}", "launch_launcher": "env", "launch_report": False, **settings}

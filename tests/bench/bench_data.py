@@ -1,7 +1,8 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How long nodes take to read data of S3: mounted by s3fs with and without cache, and staged to the local disk.
+"""Measure how long nodes take to read data from S3: mounted with s3fs with and without a cache, and staged to the local
+disk.
 
 By hand: python -m tests.bench.bench_data --rounds 1
 """
@@ -30,7 +31,9 @@ PLAYBOOK = str(CHECKOUT / ".venv" / "bin" / "ansible-playbook")
 LAB = "bench-data"
 NODES = (1, 4)
 LATENCY = 0.02
-"""Seconds that the server waits before it answers: about what Amazon's takes for the first byte within a region."""
+"""Seconds that the server waits before it responds: about as long as Amazon S3 takes to send the first byte within a
+region.
+"""
 PLAIN, CACHED, CACHE, STAGED = "/mnt/plain", "/mnt/cached", "/var/cache/bench", "/srv/staged"
 EXPLANATION = """\
 Seconds until the last node has read all data, with {threads} readers per node, all nodes at once; medians of {rounds}
@@ -68,7 +71,7 @@ PLAY = """
 
 
 class Bench:
-    """The nodes, the server and what is in it."""
+    """The nodes, the server and its contents."""
 
     def __init__(self, lab: Lab, s3: S3Server, threads: int) -> None:
         self.lab = lab
@@ -77,7 +80,7 @@ class Bench:
         self.expected: dict[str, tuple[int, int]] = {}
 
     def fill(self, small: int, small_kb: int, large_mb: int) -> None:
-        """Put the objects there."""
+        """Create the objects on the server."""
         client = self.s3.client()
         for number in range(small):
             client.put_object(Bucket="data", Key=f"small/{number:05}", Body=os.urandom(small_kb * 1000))
@@ -85,7 +88,7 @@ class Bench:
         self.expected = {"small": (small, small * small_kb * 1000), "large": (1, large_mb * 10**6)}
 
     def play(self, playbook: str, limit: str = "all", **extra: object) -> float:
-        """Seconds of a playbook; it must succeed."""
+        """Run a playbook, which must succeed, and return the seconds it took."""
         start = time.monotonic()
         arguments = [PLAYBOOK, playbook, "-i", str(self.lab.inventory), "--limit", limit, "-e", json.dumps(extra)]
         keys = {"AWS_ACCESS_KEY_ID": self.s3.access_key, "AWS_SECRET_ACCESS_KEY": self.s3.secret_key}
@@ -97,7 +100,7 @@ class Bench:
         return time.monotonic() - start
 
     def stage(self, kind: str, nodes: int) -> float:
-        """Seconds of bringing a kind to the local disks."""
+        """Return the seconds for staging one kind of data to the local disks."""
         self.everywhere(nodes, ["rm", "-rf", f"{STAGED}/{kind}"])
         return self.play(
             "playbooks/stage_data.yml",
@@ -111,12 +114,12 @@ class Bench:
         )
 
     def transfer(self, kind: str, nodes: int) -> float:
-        """Seconds of that in which data were brought."""
+        """Return the part of these seconds in which data was transferred."""
         path = f"{STAGED}/{kind}/.muster-stage/status.json"
         return max(float(json.loads(text)["seconds"]) for text in self.everywhere(nodes, ["cat", path]))
 
     def everywhere(self, nodes: int, arguments: list[str]) -> list[str]:
-        """What a command prints on each of the first nodes, run at the same time."""
+        """Return what a command prints on each of the first nodes, running on all of them at the same time."""
 
         def run(name: str) -> str:
             done = self.lab.exec(name, arguments, timeout=600)
@@ -128,7 +131,7 @@ class Bench:
             return list(pool.map(run, [node.name for node in self.lab.nodes[:nodes]]))
 
     def read(self, top: str, kind: str, nodes: int, *drop: str) -> float:
-        """Seconds until the last node has read a kind below a directory."""
+        """Return the seconds until the last node has read one kind of data in a directory."""
         arguments = ["python3", "-c", READ, f"{top}/{kind}", str(self.threads), *drop]
         seconds = []
         for line in self.everywhere(nodes, arguments):
@@ -139,12 +142,12 @@ class Bench:
         return max(seconds)
 
     def remount(self, nodes: int) -> None:
-        """Forget what s3fs keeps in memory."""
+        """Drop what s3fs has cached in memory."""
         self.everywhere(nodes, ["systemctl", "restart", "mnt-plain.mount", "mnt-cached.mount"])
 
 
 def ways(bench: Bench, kind: str, nodes: int) -> dict[str, Callable[[], float]]:
-    """What is measured, in this order."""
+    """Return what is measured, in order."""
 
     def first() -> float:
         bench.everywhere(nodes, ["sh", "-c", f"umount {CACHED}; rm -rf {CACHE}/*"])
@@ -198,7 +201,7 @@ def measure(rounds: int, small: int, small_kb: int, large_mb: int, threads: int)
 
 
 def figures(bench: Bench, kind: str, nodes: int, rounds: int) -> list[tuple[str, float, int]]:
-    """Way, median of its seconds, and GETs of its last round."""
+    """Return each method, its median seconds, and the GETs in its last round."""
     taken: dict[str, list[float]] = {}
     gets = {}
     for _round in range(rounds):
@@ -211,7 +214,7 @@ def figures(bench: Bench, kind: str, nodes: int, rounds: int) -> list[tuple[str,
 
 
 def prepare(bench: Bench) -> None:
-    """Mount the bucket in both ways, and have boto3 on the nodes."""
+    """Mount the bucket in both ways, and install boto3 on the nodes."""
     common = {"bucket": "data", "endpoint": bench.s3.url, "region": bench.s3.region, "read_only": True}
     mounts = [{**common, "path": PLAIN}, {**common, "path": CACHED, "cache": CACHE, "cache_keep_free_mib": 1024}]
     play = bench.lab.inventory.parent / "mount.yml"
@@ -221,7 +224,7 @@ def prepare(bench: Bench) -> None:
 
 
 def delay(s3: S3Server) -> None:
-    """Have each answer take as long as one from far away."""
+    """Delay each response as if the server were far away."""
     judge = s3._judge
 
     def late(environ: dict[str, object]) -> tuple[str, dict[str, str]]:
@@ -232,7 +235,7 @@ def delay(s3: S3Server) -> None:
 
 
 def main() -> int:
-    """Read the command line, measure."""
+    """Parse the command line and run the measurements."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--small", type=int, default=300, help="number of small files")

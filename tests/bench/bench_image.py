@@ -1,7 +1,8 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How long an image takes from an archive of this machine to one node and to four. Exits 1 over a limit.
+"""Measure how long it takes to load an image from a local archive onto one node and onto four. Exits with 1 if a limit
+is exceeded.
 
 By hand: python -m tests.bench.bench_image --rounds 1 --megabytes 1000
 """
@@ -32,12 +33,14 @@ NODES = 4
 IMAGE = "team/bench:1"
 MB = 10**6
 MOST_RATIO = 1.5
-"""Of the time of four nodes to that of one."""
+"""Limit for the ratio of the time for four nodes to the time for one node."""
 MOST_RECEIVED = 1.1
-"""Of what a node receives, to the bytes of the archive: what comes twice is beyond that."""
+"""Limit for the ratio of the bytes that a node receives to the size of the archive; data that is sent twice exceeds it.
+"""
 CORES = 0.6 * len(os.sched_getaffinity(0)) / NODES
-"""Of each node; the rest is for the controller, and for what this machine does for all of them: with 0.8 four loads at
-once take 1.5 times as long as one."""
+"""Cores of each node; the rest are for the controller, and for what this machine does for all nodes: with 0.8, four
+simultaneous loads take 1.5 times as long as one.
+"""
 EXPLANATION = """\
 Seconds of a play with container_image: an archive of {megabytes} MB on this machine, one layer of random bytes, is
 loaded into Docker on the nodes; one line for each round. Docker is installed, but the image is missing. received: MB
@@ -63,7 +66,7 @@ def entry(name: str, size: int) -> tarfile.TarInfo:
 
 
 def make_archive(path: Path, megabytes: int) -> None:
-    """Write an archive as `docker save` does, of an image with one layer."""
+    """Write an archive in the format of `docker save`, with an image that has one layer."""
     layer = path.with_suffix(".layer")
     with tarfile.open(layer, "w") as tar, open("/dev/urandom", "rb") as random:
         tar.addfile(entry("data.bin", megabytes * MB), random)
@@ -89,7 +92,7 @@ def run(lab: Lab, playbook: str, *arguments: str) -> None:
 
 
 def sh(lab: Lab, node: str, script: str) -> str:
-    """What a script prints on a node as root; it must succeed."""
+    """Return what a script prints when run as root on a node; it must succeed."""
     done = lab.exec(node, ["sh", "-c", script])
     if done.returncode:
         raise LabError(f"{node}: {done.stderr.strip()}")
@@ -97,13 +100,13 @@ def sh(lab: Lab, node: str, script: str) -> str:
 
 
 def received(lab: Lab, nodes: Sequence[str]) -> list[int]:
-    """The bytes that have come in at the network card of each node so far."""
+    """Return the bytes received so far by each node's network card."""
     texts = [sh(lab, node, "cat /proc/net/dev") for node in nodes]
     return [int(text.partition("eth0:")[2].split()[0]) for text in texts]
 
 
 def forget(lab: Lab) -> None:
-    """Have nodes without the image, and without what it left on its way."""
+    """Remove the image from nodes, including what loading it left behind."""
     for node in lab.nodes:
         left = sh(lab, node.name, "docker images --all --quiet | sort -u | xargs -r docker rmi --force")
         print(left, end="", file=sys.stderr)
@@ -111,7 +114,9 @@ def forget(lab: Lab) -> None:
 
 
 def timed(lab: Lab, playbook: Path, archive: Path, nodes: Sequence[str]) -> tuple[float, list[int]]:
-    """Seconds that a run takes for some nodes, and the bytes that each of them receives; all have the image then."""
+    """Return the seconds that a run takes for some nodes, and the bytes that each receives; afterwards, all have the
+    image.
+    """
     forget(lab)
     before = received(lab, nodes)
     start = time.monotonic()
@@ -125,7 +130,7 @@ def timed(lab: Lab, playbook: Path, archive: Path, nodes: Sequence[str]) -> tupl
 
 
 def measure(lab: Lab, rounds: int, megabytes: int) -> int:
-    """Print the table; 1 where a limit is not kept."""
+    """Print the table; return 1 if a limit is exceeded."""
     names = [node.name for node in lab.nodes]
     kept = True
     with tempfile.TemporaryDirectory(prefix="muster-bench-", dir="/var/tmp") as made:

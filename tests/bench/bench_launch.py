@@ -1,7 +1,8 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How long a launch takes, next to what people launch with today: the same job on the same test hosts in one run.
+"""Measure how long a launch takes compared with common launch methods, using the same job on the same test hosts in one
+run.
 
 Prints a table for each number of nodes and whether the goals for the largest are met; exits 1 where one is not.
 By hand: python -m tests.bench.bench_launch --nodes 8 --rounds 3
@@ -37,9 +38,11 @@ LAB = "bench"
 HOME = "/home/muster"
 HOSTFILE = f"{HOME}/hostfile"
 TIMEOUT = 120.0
-"""Seconds until a launch counts as hung; 20 is the longest that was seen."""
+"""Seconds until a launch is considered hung; the longest observed launch took 20."""
 NAMES_GLOO = "GLOO_SOCKET_IFNAME=eth0"
-"""A node's own name is on 127.0.1.1, so that gloo needs to be told; ours finds out by itself."""
+"""A node's own name resolves to 127.0.1.1, so gloo must be told which interface to use; launch.yml finds it
+automatically.
+"""
 
 
 EXPLANATION = """\
@@ -52,12 +55,12 @@ open new connections to the nodes, as all others do; c2 and f2 reuse those of an
 
 
 class BenchError(Exception):
-    """What went wrong, in words for a person."""
+    """What went wrong, in words for the user."""
 
 
 @dataclass(frozen=True)
 class Bench:
-    """The test hosts of one table, and where this run keeps its files."""
+    """The test hosts for one table, and the directory for this run's files."""
 
     lab: Lab
     count: int
@@ -65,30 +68,30 @@ class Bench:
 
     @property
     def nodes(self) -> Sequence[Node]:
-        """The nodes that take part, rank 0's first."""
+        """The participating nodes, rank 0's node first."""
         return self.lab.nodes[: self.count]
 
     def ssh(self, node: Node, *expected_text: str) -> list[str]:
-        """A plain ssh to a node, as a person would type it."""
+        """Return a plain ssh command to a node, as a user would type it."""
         return self.lab.ssh(node.name, shlex.join(expected_text), options=["-o", "BatchMode=yes"])
 
     def on_each(self, words: Callable[[int], Sequence[str]]) -> list[list[str]]:
-        """One plain ssh a node."""
+        """Run one plain ssh per node."""
         return [self.ssh(node, *words(rank)) for rank, node in enumerate(self.nodes)]
 
 
 def plain(bench: Bench, mark: str) -> list[list[str]]:
-    """One ssh a node, at once."""
+    """Use one ssh per node, all at the same time."""
     return bench.on_each(lambda rank: [PYTHON, SCRIPT, mark])
 
 
 def mpirun(bench: Bench, mark: str) -> list[list[str]]:
-    """Open MPI from rank 0's node, one process a node."""
+    """Use Open MPI from rank 0's node, with one process per node."""
     return [bench.ssh(bench.nodes[0], "mpirun", "--hostfile", f"{HOSTFILE}{bench.count}", PYTHON, SCRIPT, mark)]
 
 
 def torchrun(bench: Bench, mark: str) -> list[list[str]]:
-    """One ssh a node, at once, each with its torchrun."""
+    """Use one ssh per node, all at the same time, each starting torchrun."""
     master = bench.nodes[0].address
     own = [f"--nnodes={bench.count}", "--nproc-per-node=1", f"--master-addr={master}", "--master-port=29500"]
     arguments = ["env", NAMES_GLOO, PYTHON, "-m", "torch.distributed.run", *own]
@@ -96,14 +99,16 @@ def torchrun(bench: Bench, mark: str) -> list[list[str]]:
 
 
 def deepspeed(bench: Bench, mark: str) -> list[list[str]]:
-    """DeepSpeed's own launcher from rank 0's node, by pdsh; what it would find out by another ssh it is told."""
+    """Use DeepSpeed's own launcher from rank 0's node, with pdsh; what it would determine through another ssh is given
+    to it.
+    """
     hosts = ["--hostfile", f"{HOSTFILE}{bench.count}", "--master_addr", bench.nodes[0].address, "--no_ssh_check"]
     arguments = ["env", "DS_ACCELERATOR=cpu", str(BIN / "deepspeed"), *hosts, "--no_local_rank", SCRIPT, mark, "torch"]
     return [bench.ssh(bench.nodes[0], *arguments)]
 
 
 def ours(launcher: str, masters: Callable[[Path], Path]) -> Callable[[Bench, str], list[list[str]]]:
-    """launch.yml as a person would type it."""
+    """Run launch.yml as a user would type it."""
 
     def commands(bench: Bench, mark: str) -> list[list[str]]:
         variables = {
@@ -121,20 +126,20 @@ def ours(launcher: str, masters: Callable[[Path], Path]) -> Callable[[Bench, str
 
 
 def kept(directory: Path) -> Path:
-    """Where connections lie that were opened by an earlier launch."""
+    """The location of connections that an earlier launch opened."""
     path = directory / "kept"
     path.mkdir(exist_ok=True)
     return path
 
 
 def fresh(directory: Path) -> Path:
-    """A place without connections: the launch opens them, as plain ssh does each time."""
+    """A location without connections, so that the launch opens new ones, as plain ssh does each time."""
     return Path(tempfile.mkdtemp(prefix="fresh-", dir=directory))
 
 
 @dataclass(frozen=True)
 class Way:
-    """A way to launch. `floor` is the way by which nothing but ssh is between a person and the same job."""
+    """A launch method. `floor` is the method in which there is only ssh between the user and the same job."""
 
     key: str
     title: str
@@ -156,15 +161,15 @@ WAYS = (
 
 @dataclass(frozen=True)
 class Seconds:
-    """From the start of the command: until the last rank ran its first line, and until the command had ended."""
+    """Seconds from the start of the command until the last rank ran its first line, and until the command ended."""
 
     first_line: float
     whole: float
 
 
 def measure(bench: Bench, way: Way, number: int) -> Seconds:
-    """Launch once. Raises BenchError where a command fails, or not each node ran the job once."""
-    mark = f"{HOME}/{bench.directory.name}-{number}"  # no other run of this program has written there
+    """Launch once. Raises BenchError if a command fails, or if any node did not run the job exactly once."""
+    mark = f"{HOME}/{bench.directory.name}-{number}"  # no other run of this program has written to it
     commands = way.commands(bench, mark)
     logs = [bench.directory / f"{number}-{way.key}-{index}.log" for index in range(len(commands))]
     began = time.time()
@@ -208,7 +213,9 @@ def end_connections(directories: Iterator[Path]) -> None:
 
 
 def prepare(lab: Lab, counts: Sequence[int]) -> None:
-    """What the other ways need: their packages, ssh from each node to each, hostfiles, and DeepSpeed's environment."""
+    """Set up what the other methods need: packages, ssh from each node to every other, hostfiles, and DeepSpeed's
+    environment.
+    """
     private = lab.inventory.with_name("id_ed25519").read_text()
     known = lab.inventory.with_name("known_hosts").read_text()
     files = {".ssh/id_ed25519": private, ".ssh/known_hosts": known}
@@ -232,7 +239,7 @@ def prepare(lab: Lab, counts: Sequence[int]) -> None:
 
 @contextmanager
 def test_hosts(count: int, keep: bool) -> Iterator[Lab]:
-    """A lab for the time of the measurement."""
+    """Provide a lab for the duration of the measurement."""
     try:
         yield Lab.up(count, LAB)
     finally:
@@ -242,7 +249,7 @@ def test_hosts(count: int, keep: bool) -> Iterator[Lab]:
 
 @contextmanager
 def workplace() -> Iterator[Path]:
-    """A directory for the time of the measurement, short enough for ssh's sockets."""
+    """Provide a directory for the duration of the measurement, with a path short enough for ssh's sockets."""
     with tempfile.TemporaryDirectory(prefix="muster-bench-") as name:
         try:
             yield Path(name)
@@ -251,7 +258,7 @@ def workplace() -> Iterator[Path]:
 
 
 def rounds(benches: Sequence[Bench], ways: Sequence[Way], number: int) -> Iterator[tuple[Bench, Way, Seconds]]:
-    """All ways one after the other, and again in the other order: what else the machine does falls on each of them.
+    """Run all methods in turn, and then in reverse order, so that other load on the machine affects all of them.
 
     The first turn opens the connections that are kept and fills caches; it is not counted.
     """
@@ -272,20 +279,22 @@ Figures = dict[str, list[Seconds]]
 
 
 def middle(result: Sequence[Seconds]) -> Seconds:
-    """The medians of what was measured of a way."""
+    """Return the medians of the measurements for a method."""
     return Seconds(
         statistics.median(item.first_line for item in result), statistics.median(item.whole for item in result)
     )
 
 
 def compared(figures: Figures, key: str, floor: str, what: Callable[[float, float], float], name: str) -> float:
-    """The median of what each round says of two ways: a machine that is slower for a while slows both."""
+    """Return the median of the per-round comparisons of two methods, since a temporary slowdown of the machine affects
+    both.
+    """
     pairs = zip(figures[key], figures[floor], strict=True)
     return statistics.median(what(getattr(item, name), getattr(other, name)) for item, other in pairs)
 
 
 def table(count: int, figures: Figures) -> str:
-    """The figures of one number of nodes, and each against its floor."""
+    """Return the results for one number of nodes, each compared with its floor."""
     lines = [f"{f'{count} nodes, one rank each':<34}{'last rank runs':>31}{'whole command':>18}"]
     for way in WAYS:
         own = middle(figures[way.key])
@@ -299,7 +308,7 @@ def table(count: int, figures: Figures) -> str:
 
 
 def goals(count: int, figures: Figures) -> list[tuple[bool, str]]:
-    """Each goal, and whether it is met."""
+    """Return each goal, and whether it is met."""
     after_mpirun = compared(figures, "c", "b", sub, "first_line")
     ratio = compared(figures, "f", "d", truediv, "first_line")
     after_deepspeed = compared(figures, "f", "e", sub, "first_line")
@@ -314,7 +323,7 @@ def goals(count: int, figures: Figures) -> list[tuple[bool, str]]:
 
 
 def versions(lab: Lab) -> str:
-    """What was measured, in a line."""
+    """Describe what was measured, on one line."""
     result = [f"{name} {importlib.metadata.version(name)}" for name in ("ansible-core", "torch", "deepspeed")]
     node = lab.nodes[0].name
     mpi = lab.exec(node, ["mpirun", "--version"]).stdout.splitlines()[0].removeprefix("mpirun ")
@@ -325,9 +334,9 @@ def versions(lab: Lab) -> str:
 
 
 def collect(ways: Sequence[Way], counts: Sequence[int], number: int, keep: bool) -> tuple[dict[int, Figures], str]:
-    """The figures of each number of nodes, and what was measured. Raises BenchError and LabError."""
+    """Return the results for each number of nodes, and what was measured. Raises BenchError and LabError."""
     figures: dict[int, Figures] = {count: {way.key: [] for way in ways} for count in counts}
-    # The lab's messages are not part of the result.
+    # The lab's own messages are not part of the result.
     with redirect_stdout(sys.stderr), test_hosts(counts[-1], keep) as lab, workplace() as directory:
         prepare(lab, counts)
         output = versions(lab)

@@ -1,7 +1,8 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How long each launcher takes used bare, and under launch.yml: the same job on the same test hosts in one run.
+"""Measure how long each launcher takes on its own and under launch.yml, using the same job on the same test hosts in
+one run.
 
 By hand: python -m tests.bench.bench_launchers --nodes 2 4 8 --rounds 3
 """
@@ -42,7 +43,7 @@ mpirun and pdsh need ssh between the nodes.
 
 
 def accelerate(bench: Bench, mark: str) -> list[list[str]]:
-    """One ssh a node, at once, each with its `accelerate launch`."""
+    """Use one ssh per node, all at the same time, each starting `accelerate launch`."""
     own = [
         *("--multi_gpu", "--same_network", f"--num_machines={bench.count}", f"--num_processes={bench.count}"),
         *(f"--main_process_ip={bench.nodes[0].address}", "--main_process_port=29500", "--mixed_precision=no"),
@@ -90,7 +91,7 @@ WAYS = (
 
 
 def table(count: int, figures: Figures) -> str:
-    """The figures of one number of nodes, and ours against the tool used bare."""
+    """Return the results for one number of nodes, comparing launch.yml with the launcher on its own."""
     lines = [f"{f'{count} nodes, one rank each':<34}{'last rank runs':>16}{'whole command':>20}"]
     for way in WAYS:
         own, ratios = middle(figures[way.key]), ["", ""]

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Measure what the lifeline costs rank 0's node during a run. Exit code 1 beyond the limit.
+"""Measure the cost of the lifeline on rank 0's node during a run. Exits with 1 if the limit is exceeded.
 
     python -m tests.bench.bench_lifeline [PEERS ...]
 
@@ -33,7 +33,7 @@ SECONDS = 30.0
 HEARTBEAT = 2.0
 LIMIT = 1.0
 GPUS = 8
-SAMPLE_BEATS = 8  # heartbeats between two samples of a node, which takes one every 15 s
+SAMPLE_BEATS = 8  # number of heartbeats between two samples of a node, which takes one every 15 s
 PACE_BEATS = 30
 SMI = """#!/bin/sh
 case "$*" in
@@ -48,13 +48,15 @@ for gpu in 0 1 2 3 4 5 6 7; do echo "$row" | sed "s/%d/$gpu/g"; done
 
 
 def processor_seconds(pid: int) -> float:
-    """What a process has used of the cores so far."""
+    """Return the CPU time that a process has used so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def proofs(peers: int) -> float:
-    """Return what the proofs of all lines cost rank 0, in per cent of a core: one a peer each way a heartbeat."""
+    """Return the cost of authenticating all messages on rank 0, in percent of a core: one proof per peer and direction
+    for each heartbeat.
+    """
     from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline import line_mac
 
     count, line = 20000, b'{"type": "beat"}'
@@ -65,7 +67,7 @@ def proofs(peers: int) -> float:
 
 
 def enable_everything(run: Run) -> None:
-    """Let rank 0's node read GPUs and their health, write metrics, and notify a server that does not exist."""
+    """Make rank 0's node read GPUs and their health, write metrics, and notify a server that does not exist."""
     from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples import HEADER
     from tests.unit.plugins.module_utils.supervisor.test_notifications import EVENTS
 
@@ -97,7 +99,7 @@ def start_node_0(run: Run) -> None:
 
 @contextlib.contextmanager
 def watched(run: Run) -> Iterator[int]:
-    """Watch a run as a live page does; yield the process on node 0, or 0 if everything is not enabled."""
+    """Watch a run like a live page; yield the process on node 0, or 0 unless everything is enabled."""
     from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import (
         REPLY_MARK,
         shell_command,
@@ -119,7 +121,7 @@ def watched(run: Run) -> Iterator[int]:
 
 
 def figures_of_node(number: int, beat: int) -> list[dict[str, Any]]:
-    """Return what a node sends besides a heartbeat: a sample, its clocks, or nothing."""
+    """Return what a node sends in addition to a heartbeat: a sample, its clocks, or nothing."""
     messages = []
     if number % SAMPLE_BEATS == beat % SAMPLE_BEATS:
         gpu = {"utilization_percent": 97.0, "memory_used_mib": 72914.0, "memory_total_mib": 81559.0}
@@ -134,7 +136,8 @@ def figures_of_node(number: int, beat: int) -> list[dict[str, Any]]:
 
 
 def measure(directory: Path, peers: int, everything: bool = False) -> tuple[float, int, float]:
-    """Return what rank 0's supervisor uses of a core, in per cent, and how many lines it has said to its peers.
+    """Return the CPU usage of rank 0's supervisor, in percent of a core, and how many messages it has sent to its
+    peers.
 
     The last figure is what the process that sends the news to a live page uses of a core, in per cent.
     """
@@ -180,7 +183,7 @@ def measure(directory: Path, peers: int, everything: bool = False) -> tuple[floa
 
 
 def main(arguments: list[str]) -> int:
-    """Print the figures; the exit code says whether that of the largest number is within the limit."""
+    """Print the results; the exit code tells whether the one for the largest number of nodes is within the limit."""
     sizes = sorted(int(argument) for argument in arguments) or [1, 8, 64]
     with tempfile.TemporaryDirectory(prefix="muster-bench-") as made:
         namespace = Path(made, "tree", "ansible_collections", "muster")

@@ -1,7 +1,8 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How long ansible-inventory takes for a Paperspace account of 1000 machines, beyond the server's own time.
+"""Measure how long ansible-inventory takes for a Paperspace account with 1000 machines, excluding the server's own
+time.
 
 Prints one line; exits 1 where the median of the runs is over the limit. By hand: python -m tests.bench.bench_paperspace
 """

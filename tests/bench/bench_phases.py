@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Where the time of a launch goes: Ansible's start, tasks that are skipped, tasks here, and calls to the nodes.
+"""Measure where a launch spends its time: Ansible's startup, skipped tasks, local tasks, and calls to the nodes.
 
 By hand: python -m tests.bench.bench_phases --nodes 2 8 --rounds 3
 """
@@ -64,7 +64,7 @@ print(time.process_time() - before)
 
 @dataclass
 class Phase:
-    """What one part of a launch takes."""
+    """The time taken by one part of a launch."""
 
     before: float = 0.0
     after: float = 0.0
@@ -73,7 +73,7 @@ class Phase:
     processes: int = 0
 
     def add(self, seconds: float, cpu: float, started: bool) -> None:
-        """Count some time, before or after the job's start."""
+        """Add a duration, either before or after the job's start."""
         self.cpu += cpu
         if started:
             self.after += seconds
@@ -82,14 +82,14 @@ class Phase:
 
 
 def phase_of(action: str, results: Sequence[str]) -> str:
-    """Return to which phase a task belongs."""
+    """Return the phase that a task belongs to."""
     if results and set(results) == {"skipped"}:
         return SKIPPED
     return CALLS if action in NODE_CALLS else LOCAL
 
 
 def split_into_phases(events: Sequence[Mapping[str, Any]], began: float, ended: float) -> dict[str, Phase]:
-    """Return how long each phase of a launch took, from the events of the callback launch_events."""
+    """Return the duration of each phase in a launch, from the events recorded by the launch_events callback."""
     phases = {name: Phase() for name in PHASES}
     last = {"time": began, "cpu": 0.0}
     phases[START].add(events[0]["time"] - began, events[0]["cpu"], False)
@@ -147,7 +147,7 @@ def launch(lab: Lab, count: int, directory: Path, number: int) -> tuple[dict[str
 
 
 def import_seconds(actions: Sequence[str], how: str) -> float:
-    """Return the CPU time of importing some action plugins. how: "compile" or "cached"."""
+    """Return the CPU time for importing some action plugins. how: "compile" or "cached"."""
     with tempfile.TemporaryDirectory(prefix="muster-bench-") as tree:
         namespace = Path(tree, "ansible_collections", "muster")
         namespace.mkdir(parents=True)
@@ -158,7 +158,7 @@ def import_seconds(actions: Sequence[str], how: str) -> float:
 
 
 def median_phase(phases: Sequence[Phase]) -> Phase:
-    """Return the medians of the same phase of several launches."""
+    """Return the medians for the same phase in several launches."""
     first = phases[0]
     before, after, cpu = (
         statistics.median(getattr(phase, name) for phase in phases) for name in ("before", "after", "cpu")
@@ -167,7 +167,7 @@ def median_phase(phases: Sequence[Phase]) -> Phase:
 
 
 def table(count: int, rounds: Sequence[Mapping[str, Phase]]) -> str:
-    """Return the phases of launches on so many nodes as text."""
+    """Format the phases of launches on the given number of nodes as text."""
     lines = [f"{f'{count} nodes':<52}{'before':>8}{'after':>8}{'CPU':>8}{'tasks':>8}{'processes':>11}"]
     medians = {name: median_phase([phases[name] for phases in rounds]) for name in PHASES}
     for name, phase in medians.items():

@@ -1,7 +1,8 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How long preflight takes by the number of nodes, and what of it the checks themselves take. Exits 1 over a limit.
+"""Measure how long preflight takes by number of nodes, and the share of the checks themselves. Exits with 1 if a limit
+is exceeded.
 
 By hand: python -m tests.bench.bench_preflight --nodes 4 8 --rounds 3
 """
@@ -39,7 +40,7 @@ checks: seconds of this time that all checks take on the controller."""
 
 
 def inventory(lab: Lab, count: int, directory: Path) -> Path:
-    """An inventory of so many nodes; hosts that hold several get an address for each."""
+    """Write an inventory of the given number of nodes; hosts that hold several nodes get an address for each."""
     hosts = yaml.safe_load(lab.inventory.read_text())["training"]
     each = -(-count // len(lab.nodes))
     most = -(-MOST_NODES // len(lab.nodes))
@@ -48,7 +49,7 @@ def inventory(lab: Lab, count: int, directory: Path) -> Path:
         host = lab.nodes[number // each]
         own = dict(hosts["hosts"][host.name])
         if each > 1:
-            # the same addresses for any count: those of an earlier one remain on their host
+            # the same addresses for any count: those from an earlier count remain on their host
             own["node_address"] = by_nodes.extra_address(lab, host, number // each * most + number % each)
         nodes[f"n{number}" if each > 1 else host.name] = own
     path = directory / f"{count}.yml"
@@ -57,7 +58,7 @@ def inventory(lab: Lab, count: int, directory: Path) -> Path:
 
 
 def name_each_other(lab: Lab, path: Path) -> None:
-    """Right names of hosts and nodes on all hosts: a name server would be asked for others."""
+    """Make the names of hosts and nodes resolve correctly on all hosts; otherwise, a name server would be asked."""
     nodes = yaml.safe_load(path.read_text())["training"]["hosts"]
     known = {node.name: node.address for node in lab.nodes} | {name: own["node_address"] for name, own in nodes.items()}
     lines = "\n".join(["127.0.0.1 localhost", *(f"{address} {name}" for name, address in known.items()), ""])
@@ -67,7 +68,7 @@ def name_each_other(lab: Lab, path: Path) -> None:
 
 
 def seconds(path: Path) -> float:
-    """How long one preflight takes. Findings are fine: nodes that share a host share its name too."""
+    """Return how long one preflight takes. Findings are acceptable: nodes that share a host also share its name."""
     start = time.monotonic()
     done = subprocess.run(
         [PLAYBOOK, "playbooks/preflight.yml", "-i", str(path)],
@@ -85,7 +86,7 @@ def seconds(path: Path) -> float:
 
 
 def check_seconds(count: int) -> float:
-    """How long all checks take on the facts of so many nodes with nothing wrong."""
+    """Return how long all checks take on the facts of the given number of healthy nodes."""
     script = (
         "import time; from ansible.plugins.loader import init_plugin_loader; init_plugin_loader();"
         " from tests.unit.healthy import cluster, findings;"

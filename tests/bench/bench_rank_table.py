@@ -1,4 +1,5 @@
-"""Measure the rank table and each rendering of it: time and memory by number of nodes. Exit code 1 beyond the limits.
+"""Measure the rank table and each of its renderings: time and memory by number of nodes. Exits with 1 if a limit is
+exceeded.
 
     python tests/bench/bench_rank_table.py [NODES ...]
 
@@ -23,7 +24,9 @@ MEGABYTES = 200.0
 
 
 def measure(nodes: int) -> list[tuple[str, float]]:
-    """Seconds for each piece of work on so many nodes, and at last the peak memory of this process in MB."""
+    """Return the seconds for each operation on the given number of nodes and, last, the peak memory of this process in
+    MB.
+    """
     from ansible_collections.muster.training.plugins.module_utils._rank_table import build_rank_table
     from ansible_collections.muster.training.plugins.plugin_utils._cluster.hostfile_formats import (
         parse_hostfile,
@@ -65,7 +68,7 @@ def measure(nodes: int) -> list[tuple[str, float]]:
 
 
 def measure_apart(nodes: int) -> list[tuple[str, float]]:
-    """measure() in a process of its own, so that its peak memory is its own."""
+    """Run measure() in a separate process, so that its peak memory is measured separately."""
     with tempfile.TemporaryDirectory(prefix="muster-bench-") as tree:
         namespace = Path(tree, "ansible_collections", "muster")
         namespace.mkdir(parents=True)
@@ -75,7 +78,7 @@ def measure_apart(nodes: int) -> list[tuple[str, float]]:
 
 
 def main(arguments: list[str]) -> int:
-    """Print the figures; the exit code says whether those of the largest number are within the limits."""
+    """Print the results; the exit code tells whether those for the largest number of nodes are within the limits."""
     if arguments[:1] == ["--measure"]:
         sys.path.insert(0, arguments[1])
         print(json.dumps(measure(int(arguments[2]))))

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How long a report takes by the size of the run, how much memory, and how large the page is. Exits 1 beyond a limit.
+"""Measure a report's time, memory and page size, depending on the size of the run. Exits with 1 if a limit is exceeded.
 
 By hand: python -m tests.bench.bench_report
 """
@@ -23,7 +23,7 @@ HOUR = 3600
 
 
 class Size(NamedTuple):
-    """A run: nodes, GPUs of each, hours; and its curves, of so many values each."""
+    """The size of a run: nodes, GPUs per node, hours, curves, and values per curve."""
 
     nodes: int
     gpus: int
@@ -34,7 +34,7 @@ class Size(NamedTuple):
 
 SIZES = (Size(1, 1, 1), Size(2, 8, 8), Size(8, 8, 24))
 LIMITS = {"seconds": 10.0, "of a core": math.inf, "memory (MB)": 300.0, "page (MB)": 2.0}
-"""Of the last of SIZES."""
+"""Limits for the last of SIZES."""
 EXPLANATION = """\
 Time and peak memory of a separate process that writes the page, numbers, plots (SVG and PNG) and log book from a record
 with a sample of each GPU every 15 s and 12 curves of 20,000 values."""
@@ -56,11 +56,11 @@ def measure(size: Size, directory: Path) -> dict[str, float]:
 
 
 def make_record(size: Size, directory: Path) -> None:
-    """GPUs that never do the same for long, which no picture can shorten, and curves."""
+    """Write a record whose GPUs change their activity so often that no plot can be simplified, and with curves."""
     from tests.unit.plugins.plugin_utils.report.records import Sample, write_events, write_record
 
     def sample(node: int, gpu: int, second: float) -> Sample:
-        noise = hash((node, gpu, second))  # a hash of numbers is the same in each process
+        noise = hash((node, gpu, second))  # a hash of numbers is the same in every process
         return (noise % 101, noise % 40000, 40 + noise % 45, noise % 400)
 
     record = write_record(
@@ -72,7 +72,7 @@ def make_record(size: Size, directory: Path) -> None:
 
 
 def measure_apart(size: Size) -> dict[str, float]:
-    """measure() in a process of its own, so that its peak memory is its own and not that of writing the record."""
+    """Run measure() in a separate process, so that its peak memory does not include writing the record."""
     with tempfile.TemporaryDirectory(prefix="muster-bench-") as directory:
         namespace = Path(directory, "ansible_collections", "muster")
         namespace.mkdir(parents=True)
@@ -86,7 +86,7 @@ def measure_apart(size: Size) -> dict[str, float]:
 
 
 def main(arguments: list[str]) -> int:
-    """Print the figures; the exit code says whether those of the largest run are within the limits."""
+    """Print the results; the exit code tells whether those for the largest run are within the limits."""
     if arguments[:1] == ["--measure"]:
         sys.path.insert(0, arguments[1])
         print(json.dumps(measure(Size(*json.loads(arguments[2])), Path(arguments[1]))))

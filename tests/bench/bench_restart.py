@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Measure how soon the next attempt of a run prints its first line on the last rank. Exit code 1 beyond the limit.
+"""Measure how soon the last rank prints its first line in a run's next attempt. Exits with 1 if the limit is exceeded.
 
     python -m tests.bench.bench_restart [NODES ...]
 
@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 ROUNDS = 3
-LIMIT = 1.5  # times as long as the commands alone
+LIMIT = 1.5  # factor by which this takes longer than the commands alone
 PROGRAM = "import time, torch; print('at', time.time(), flush=True); time.sleep(600)"
 JOB = "import os, signal, sys; exec(sys.argv[1]) if os.environ['MUSTER_ATTEMPT'] == '1' else None; " + (
     "os.kill(os.getpid(), signal.SIGKILL) if sys.argv[2] == '1' else signal.pause()"
@@ -34,10 +34,10 @@ TIMEOUTS = {"start": 120.0, "heartbeat": 2.0, "silence": 10.0, "grace": 5.0}
 
 
 def by_hand(nodes: int) -> float:
-    """Return how long the commands take to print their line, started at the same time."""
+    """Return how long the commands take to print their line when they are started at the same time."""
     began = time.time()
     command = [sys.executable, "-c", PROGRAM]
-    ranks = [  # each in a session of its own, as a launcher's: the kernel shares the cores among sessions
+    ranks = [  # each in a session of its own, as a launcher does: the kernel divides the cores among sessions
         subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) for _rank in range(nodes)
     ]
     try:
@@ -73,7 +73,7 @@ def restart(directory: Path, nodes: int) -> float:
 
 
 class Loss(NamedTuple):
-    """The seconds of each phase between a failure and the first line of the last rank of the next attempt."""
+    """The seconds in each phase between a failure and the last rank's first line in the next attempt."""
 
     noticed: float
     ended: float
@@ -86,7 +86,9 @@ class Loss(NamedTuple):
 
 
 def lose(directory: Path, nodes: int, fault: str) -> Loss:
-    """Return the phases after a fault on the second node: its rank or its supervisor is killed, or it falls silent."""
+    """Return the phases after a fault on the second node: its rank or supervisor is killed, or the node falls
+    silent.
+    """
     from tests.unit.restarting import processes_of, signal_nodes
     from tests.unit.supervised import end_by_force, eventually, free_port, make_run
 
@@ -122,7 +124,7 @@ def lose(directory: Path, nodes: int, fault: str) -> Loss:
 
 
 def print_losses(directory: Path, sizes: list[int]) -> None:
-    """Print the phases after each fault, the median of some rounds by their sum."""
+    """Print the phases after each fault, using the round with the median total."""
     print(f"\n{'fault':<20}{'nodes':>5}{'noticed, s':>12}{'ended, s':>10}{'first line, s':>15}{'sum, s':>8}")
     for fault in ("rank killed", "supervisor killed", "node silent"):
         for nodes in sizes:
@@ -133,7 +135,7 @@ def print_losses(directory: Path, sizes: list[int]) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Print the medians; the exit code says whether the largest ratio is within the limit."""
+    """Print the medians; the exit code tells whether the largest ratio is within the limit."""
     sizes = sorted(int(argument) for argument in arguments) or [2, 4, 8]
     worst = 0.0
     with tempfile.TemporaryDirectory(prefix="muster-bench-") as made:
@@ -145,7 +147,7 @@ def main(arguments: list[str]) -> int:
         for nodes in sizes:
             pairs = [
                 (by_hand(nodes), restart(Path(made, f"{nodes}-{number}"), nodes)) for number in range(ROUNDS)
-            ]  # alternating: this machine may be busy at one time and idle at another
+            ]  # alternating, because this machine may be busy at one time and idle at another
             alone, again = (statistics.median(pair[index] for pair in pairs) for index in (0, 1))
             worst = max(worst, again / alone)
             print(f"{nodes:>5}{alone:>12.2f}{again:>12.2f}{again / alone:>8.2f}{LIMIT:>8.2f}", flush=True)

@@ -45,9 +45,9 @@ TIMEOUTS = {"start": 600.0, "heartbeat": HEARTBEAT, "sample": SAMPLE_INTERVAL, "
 """As in a launch, except for start and silence: all nodes share the same cores."""
 JOB = ["/bin/sleep", "7200"]
 END_TIMEOUT = 600.0
-"""Seconds until the end of a run counts as hung."""
+"""Seconds until the end of a run is considered hung."""
 LIMITS = {"last_job": 20.0, "quiet_cpu": 10.0, "memory": 200.0}
-"""Of Figures, for the largest number of nodes."""
+"""Limits for Figures with the largest number of nodes."""
 ROWS = {
     "last_job": ("seconds from the failure to the end of the last job", ".2f"),
     "last_supervisor": ("seconds from the failure to the end of the last supervisor", ".2f"),
@@ -67,7 +67,7 @@ All nodes share this machine's cores, so the seconds are upper bounds. Heartbeat
 
 @dataclass(frozen=True)
 class Figures:
-    """What a simulated run of one size took; the units are in ROWS."""
+    """Measurements of a simulated run of one size; the units are in ROWS."""
 
     last_job: float
     last_supervisor: float
@@ -80,18 +80,18 @@ class Figures:
 
 
 def peak_memory(pid: int) -> float:
-    """Return the most memory that a process has used, in MB."""
+    """Return the peak memory usage of a process, in MB."""
     status = Path(f"/proc/{pid}/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0]) * 1024 / 1e6
 
 
 def addresses(count: int, network: str = NETWORK) -> list[str]:
-    """Return loopback addresses for so many nodes."""
+    """Return loopback addresses for the given number of nodes."""
     return [f"{network}.{number // 250}.{number % 250 + 1}" for number in range(count)]
 
 
 def ends(processes: Sequence[int], clock: float) -> list[float]:
-    """Return the seconds since a time at which each of these processes has ended, in the order of their ends."""
+    """Return the seconds from a given time until each of these processes ended, in the order in which they ended."""
     seconds: list[float] = []
     poll = select.poll()
     descriptors = []
@@ -199,7 +199,7 @@ def simulate(run: Run, forked: ForkedNodes, quiet: float) -> Figures:
     clock = time.monotonic()
     os.kill(jobs[-1], signal.SIGKILL)
     job_ends = ends(jobs, clock)
-    result = run.result()  # written by node 0, which ends when it has reports from all nodes
+    result = run.result()  # written by node 0, which ends once it has reports from all nodes
     end_cpu, memory = processor_seconds(supervisors[0]) - before, peak_memory(supervisors[0])
     supervisor_ends = ends(supervisors, clock)
     began = time.perf_counter()
@@ -210,7 +210,7 @@ def simulate(run: Run, forked: ForkedNodes, quiet: float) -> Figures:
 
 
 def measure(directory: Path, nodes: int, quiet: float = QUIET_SECONDS, network: str = NETWORK) -> Figures:
-    """Simulate a run of so many nodes below a directory."""
+    """Simulate a run with the given number of nodes in a directory."""
     from tests.unit.supervised import compiled_folder, end_by_force, run_at
 
     directory.mkdir(parents=True, exist_ok=True)
@@ -238,7 +238,7 @@ def main(arguments: list[str]) -> int:
     if os.geteuid():
         sys.exit("Run this benchmark as root: as another user, every node searches the processes of all nodes.")
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # a descriptor for each process
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # one descriptor for each process
     with tempfile.TemporaryDirectory(prefix="muster-bench-") as made:
         namespace = Path(made, "tree", "ansible_collections", "muster")
         namespace.mkdir(parents=True)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Measure how long healthy nodes of a busy machine are silent: the distances between the messages of a lifeline.
+"""Measure how long healthy nodes on a busy machine are silent, as the intervals between lifeline messages.
 
     python -m tests.bench.bench_silence [MINUTES] [NODES] [LOAD]
     python -m tests.bench.bench_silence outages
@@ -29,7 +29,7 @@ from pathlib import Path
 CHECKOUT = Path(__file__).resolve().parents[2]
 HEARTBEAT = 2.0
 SILENCE = 10.0
-SAMPLE = 15.0  # seconds between two samples of the node, which are sent, too
+SAMPLE = 15.0  # seconds between two samples of the node, which are also sent
 START = 900.0  # seconds for the supervisors to start on a busy machine
 LOAD_INTERVAL = 10.0  # seconds between two readings of the load
 MAX_STRESSORS = 30
@@ -62,7 +62,7 @@ TABLE = "table inet muster_bench_silence"
 
 
 def instrument(sources: dict[str, str]) -> None:
-    """Have the supervisors of a run note the distances."""
+    """Make the supervisors of a run record the intervals."""
     for name, (code, call) in (("hub.py", HUB), ("peer.py", PEER)):
         (path,) = [path for path in sources if path.endswith(f"_supervisor/{name}")]
         assert sources[path].count(code) == 1, name
@@ -71,7 +71,7 @@ def instrument(sources: dict[str, str]) -> None:
 
 
 class Stressors:
-    """Processes that keep the load of this machine at a level; those of other programs count, too."""
+    """Processes that keep this machine's load at a given level, including the load from other programs."""
 
     def __init__(self, directory: Path, load: float) -> None:
         self.directory, self.load = directory, load
@@ -79,7 +79,7 @@ class Stressors:
         self.loads: list[float] = []
 
     def step(self) -> None:
-        """Start or end one of them, according to the load."""
+        """Start or end one of the processes, depending on the load."""
         self.loads.append(os.getloadavg()[0])
         if self.loads[-1] < self.load and len(self.processes) < MAX_STRESSORS:
             number = len(self.processes)
@@ -110,7 +110,7 @@ def stressed(directory: Path, load: float) -> Iterator[Stressors]:
 def measure(
     directory: Path, nodes: int, seconds: float, load: float
 ) -> tuple[dict[str, list[float]], list[float], bool]:
-    """Return the distances by who was silent, the loads, and whether the run was still alive at the end."""
+    """Return the intervals by silent node, the loads, and whether the run was still alive at the end."""
     from tests.unit.supervised import end_by_force, free_port, make_run
 
     ports = {"lifeline_port": free_port(), "master_port": free_port()}
@@ -137,14 +137,14 @@ def measure(
 
 
 def drop_packets(address: str) -> None:
-    """Drop all packets from and to an address of this machine; "" ends that."""
+    """Drop all packets to and from an address on this machine; "" stops dropping them."""
     chain = f"chain input {{ type filter hook input priority raw; ip saddr {address} drop; ip daddr {address} drop; }}"
     rules = [TABLE, f"delete {TABLE}", f"{TABLE} {{\n{chain}\n}}" if address else ""]
     subprocess.run(["nft", "-f", "-"], input="\n".join([*rules, ""]), text=True, check=True)
 
 
 def measure_outages(directory: Path) -> dict[float, list[float]]:
-    """Return the longest silence of the second node in each round, by how long its network was down."""
+    """Return the longest silence of the second node in each round, by the duration of its network outage."""
     from tests.unit.supervised import end_by_force, free_port, make_run
 
     ports = {"lifeline_port": free_port(), "master_port": free_port()}
@@ -178,7 +178,7 @@ def measure_outages(directory: Path) -> dict[float, list[float]]:
 
 
 def percentile(values: list[float], share: float) -> float:
-    """Return the value below which this share of sorted values is."""
+    """Return the value below which the given share of sorted values lies."""
     return values[min(len(values) - 1, int(share * len(values)))]
 
 
@@ -190,7 +190,7 @@ def print_outages(silences: dict[float, list[float]]) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Print the distribution; the exit code says whether a node was given up."""
+    """Print the distribution; the exit code tells whether a node was given up."""
     with tempfile.TemporaryDirectory(prefix="muster-bench-") as made:
         namespace = Path(made, "tree", "ansible_collections", "muster")
         namespace.mkdir(parents=True)

@@ -1,7 +1,8 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How long site.yml takes where nothing is to be changed, beside preflight and launch; near, and far away.
+"""Measure how long site.yml takes if nothing has to be changed, compared with preflight and launch, for nearby and
+distant nodes.
 
 By hand: python -m tests.bench.bench_site --nodes 4 16 --rounds 3
 """
@@ -31,12 +32,12 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 PLAYBOOK = str(CHECKOUT / ".venv" / "bin" / "ansible-playbook")
 LAB = "bench"
 ROUND_TRIP = 150
-"""Milliseconds, of the rows that are far away."""
+"""Round-trip time in milliseconds for the rows with distant nodes."""
 LIMITS = {("site.yml", 4, False): 12.0, ("site.yml", 4, True): 20.0, ("site.yml", 64, False): 60.0}
-"""Seconds, by playbook, nodes, and whether they are far away."""
+"""Limits in seconds, by playbook, number of nodes, and whether they are distant."""
 MOST_TASKS = 45
 ON_ONE_HOST = 64
-"""Nodes of the row whose nodes are names of one test host."""
+"""Number of nodes in the row whose nodes are all names of one test host."""
 EXPLANATION = """\
 Seconds from the start of the command to its end, medians (fastest-slowest) of {rounds} rounds, over existing
 connections. Nothing changes, since site.yml has run before. far: everything that SSH sends is delayed by {half} ms in
@@ -45,7 +46,7 @@ launch.yml starts a bare script on all nodes, with one rank each, and ends with 
 host, each with its own connection, and share the cores of this machine.
 CPU: CPU seconds of the command on this machine, excluding processes on the nodes.
 tasks: tasks of site.yml that run on a node."""
-# Roles whose second run is measured elsewhere, and a port of its own for the nodes as users have.
+# Roles whose second run is measured elsewhere, and a separate port for the nodes, as users have.
 SITE = ["-e", '{"python_env_enabled": false, "pytorch_enabled": false, "ssh_mesh_port": 2222}']
 TASKS_ON_NODES = """\
 from ansible.plugins.callback import CallbackBase
@@ -68,7 +69,7 @@ class CallbackModule(CallbackBase):
 
 
 def inventory(lab: Lab, far: bool, directory: Path) -> Path:
-    """The inventory of the test hosts; far away, by a command in between that delays."""
+    """Return the inventory of the test hosts; for distant nodes, with an intermediate command that adds a delay."""
     text = yaml.safe_load(lab.inventory.read_text())
     if far:
         half = ROUND_TRIP / 2
@@ -79,7 +80,9 @@ def inventory(lab: Lab, far: bool, directory: Path) -> Path:
 
 
 def write_inventory(text: dict[str, Any], path: Path) -> Path:
-    """Write an inventory with connections of its own: those to nodes nearby would be taken for those far away."""
+    """Write an inventory with its own connections, since those to nearby nodes would otherwise be reused for distant
+    ones.
+    """
     connections = path.with_suffix("")
     connections.mkdir()
     text["training"]["vars"]["ansible_control_path"] = f"{connections}/%%h"
@@ -88,7 +91,7 @@ def write_inventory(text: dict[str, Any], path: Path) -> Path:
 
 
 class Done(NamedTuple):
-    """A playbook that has ended. cpu: its seconds of a core, with all the processes that it started here."""
+    """A playbook that has ended. cpu: its CPU time in seconds, including all processes that it started locally."""
 
     seconds: float
     cpu: float
@@ -96,7 +99,7 @@ class Done(NamedTuple):
 
 
 def cpu_of_children() -> float:
-    """Seconds of a core that ended processes of this one have taken."""
+    """Return the CPU time in seconds that has been used by ended child processes."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
@@ -145,7 +148,9 @@ def measure(counts: list[int], rounds: int) -> int:
 
 
 def launch_on_one_host(lab: Lab, rounds: int, directory: Path) -> None:
-    """The row of many nodes, all names of the first test host: of its loopback, with an address each for SSH."""
+    """Measure the row with many nodes, all of which are names of the first test host, each with its own loopback
+    address for SSH.
+    """
     text = yaml.safe_load(lab.inventory.read_text())
     host = lab.nodes[0]
     own, nodes = text["training"]["hosts"][host.name], {}
@@ -164,7 +169,7 @@ def launch_on_one_host(lab: Lab, rounds: int, directory: Path) -> None:
 
 
 def print_row(name: str, count: int, distance: str, rounds: list[Done], tasks: str = "", kept: str = "") -> None:  # noqa: PLR0913
-    """A row of the table."""
+    """Print a row of the table."""
     seconds, cpu = [done.seconds for done in rounds], statistics.median(done.cpu for done in rounds)
     row = f"{name:<14}{count:>5}  {distance:<5}{statistics.median(seconds):>8.1f}  "
     row += f"{f'({min(seconds):.1f}-{max(seconds):.1f})':<18}  {cpu:>5.1f}  {tasks:>5}  {kept}"
@@ -172,13 +177,13 @@ def print_row(name: str, count: int, distance: str, rounds: list[Done], tasks: s
 
 
 def job_of(count: int, directory: Path) -> list[str]:
-    """Words that have launch.yml start the bare script on so many nodes."""
+    """Return the arguments that make launch.yml start the bare script on the given number of nodes."""
     job = ["-e", f"nnodes={count}", "-e", "launch_script=/tmp/job.py", "-e", "launch_launcher=env"]
     return [*job, "-e", "nproc_per_node=1", "-e", f"launch_runs_directory={directory}/runs"]
 
 
 def of_size(lab: Lab, count: int, rounds: int, directory: Path) -> int:
-    """The rows of so many nodes."""
+    """Return the rows for the given number of nodes."""
     for node in lab.nodes:
         lab.exec(node.name, ["install", "-m", "0644", "/dev/null", "/tmp/job.py"])
     near = inventory(lab, False, directory)

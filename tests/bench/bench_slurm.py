@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How long a job takes from the Slurm queue to its first line, next to srun and sbatch without muster.
+"""Measure how long a job takes from the Slurm queue to its first line, compared with srun and sbatch without muster.
 
 By hand: python -m tests.bench.bench_slurm --nodes 2 --rounds 5
 """
@@ -46,7 +46,9 @@ SCRIPTS = "/var/lib/slurm/slurmctld/hash.*/job.*/script"
 """Batch scripts of jobs, which slurmctld writes when it accepts them and removes five minutes after their end."""
 QUEUED = ("b", "c")
 GOAL = 1.0
-"""Seconds by which a run's first line, from the queue on, may be later than that of srun, from its command on."""
+"""Limit in seconds for how much later a run prints its first line, counted from the queue, than srun, counted from its
+command.
+"""
 EXPLANATION = """\
 Seconds from the start of the command until the last rank ran its first line, and until the command had ended; medians
 (fastest-slowest) of {rounds} rounds. All nodes are idle. Ratios are relative to a. sbatch waits for its job (--wait).
@@ -55,12 +57,12 @@ From the queue: from the time at which slurmctld accepted the job until the last
 
 
 def step(bench: Bench, mark: str) -> list[str]:
-    """The arguments of srun for one rank per node."""
+    """Return the arguments that make srun start one rank per node."""
     return [f"--nodes={bench.count}", "--ntasks-per-node=1", "--exclusive", "--chdir=/", PYTHON, SCRIPT, mark]
 
 
 def srun(bench: Bench, mark: str) -> list[list[str]]:
-    """One job, whose first line comes as soon as the nodes are allocated."""
+    """Run one job, whose first line is printed as soon as the nodes are allocated."""
     return [bench.ssh(bench.nodes[0], "srun", *step(bench, mark))]
 
 
@@ -72,7 +74,7 @@ def sbatch(bench: Bench, mark: str) -> list[list[str]]:
 
 
 def queued(bench: Bench, mark: str) -> list[list[str]]:
-    """launch.yml through the queue, with its checks, supervisors and record."""
+    """Run launch.yml through the queue, with its checks, supervisors and record."""
     variables = {
         "nnodes": bench.count,
         "launch_scheduler": "slurm",
@@ -95,7 +97,7 @@ WAYS = (
 
 @contextmanager
 def cluster(count: int, keep: bool) -> Iterator[Lab]:
-    """A Slurm cluster for the time of the measurement."""
+    """Provide a Slurm cluster for the duration of the measurement."""
     try:
         lab = Lab.up(count, LAB)
         options = ("--tags", "slurm")
@@ -109,7 +111,7 @@ def cluster(count: int, keep: bool) -> Iterator[Lab]:
 
 
 def row(way: Way, figures: Figures) -> str:
-    """Return the line of a way."""
+    """Return the table row for a launch method."""
     result, seen = middle(figures[way.key]), [seconds.first_line for seconds in figures[way.key]]
     ratio = compared(figures, way.key, way.floor, truediv, "first_line")
     spread = f"({min(seen):.2f}-{max(seen):.2f})"
@@ -117,7 +119,7 @@ def row(way: Way, figures: Figures) -> str:
 
 
 def from_the_queue(bench: Bench, number: int) -> float:
-    """Return the seconds from the submission of the newest job until the last rank of a measurement ran."""
+    """Return the seconds from the submission of the newest job until the last rank of a measurement was running."""
     newest = f"stat --format=%.9Y {SCRIPTS} | sort -n | tail -n 1"
     accepted = bench.lab.exec(bench.nodes[0].name, ["bash", "-c", newest])
     mark = f"{HOME}/{bench.directory.name}-{number}"
@@ -126,7 +128,9 @@ def from_the_queue(bench: Bench, number: int) -> float:
 
 
 def collect(count: int, rounds: int, keep: bool) -> tuple[Figures, dict[str, list[float]]]:
-    """Return the figures of each way, and those from the queue. The first turn fills caches, and is not counted."""
+    """Return the results for each launch method, and those from the queue. The first round fills caches and is not
+    counted.
+    """
     figures: Figures = {way.key: [] for way in WAYS}
     queue: dict[str, list[float]] = {key: [] for key in QUEUED}
     with redirect_stdout(sys.stderr), cluster(count, keep) as lab, workplace() as directory:

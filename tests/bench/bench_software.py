@@ -1,7 +1,8 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How long the roles python_env and pytorch take on one node and on four, by uv and by pip. Exits 1 over a limit.
+"""Measure how long the python_env and pytorch roles take on one node and on four, with uv and with pip. Exits with 1 if
+a limit is exceeded.
 
 By hand: python -m tests.bench.bench_software --rounds 1 --managers uv
 """
@@ -29,9 +30,9 @@ REQUIREMENTS = ["scikit-learn", "lightning"]
 MOST_RATIO = 1.5
 """Of the time of four nodes to that of one."""
 MOST_SECONDS_A_NODE = 10.0
-"""Of a second run."""
+"""Limit for a second run, in seconds per node."""
 CORES = 0.8 * len(os.sched_getaffinity(0)) / NODES
-"""Of each node; the rest is for the controller."""
+"""Cores of each node; the rest are for the controller."""
 EXPLANATION = """\
 Seconds of a play with python_env and pytorch (torch for the CPU, {requirements}; without the verification), medians of
 {rounds} rounds. The first node has pip's cache, and nothing else is installed. again: a second run on four nodes.
@@ -53,7 +54,7 @@ PLAY = """
 
 
 def timed(lab: Lab, playbook: Path, limit: str) -> float:
-    """Seconds of a run of the play; it must succeed."""
+    """Run the play, which must succeed, and return the seconds it took."""
     start = time.monotonic()
     arguments = [PLAYBOOK, str(playbook), "-i", str(lab.inventory), "--limit", limit]
     done = subprocess.run(arguments, cwd=CHECKOUT, capture_output=True, text=True, check=False)
@@ -63,7 +64,7 @@ def timed(lab: Lab, playbook: Path, limit: str) -> float:
 
 
 def forget(lab: Lab) -> None:
-    """Have nodes without an environment."""
+    """Remove the environment from nodes."""
     for node in lab.nodes:
         done = lab.exec(node.name, ["rm", "-rf", "/opt/muster"])
         if done.returncode:
@@ -71,7 +72,7 @@ def forget(lab: Lab) -> None:
 
 
 def measure(lab: Lab, manager: str, rounds: int) -> tuple[float, float, float]:
-    """Medians for one node, for four, and for a second run."""
+    """Return the medians for one node, for four nodes, and for a second run."""
     result = []
     with tempfile.TemporaryDirectory() as directory:
         playbook = Path(directory, "play.yml")

@@ -1,7 +1,8 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Measure what stacks cost: at the start of a rank, when they are read, on the lifeline. Exit code 1 beyond a limit.
+"""Measure the cost of stacks: at a rank's start, when they are read, and on the lifeline. Exits with 1 if a limit is
+exceeded.
 
     python -m tests.bench.bench_stacks [--rounds 40]
 
@@ -29,7 +30,9 @@ CODE = "print('ready', flush=True)\ndef step(n):\n    step(n - 1) if n else inpu
 
 
 def start_seconds(environment: dict[str, str]) -> float:
-    """Return the CPU time of an interpreter that does nothing: unlike the time by the clock, it is its own alone."""
+    """Return the CPU time of an interpreter that does nothing; unlike wall-clock time, it is not affected by other
+    processes.
+    """
     with subprocess.Popen([sys.executable, "-c", ""], env=environment) as process:
         _pid, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
@@ -38,10 +41,10 @@ def start_seconds(environment: dict[str, str]) -> float:
 
 
 def measure_start(directory: Path, rounds: int) -> float:
-    """Return what the hook costs a rank at its start, in milliseconds."""
+    """Return the cost of the hook at a rank's start, in milliseconds."""
     plain = {"PATH": "/usr/bin:/bin", "LOCAL_RANK": "0"}
     hooked = {**plain, "PYTHONPATH": str(directory / "hooks")}
-    start_seconds(hooked)  # compiles the hook, which the ranks of a node do once
+    start_seconds(hooked)  # compiles the hook, which the ranks on a node do once
     without, with_hook = zip(*((start_seconds(plain), start_seconds(hooked)) for _round in range(rounds)), strict=True)
     return 1000 * (statistics.median(with_hook) - statistics.median(without))
 
@@ -80,7 +83,7 @@ def measure_reading(directory: Path, rounds: int) -> float:
 
 
 def message_bytes(ranks: int) -> int:
-    """Return the size of the message of a node whose ranks all wait in the same line, 12 frames deep."""
+    """Return the size of the message from a node whose ranks are all waiting in the same line, 12 frames deep."""
     from ansible_collections.muster.training.plugins.module_utils._run.hang_analysis import merge_groups
     from ansible_collections.muster.training.plugins.module_utils._run.stack_dump import Frame, classify
     from ansible_collections.muster.training.plugins.module_utils._supervisor.reports import shorten_groups
@@ -96,7 +99,7 @@ def message_bytes(ranks: int) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """Print the figures; the exit code says whether those with a limit are within it."""
+    """Print the results; the exit code tells whether those with a limit are within it."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=40)
     rounds = parser.parse_args(arguments).rounds

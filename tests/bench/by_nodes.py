@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The command line of what is measured for several numbers of nodes."""
+"""Define the command line for measurements with several numbers of nodes."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from collections.abc import Callable
 from tests.lab import Lab, LabError, Node
 
 FIRST_EXTRA = 100
-"""Last number of the first address that a host gets besides its own."""
+"""Last octet of the first additional address that a host gets."""
 
 
 def extra_address(lab: Lab, host: Node, number: int) -> str:
-    """Give a host one more address, for one of several nodes that share it, and return it. Raises LabError."""
+    """Give a host an additional address for one of several nodes that share the host, and return it. Raises
+    LabError.
+    """
     address = f"{host.address.rpartition('.')[0]}.{FIRST_EXTRA + number}"
     done = lab.exec(host.name, ["ip", "address", "replace", f"{address}/24", "dev", "eth0"])
     if done.returncode:
@@ -25,7 +27,7 @@ def extra_address(lab: Lab, host: Node, number: int) -> str:
 
 
 def main(description: str | None, nodes: list[int], measure: Callable[[list[int], int], int]) -> int:
-    """Read the command line and measure; the exit code: 1 where a limit is not kept, 2 where it cannot be measured.
+    """Parse the command line and measure; the exit code is 1 if a limit is exceeded, 2 if measuring is impossible.
 
     nodes: how many, unless the command line says so. measure: what does it, for these and a number of rounds.
     """

@@ -1,7 +1,8 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Stand for the distance of the internet: a ProxyCommand of ssh that hands on all bytes later, in both directions.
+"""Simulate a distance across the internet: an ssh ProxyCommand that forwards all bytes with a delay, in both
+directions.
 
     ssh -o ProxyCommand='python delay.py %h %p 75' HOST
 
@@ -20,7 +21,7 @@ from collections.abc import Callable
 
 
 def hand_on(read: Callable[[], bytes], write: Callable[[bytes], object], seconds: float) -> None:
-    """Write what is read, each piece so much later than it came; an empty piece is the end."""
+    """Write each piece that was read after the delay; an empty piece marks the end."""
     pieces: queue.Queue[tuple[float, bytes]] = queue.Queue()
 
     def take() -> None:
@@ -42,7 +43,7 @@ def hand_on(read: Callable[[], bytes], write: Callable[[bytes], object], seconds
 
 
 def main(host: str, port: str, milliseconds: str) -> None:
-    """Connect standard input and output with a port."""
+    """Connect standard input and output to a port."""
     seconds = float(milliseconds) / 1000
     with socket.create_connection((host, int(port))) as there:
         there.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

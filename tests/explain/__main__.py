@@ -1,4 +1,4 @@
-"""Measure how well failed runs are explained, on a file of real failures: make explain CASES=FILE
+"""Measure how well failed runs are explained, using a file of real failures: make explain CASES=FILE
 
 By hand: python -m tests.explain CASES.json [--launch] [--case 079] [--verbose]
 """
@@ -56,13 +56,13 @@ def main() -> int:
 
 
 def record(grades: dict[str, dict[str, list[str]]]) -> None:
-    """Write how many cases of each class are right, partly right, silent and wrong."""
+    """Record how many cases in each class are right, partly right, without an explanation, and wrong."""
     kinds = {kind: {name: len(by_grade[name]) for name in GRADES} for kind, by_grade in sorted(grades.items())}
     MEASURED.write_text(json.dumps(kinds, indent=2) + "\n", encoding="utf-8")
 
 
 def print_row(kind: str, by_grade: dict[str, list[str]]) -> None:
-    """Print the row of a class."""
+    """Print the row for a class."""
     numbers = "".join(f"{len(by_grade[name]):8}" for name in GRADES)
     failing = " ".join(f"{name}: {','.join(by_grade[name])}" for name in GRADES[1:] if by_grade[name])
     print(f"{kind:14}{sum(map(len, by_grade.values())):4}{numbers}   {failing if kind != 'all' else ''}".rstrip())

@@ -1,4 +1,4 @@
-"""Cases of failed jobs: what their ranks printed, how they ended, and what a right explanation contains."""
+"""Cases of failed jobs: what their ranks printed, how they ended, and what a correct explanation contains."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Case(TypedDict):
 
 
 class Answer(NamedTuple):
-    """What the product says about a case. confidence: error, log, or "" if it knows no cause."""
+    """The explanation that muster gives for a case. confidence: error, log, or "" if it knows no cause."""
 
     id: str
     text: str
@@ -33,13 +33,13 @@ class Answer(NamedTuple):
 
 
 def read_cases(path: Path) -> list[dict[str, Any]]:
-    """The cases of a file."""
+    """Return the cases in a file."""
     cases: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
     return cases
 
 
 def grade(case: dict[str, Any], answer: Answer) -> str:
-    """How good an answer is. One that matches only some of the expressions is half right."""
+    """Grade an answer. One that matches only some of the expressions is partly right."""
     if not answer.id:
         return "silent"
     flags = re.IGNORECASE | re.DOTALL

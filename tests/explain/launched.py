@@ -1,4 +1,4 @@
-"""Explain a case by launching it: its ranks print what they printed, and end as they ended."""
+"""Explain a case by launching it: its ranks print the same output and end in the same way as in the case."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.explain.cases import Answer
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 REPLAY = Path(__file__).with_name("replay.py")
-LIMIT = 180  # seconds of a launch
+LIMIT = 180  # seconds that a launch takes
 SECTION = re.compile(
     r"^  (?:cause|possibly): +(?P<cause>.*?)(?:^  because its log says:.*?)?^  what to do: +(?P<remedy>.*?)^  \w",
     re.M | re.S,
@@ -24,7 +24,7 @@ SECTION = re.compile(
 
 
 def explain_launched(cases: Path) -> Callable[[dict[str, Any]], Answer]:
-    """A function that launches a case of this file on nodes of this machine, and returns what the product says."""
+    """Return a function that launches a case in this file on local nodes and returns muster's explanation."""
 
     def explain(case: dict[str, Any]) -> Answer:
         with tempfile.TemporaryDirectory() as name:
@@ -38,9 +38,9 @@ def explain_launched(cases: Path) -> Callable[[dict[str, Any]], Answer]:
                 "launch_runs_directory": name,
                 "launch_node_directory": f"{name}/nodes",
                 "run_id": f"case-{case['case']}",
-                # a case of broken hardware marks this machine as bad, which would stop the cases after it
+                # a case with broken hardware marks this machine as bad, which would stop the cases after it
                 "launch_skip": ["bad-node"],
-                "launch_stacks": False,  # they would be those of replay.py
+                "launch_stacks": False,  # they would be the ones from replay.py
             }
             done = subprocess.run(
                 [
@@ -61,7 +61,7 @@ def explain_launched(cases: Path) -> Callable[[dict[str, Any]], Answer]:
 
 
 def answer_of(output: str) -> Answer:
-    """The explanation in the output of a launch."""
+    """Return the explanation in the output of a launch."""
     match = SECTION.search(output + "\n  end")
     if match is None:
         return Answer("", output[-2000:], "")

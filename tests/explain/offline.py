@@ -1,4 +1,4 @@
-"""Explain a case with the functions that explain a run, without a run: in milliseconds."""
+"""Explain a case within milliseconds by calling the functions that explain a run, without launching one."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tests.explain.cases import Answer
 
 
 def exit_code(end: int | str | None) -> int:
-    """The exit code of a rank in Popen's form. None: it was running and was ended with the run."""
+    """Return a rank's exit code in the form used by Popen. None: it was still running and was ended with the run."""
     if isinstance(end, str):
         return -int(getattr(signal, end))
     return -signal.SIGTERM if end is None else end
 
 
 def node_result(case: dict[str, Any], rank: str, directory: Path, since: float) -> dict[str, Any]:
-    """Rank 0's view of the node of a rank: launcher `env`, one rank per node."""
+    """Return rank 0's view of a rank's node: launcher `env`, one rank per node."""
     log = directory / "launcher.log"
     log.write_text(case["ranks"].get(rank, ""), encoding="utf-8")
     end = case["exit"][rank]
@@ -48,7 +48,7 @@ def node_result(case: dict[str, Any], rank: str, directory: Path, since: float) 
 
 
 def explain_offline(case: dict[str, Any]) -> Answer:
-    """What the product says about a case."""
+    """Return muster's explanation of a case."""
     ranks = sorted(case["exit"], key=int)
     ended = [rank for rank in case.get("order", ranks) if case["exit"][rank] is not None]
     with tempfile.TemporaryDirectory() as name:

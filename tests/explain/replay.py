@@ -1,4 +1,4 @@
-"""A rank of a case: print what it printed, and end as it ended. Arguments: the file of cases, and the case."""
+"""Act as a rank of a case: print its output and end in the same way. Arguments: the file of cases, and the case."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A job that notes when its first line ran: first_line.py FILE [torch]. With torch it then forms a group, and ends."""
+"""A job that records when its first line ran: first_line.py FILE [torch]. With torch, it then forms a process group,
+and ends.
+"""
 
 from __future__ import annotations
 
@@ -24,4 +26,5 @@ def main(path: str, *more: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*(word for word in sys.argv[1:] if not word.startswith("--local_rank")))  # DeepSpeed's launcher adds that
+    # DeepSpeed's launcher adds this argument
+    main(*(word for word in sys.argv[1:] if not word.startswith("--local_rank")))

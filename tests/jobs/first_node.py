@@ -1,4 +1,4 @@
-"""A plain script that reads its place from the environment, one process a node. Needs nothing."""
+"""A plain script that reads its rank from the environment, with one process per node. It has no dependencies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job that prints who and where each rank is, after one all_reduce. Needs torch."""
+"""A job that prints the number and location of each rank after one all_reduce. Needs torch."""
 
 from __future__ import annotations
 

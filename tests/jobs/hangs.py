@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, Dataset
 kind, timeout = sys.argv[-2], float(sys.argv[-1])
 os.environ.setdefault("RANK", os.environ.get("NODE_RANK", "0"))
 dist.init_process_group("gloo")
-dist.barrier()  # all have started, whatever that took
+dist.barrier()  # all have started, however long that took
 group = dist.new_group(timeout=datetime.timedelta(seconds=timeout))
 rank, world_size = dist.get_rank(), dist.get_world_size()
 is_last = rank == world_size - 1
@@ -29,7 +29,7 @@ lock = threading.Lock()
 
 
 class Numbers(Dataset[int]):
-    """A data set that takes a lock of the process, as a logger or a cache does."""
+    """A data set that acquires a process-wide lock, as a logger or a cache does."""
 
     def __len__(self) -> int:
         return 100
@@ -45,7 +45,7 @@ def load() -> None:
 
 
 def load_with_worker() -> None:
-    lock.acquire()  # like a lock that a thread of the parent holds at the time of the fork
+    lock.acquire()  # like a lock that one of the parent's threads holds at the time of the fork
     batches = iter(DataLoader(Numbers(), num_workers=1, multiprocessing_context="fork"))
     lock.release()
     next(batches)

@@ -1,4 +1,4 @@
-"""A job that all_reduces step after step, and misbehaves as it is told. Needs torch and a launcher that sets RANK."""
+"""A job that calls all_reduce in every step, and misbehaves as requested. Needs torch and a launcher that sets RANK."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The metadata service of an EC2 machine (IMDSv2): it announces the end of the machine once FILE exists.
+"""The metadata service of an EC2 instance (IMDSv2): it announces the instance's termination once FILE exists.
 
 metadata_service.py FILE
 """
@@ -16,7 +16,7 @@ SECONDS = 120.0
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answer with a token, and with the notice to whoever sends it."""
+    """Reply with a token, and with the notice to clients that send the token."""
 
     def reply(self, status: int, body: str = "") -> None:
         self.send_response(status)

@@ -1,4 +1,6 @@
-"""A job that shares memory by name, and opens it again in each step, as workers of a data loader do. Needs no torch."""
+"""A job that shares named memory and reopens it in each step, like the workers of a data loader. Does not need
+torch.
+"""
 
 from __future__ import annotations
 

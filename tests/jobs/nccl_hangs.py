@@ -1,4 +1,4 @@
-"""An NCCL job whose ranks share one GPU, and whose last one hangs after some steps: nccl_hangs.py KIND SECONDS.
+"""An NCCL job whose ranks share one GPU, and whose last rank hangs after some steps: nccl_hangs.py KIND SECONDS.
 
 KIND: loop, uneven (fewer batches), sizes (another size), stopped (SIGSTOP), lazy (the others wait in item()).
 SECONDS: torch's timeout for collectives. NCCL refuses two ranks of a machine on one GPU, so each has a host of its own.

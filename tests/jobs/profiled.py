@@ -9,10 +9,12 @@ import time
 
 import torch
 import torch.distributed as dist
-import torch.distributed.nn  # before init_process_group: otherwise a thread of gloo may abort the interpreter's end
+
+# before init_process_group: otherwise one of gloo's threads may abort the interpreter's shutdown
+import torch.distributed.nn
 
 LATE, SECONDS, FILE = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3]
-if "RANK" not in os.environ:  # the launcher env, with a rank on each node
+if "RANK" not in os.environ:  # the launcher env, with one rank on each node
     os.environ["RANK"] = os.environ["NODE_RANK"]
 dist.init_process_group("gloo")
 model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(64, 64))

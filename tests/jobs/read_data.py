@@ -1,4 +1,4 @@
-"""Fit a line to the numbers in a directory's files, over and over: what a rank reads comes from where it is told."""
+"""Fit a line to the numbers in a directory's files repeatedly; each rank reads from the directory given to it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def read(directory: Path) -> list[tuple[float, float]]:
-    """All points of all files."""
+    """Return all points in all files."""
     lines = [line for path in sorted(directory.glob("*.csv")) for line in path.read_text().splitlines()]
     return [(float(x), float(y)) for x, _comma, y in (line.partition(",") for line in lines)]
 

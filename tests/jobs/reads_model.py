@@ -1,4 +1,6 @@
-"""A job in an image: each rank uses what the image was given, finds the model offline, and hears of the others."""
+"""A job in an image: each rank uses the image's own packages, finds the model offline, and communicates with the
+others.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same training under any launcher and framework: same_job.py [plain|deepspeed|accelerate|lightning] OPTIONS.
+"""The same training with any launcher and framework: same_job.py [plain|deepspeed|accelerate|lightning] OPTIONS.
 
 Each rank tells its place, rank 0 the loss of each step. With the same world size the losses are the same however the
 ranks were started, to the last digit of float32 arithmetic that sums in another order. Needs torch, and the framework.
@@ -16,13 +16,13 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.distributed.nn  # before there is a group, which it would keep alive together with threads of gloo
+import torch.distributed.nn  # before there is a group: it would keep the group alive, and with it gloo's threads
 
 FEATURES, GLOBAL_BATCH = 8, 16
 
 
 def batches(steps: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """The global batch of each step, the same on all ranks."""
+    """Return the global batch for each step, which is the same on all ranks."""
     generator = torch.Generator().manual_seed(7)
     weights = torch.randn(FEATURES, 1, generator=generator)
     for _step in range(steps):
@@ -42,7 +42,7 @@ def tell_place(rank: int, world: int) -> None:
 
 
 def deepspeed_config(world: int, steps_together: int) -> dict[str, Any]:
-    """ZeRO stage 2 on whatever there is."""
+    """Return a configuration for ZeRO stage 2 on the available devices."""
     return {
         "train_batch_size": GLOBAL_BATCH,
         "train_micro_batch_size_per_gpu": GLOBAL_BATCH // world,
@@ -62,7 +62,8 @@ def train(kind: str, options: argparse.Namespace) -> None:
     if kind == "deepspeed":
         import deepspeed
 
-        deepspeed.ops.__compatible_ops__.clear()  # DeepSpeed would compile its own, for which nodes need a compiler
+        # DeepSpeed would otherwise compile its own, for which nodes need a compiler
+        deepspeed.ops.__compatible_ops__.clear()
         deepspeed.init_distributed(dist_backend="gloo", auto_mpi_discovery=False)
         engine, optimizer, _data, _schedule = deepspeed.initialize(
             model=model, optimizer=optimizer, config=deepspeed_config(dist.get_world_size(), 1)
@@ -101,7 +102,7 @@ def train(kind: str, options: argparse.Namespace) -> None:
 
 
 def train_with_lightning(options: argparse.Namespace) -> None:
-    """Lightning's own loop, which is told how many nodes and devices there are."""
+    """Use Lightning's own loop, which is given the number of nodes and devices."""
     import lightning
 
     class Line(lightning.LightningModule):
@@ -164,7 +165,7 @@ def main() -> None:
         train_with_lightning(options)
     else:
         train(options.kind, options)
-    gc.collect()  # engines and accelerators are cycles of references, and hold the group
+    gc.collect()  # engines and accelerators are reference cycles that hold the group
     dist.destroy_process_group()
 
 

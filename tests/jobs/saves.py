@@ -1,4 +1,6 @@
-"""A job without torch that saves checkpoints as frameworks do: directories, one file written again, and a best one."""
+"""A job without torch that saves checkpoints as frameworks do: as directories, as one file that is overwritten, and as
+a best one.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from pathlib import Path
 
 
 def save(path: Path, content: bytes) -> None:
-    """Write beside, then rename."""
+    """Write to a temporary file, then rename it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.with_name(f"{path.name}.tmp").write_bytes(content)
     path.with_name(f"{path.name}.tmp").replace(path)

@@ -1,4 +1,6 @@
-"""A job of many steps without torch, to see how a launcher ends: each rank tells its place, and misbehaves if told."""
+"""A job without torch that runs many steps, to test how a launcher ends: each rank prints its rank, and misbehaves if
+requested.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A job of one process a node without torch, as launcher env starts it, which resumes, saves at a notice, and may hang.
+"""A job without torch, with one process per node as started by launcher env, which resumes, saves on a notice, and may
+hang.
 
 It ends with 0 once there is a file `end` in its run directory, or after a notice that ends the run.
 """
@@ -15,7 +16,7 @@ from pathlib import Path
 
 
 def save(path: Path, rank: str) -> None:
-    """Write a file as torch.save does. The directory may be shared by all ranks."""
+    """Write a file in the format of torch.save. All ranks may share the directory."""
     temporary = path.with_suffix(f".{rank}.tmp")
     with zipfile.ZipFile(temporary, "w") as archive:
         archive.writestr("archive/data.pkl", b"weights" * 1000)

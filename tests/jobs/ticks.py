@@ -1,4 +1,6 @@
-"""A job of one process a node, as launcher env starts it. It raises an exception at SIGUSR1. Needs nothing."""
+"""A job with one process per node, as started by launcher env. It raises an exception on SIGUSR1. It has no
+dependencies.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,9 @@ def main() -> None:
     if options.stubborn:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if options.detach:
-        subprocess.Popen(["sleep", "4321"])  # stands for a worker of a data loader
-        subprocess.Popen(["setsid", "-f", "sleep", "4322"])  # a daemon of its own session, handed to whoever reaps
+        subprocess.Popen(["sleep", "4321"])  # stands in for a data loader's worker
+        # a daemon with its own session, which is handed over to whichever process reaps it
+        subprocess.Popen(["setsid", "-f", "sleep", "4322"])
     signal.signal(signal.SIGUSR1, interrupt)
     rank, world = os.environ["NODE_RANK"], os.environ["WORLD_SIZE"]
     user, home = pwd.getpwuid(os.geteuid()).pw_name, os.environ["HOME"]

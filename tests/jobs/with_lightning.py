@@ -1,4 +1,6 @@
-"""Lightning over several nodes: a few steps, and each rank tells its place. DEVICES and NODES from the command line."""
+"""Lightning on several nodes: runs a few steps, and each rank prints its rank. DEVICES and NODES are command-line
+arguments.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +27,11 @@ class Line(lightning.LightningModule):
 
     def on_train_end(self) -> None:
         ones = self.all_gather(torch.ones(1))
-        assert isinstance(ones, torch.Tensor)  # one tensor in, one out
+        assert isinstance(ones, torch.Tensor)  # one tensor as input, one as output
         output = (
             f"I am rank {self.global_rank} of {ones.sum().item():g} local {self.local_rank} on {socket.gethostname()}"
         )
-        print(f"{output}\n", end="", flush=True)  # at once: ranks may share a log
+        print(f"{output}\n", end="", flush=True)  # in one write: ranks may share a log
 
 
 def main() -> None:
@@ -47,7 +49,7 @@ def main() -> None:
         enable_model_summary=False,
     )
     trainer.fit(Line(), data)
-    del trainer  # the trainer holds the group, and therefore gloo's threads
+    del trainer  # the trainer holds the group, and thereby gloo's threads
     gc.collect()
     torch.distributed.destroy_process_group()
 

@@ -1,4 +1,6 @@
-"""A program of mpi4py: its ranks are MPI's and what torch would read. Needs mpi4py, and mpirun as launcher."""
+"""An mpi4py program that prints its ranks as seen by MPI and as torch would read them. Needs mpi4py, and mpirun as the
+launcher.
+"""
 
 from __future__ import annotations
 

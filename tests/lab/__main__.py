@@ -17,7 +17,7 @@ from tests.lab.machine import LabError
 
 
 def main() -> int:
-    """Carry out the command line; return 1, with a message, if that is impossible."""
+    """Execute the command line; return 1, with a message, if that is impossible."""
     args = _parser().parse_args()
     try:
         return _act(args)
@@ -51,7 +51,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def launch_command(inventory: Path, text: str) -> str:
-    """The command, typed in the checkout, that starts the example on all nodes; "" if they have no torch.
+    """Return the command, to be typed in the checkout, that starts the example on all nodes; "" if they have no torch.
 
     text: the inventory's, which names the example.
     """
@@ -69,7 +69,7 @@ def _act(args: argparse.Namespace) -> int:
             raise LabError(f"--slots {args.slots}: whole numbers with commas between, as in 2,1,1.")
         slots = [int(part) for part in args.slots.split(",") if part]
         start = time.monotonic()
-        # an absolute path: it is the same on the nodes, whose jobs start in the user's home
+        # an absolute path: it is the same on the nodes, whose jobs start in the user's home directory
         lab = Lab.up(args.nodes, args.name, args.suite, slots, CHECKOUT / "examples" / "ddp" / "train_ddp.py")
         addresses = ", ".join(f"{node.name} {node.address}" for node in lab.nodes)
         print(f"Lab {lab.name!r} is up ({time.monotonic() - start:.1f} s): {addresses}\n{lab.inventory}")

@@ -31,24 +31,24 @@ class Node:
 
 
 def directory(name: str) -> Path:
-    """The directory of a lab's files."""
+    """Return the directory for a lab's files."""
     if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,18}[a-z0-9])?", name):
         raise LabError(f"Lab name {name!r}: 1 to 20 small letters, digits and inner hyphens.")
     return CHECKOUT / "build" / ("lab" if name == "lab" else f"lab-{name}")
 
 
 def identity(name: str) -> str:
-    """The lab's full name, which differs between checkouts."""
+    """Return the lab's full name, which differs between checkouts."""
     return f"muster-{hashlib.sha256(str(directory(name)).encode()).hexdigest()[:6]}-{name}"
 
 
 def host_key(name: str, node: str) -> Path:
-    """The path of a node's host key, with `.pub` beside it."""
+    """Return the path of a node's host key; the `.pub` file is next to it."""
     return directory(name) / "hosts" / node / "ssh_host_ed25519_key"
 
 
 def make_key(path: Path, comment: str) -> None:
-    """Make a key, unless it exists."""
+    """Create a key unless it exists."""
     if not path.with_suffix(".pub").exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.unlink(missing_ok=True)
@@ -56,14 +56,16 @@ def make_key(path: Path, comment: str) -> None:
 
 
 def write_known_hosts(name: str, nodes: Sequence[Node]) -> None:
-    """Write the nodes' host keys, which were made here, so that no first connection must be trusted."""
+    """Write the nodes' host keys, which were generated locally, so that no first connection has to be trusted."""
     keys = [host_key(name, node.name).with_suffix(".pub").read_text().split()[:2] for node in nodes]
     lines = [f"{node.address} {' '.join(key)}\n" for node, key in zip(nodes, keys, strict=True)]
     (directory(name) / "known_hosts").write_text("".join(lines))
 
 
 def make_seed(node: str, host_key: Path, user_key: Path, mounts: Sequence[Path]) -> bytes:
-    """Archive of the files that a node has in addition to the image; reproducible for the same settings."""
+    """Create an archive of the files that a node has in addition to the image; it is reproducible for the same
+    settings.
+    """
     hosts = f"""127.0.0.1 localhost
 127.0.1.1 {node}
 
@@ -80,7 +82,7 @@ ff02::2 ip6-allrouters
     }
     folders = {f"home/{USER}/.ssh": (0o700, 1000)}
     if any(Path("/root") in path.parents for path in mounts):
-        folders["root"] = (0o711, 0)  # the nodes' user must reach the mounts below it
+        folders["root"] = (0o711, 0)  # the nodes' user must be able to reach the mounts below it
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         for path, (mode, owner) in sorted(folders.items()):
@@ -111,7 +113,7 @@ def end_ssh_masters(name: str, address: str = "*") -> None:
 
 
 def ssh_options(name: str) -> list[str]:
-    """ssh's options: the lab's key, and only its host keys."""
+    """Return the ssh options: the lab's key, and only its host keys."""
     folder = directory(name)
     options = [
         f'UserKnownHostsFile="{folder}/known_hosts"',

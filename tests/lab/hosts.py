@@ -27,12 +27,12 @@ from tests.lab.machine import LabError, eventually, podman, run
 VENV = CHECKOUT / ".venv"
 MOST_NODES = 64
 FIRST_ADDRESS = 11
-"""Offset of node1's address in the lab's network; the machine itself is the first address."""
+"""Offset of node1's address in the lab's network; the first address belongs to this machine."""
 LAST_ADDRESS = 254
 CPU_GROUPS = Path("/sys/fs/cgroup/cpu")
 """The cgroup v1 hierarchy for CPU time, on machines without a single cgroup tree."""
 READY_TIMEOUT = 240.0
-"""Seconds from the start of a node to its first login; 2 to 10 observed with 1 to 16 nodes on two cores."""
+"""Seconds from a node's start to its first login; 2 to 10 were observed with 1 to 16 nodes on two cores."""
 
 _OTHER_PYTHON = "Make .venv from the system's Python, or from one of pyenv or uv: make clean venv PYTHON=PATH"
 _LABEL = "muster.lab"
@@ -121,7 +121,7 @@ class Lab:
         raise LabError(f"Lab {self.name!r} has no {node!r}: it has {', '.join(known.name for known in self.nodes)}.")
 
     def exec(self, node: str, argv: Sequence[str], *, timeout: float = 120) -> subprocess.CompletedProcess[str]:
-        """Run a command as root in a node, without using the network; the caller must check the exit status."""
+        """Run a command as root on a node without using the network; the caller must check the exit status."""
         pid = self._pid(node)
         if pid is None:
             return subprocess.CompletedProcess([*argv], 125, "", f"{node} is off.")
@@ -138,17 +138,17 @@ class Lab:
                     if time.monotonic() > deadline:
                         process.kill()
                         raise
-                    # a node's shutdown briefly stops all its processes, and nsenter stops with its child
+                    # a node's shutdown briefly stops all of its processes, and nsenter stops along with its child
                     process.send_signal(signal.SIGCONT)
                 else:
                     return subprocess.CompletedProcess(arguments, process.returncode, out, err)
 
     def ssh(self, node: str, *command: str, options: Sequence[str] = ()) -> list[str]:
-        """The words of an ssh command to a node, as its user, with host key checking."""
+        """Return the arguments of an ssh command to a node as its user, with host key checking."""
         return ["ssh", *files.ssh_options(self.name), *options, f"{USER}@{self.node(node).address}", *command]
 
     def processes(self, node: str) -> list[Process]:
-        """All processes of a node, except for this listing itself."""
+        """Return all processes on a node, except for the one listing them."""
         done = self.exec(node, ["ps", "-ww", "-eo", "pid=,user:32=,args="])
         if done.returncode:
             raise LabError(f"{node}: processes cannot be listed: {done.stderr.strip()}")
@@ -156,11 +156,12 @@ class Lab:
         return [process for process in result if not process.command.startswith("ps -ww -eo pid=,user:32=")]
 
     def power_off(self, node: str) -> None:
-        """Pull the plug: first the network falls silent (no FIN, no RST), then all processes vanish."""
+        """Simulate a power loss: first the network falls silent (no FIN, no RST), then all processes disappear."""
         self._in_network_of(node, "ip", "link", "set", "eth0", "down")
         podman("kill", "--signal=KILL", _container(self.name, node))
         eventually(f"{node} is off", lambda: not self.is_on(node), timeout=60)
-        # podman cleans up in the background; a node started before that would get its old network, which is down
+        # podman cleans up in the background; a node started before that is done would get its old network, which is
+        # down
         eventually(f"{node} is cleared up", lambda: _cleared_up(_container(self.name, node)), timeout=60)
 
     def power_on(self, node: str) -> None:
@@ -177,7 +178,9 @@ class Lab:
     def cut_off(
         self, node: str, *, from_machine: bool = False, directions: tuple[str, ...] = ("incoming", "outgoing")
     ) -> None:
-        """Silently drop all traffic between a node and its peers; with `from_machine`, also that with this machine."""
+        """Silently drop all traffic between a node and its peers; with `from_machine`, also traffic to and from this
+        machine.
+        """
         subnet = ipaddress.ip_network(f"{self.node(node).address}/24", strict=False)
         machine_address = "" if from_machine else f"{subnet[1]}, "
         keep = f"{{ {machine_address}{self.node(node).address} }}"
@@ -206,14 +209,14 @@ class Lab:
         group.mkdir(exist_ok=True)
         (group / "cpu.cfs_quota_us").write_text(str(round(cores * 100_000)))  # per 100 ms
         moved: set[int] = set()
-        while new := _all_processes(pid) - moved:  # a process not yet moved may have started others
+        while new := _all_processes(pid) - moved:  # a process that has not been moved yet may have started others
             for item in new:
                 with contextlib.suppress(ProcessLookupError):  # the process has ended
                     (group / "cgroup.procs").write_text(str(item))
             moved |= new
 
     def mend(self) -> None:
-        """Turn on nodes that are off, and end `cut_off` on all others."""
+        """Turn on nodes that are off, and undo `cut_off` on all others."""
         for node in self.nodes:
             if self._pid(node.name):
                 self.restore(node.name)
@@ -232,7 +235,7 @@ class Lab:
         run(["nsenter", f"--target={pid}", "--net", *argv], stdin=stdin)
 
     def first_process(self, node: str) -> int:
-        """The pid of a node's first process on this machine."""
+        """Return the PID of a node's first process on this machine."""
         pid = self._pid(node)
         if pid is None:
             raise LabError(f"{node} is off.")
@@ -243,7 +246,9 @@ class Lab:
 
 
 def down(name: str = "lab") -> None:
-    """Remove all that `Lab.up` made: containers, network, files, and the namespace if no other lab uses it."""
+    """Remove everything that `Lab.up` created: containers, network, files, and the namespace if no other lab is using
+    it.
+    """
     machine.require_tools()
     with machine.locked():
         machine.ensure_namespace()
@@ -300,7 +305,7 @@ def _make(name: str, nodes: int, suite: str, slots: Sequence[int], mounts: Seque
     count = max([nodes, *(int(node.removeprefix("node")) for node in there)])
     made = []
     for i in range(count):
-        # A killed `up` leaves its address taken, so there are alternatives.
+        # A killed `up` leaves its address in use, so there are alternatives.
         addresses = [str(subnet[location]) for location in range(FIRST_ADDRESS + i, LAST_ADDRESS + 1, count)]
         node = f"node{i + 1}"
         address = _make_node(name, node, network, addresses, base, mounts, there.get(node))
@@ -337,7 +342,7 @@ def _make_node(  # noqa: PLR0913
     files.write_private(archive, seed)
     for address in addresses:
         podman("rm", "--force", "--ignore", "--time=0", _container(name, node))
-        # A fixed hardware address: to its peers, a node that comes back must be the same one.
+        # A fixed hardware address: a node that comes back must be the same one to its peers.
         hardware = ":".join(f"{byte:02x}" for byte in (2, 0x42, *ipaddress.IPv4Address(address).packed))
         own = [
             f"--ip={address}",
@@ -357,13 +362,13 @@ def _make_node(  # noqa: PLR0913
 
 def _remove(container: dict) -> None:
     if container["State"] != "running":
-        # podman may have lost track of a running container; its runtime has not.
+        # podman may have lost track of a running container, but its runtime has not.
         run([*machine.enter(), "crun", "delete", "--force", container["Id"]], check=False)
     podman("rm", "--force", "--time=0", container["Id"])
 
 
 def _first_process(container: str) -> int | None:
-    """The host pid of a container's first process, None if it is off.
+    """Return the host PID of a container's first process, or None if the container is off.
 
     podman's own records may be wrong after a crash of the machine.
     """
@@ -377,7 +382,7 @@ def _first_process(container: str) -> int | None:
 
 
 def _cleared_up(container: str) -> bool:
-    """Clean up after an ended container; False if podman has not noticed its end yet."""
+    """Clean up after an ended container; return False if podman has not yet noticed its end."""
     try:
         podman("container", "cleanup", container)
     except LabError as error:
@@ -388,7 +393,7 @@ def _cleared_up(container: str) -> bool:
 
 
 def _all_processes(first: int) -> set[int]:
-    """The host pids of all processes of the node with this first process."""
+    """Return the host PIDs of all processes on the node with this first process."""
     own = os.readlink(f"/proc/{first}/ns/pid")
     result = set()
     for path in Path("/proc").glob("[0-9]*"):
@@ -399,7 +404,7 @@ def _all_processes(first: int) -> set[int]:
 
 
 def _start(pid: int) -> str:
-    """When a process started, in ticks since boot; "" if it does not exist."""
+    """Return when a process started, in ticks since boot; "" if it does not exist."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except (FileNotFoundError, ProcessLookupError):
@@ -412,7 +417,7 @@ def _settings(name: str, node: str, seed: Path, mounts: Sequence[Path]) -> list[
         f"--label={_LABEL}={files.identity(name)}",
         f"--label={_NODE}={node}",
         f"--hostname={node}",
-        "--no-hosts",  # otherwise podman would write the peers' names
+        "--no-hosts",  # otherwise podman would write the peers' names itself
         "--systemd=always",
         "--privileged",
         "--restart=always",  # a reboot from inside restarts it
@@ -432,10 +437,12 @@ def _network_name(name: str) -> str | None:
 
 
 def _network(name: str) -> tuple[str, ipaddress.IPv4Network]:
-    """The lab's network, on a free subnet chosen by podman. Without podman's name server, which knows the peers."""
+    """Create the lab's network on a free subnet chosen by podman, without podman's name server, which knows the
+    peers.
+    """
     network = _network_name(name)
     if network is None:
-        # A new name each time: podman remembers addresses by network name, even those of a killed `up`.
+        # A new name each time: podman remembers addresses by network name, even those of an `up` that was killed.
         network = f"{files.identity(name)}-{secrets.token_hex(2)}"
         podman("network", "create", "--disable-dns", f"--label={_LABEL}={files.identity(name)}", network)
     subnet = json.loads(podman("network", "inspect", network))[0]["subnets"][0]["subnet"]
@@ -456,7 +463,7 @@ def _pin_bridge(network: str) -> None:
 
 
 def _mounts() -> list[Path]:
-    """The paths of this machine that nodes mount: the environment with torch, its Python, and the jobs' files.
+    """Return the paths on this machine that nodes mount: the environment with torch, its Python, and the jobs' files.
 
     Raises:
         LabError: without an environment, or if its Python cannot be shared.
@@ -467,7 +474,7 @@ def _mounts() -> list[Path]:
     prefix = Path(run([python, "-c", "import sys; print(sys.base_prefix)"]).strip())
     if prefix == Path("/usr/local"):
         raise LabError(f"{VENV} was made from the Python in /usr/local, which hides a node's own. {_OTHER_PYTHON}")
-    own = [] if prefix == Path("/usr") else [prefix]  # the nodes have the same release's Python
+    own = [] if prefix == Path("/usr") else [prefix]  # the nodes have the Python of the same release
     expected = [VENV, CHECKOUT / "examples", CHECKOUT / "tests", *own, *machine.package_directories()]
     return [path for path in expected if path.exists()]
 
@@ -502,13 +509,13 @@ def _wait_for_logins(lab: Lab, *only: str) -> None:
 
 
 def _boot_log(lab: Lab, node: str) -> str:
-    """The node's own messages about why it does not come up."""
+    """Return the node's own messages about why it is not booting."""
     done = lab.exec(node, ["journalctl", "--no-pager", "--boot", "--priority=err", "--lines=10"])
     return (done.stdout + done.stderr).strip()
 
 
 def _usable_python(lab: Lab, *, required: bool) -> Path | None:
-    """The launch interpreter, if nodes can run it; releases older than this machine's own cannot."""
+    """Return the launch interpreter if nodes can run it; nodes with an older release than this machine cannot."""
     python = VENV / "bin" / "python"
     node = lab.nodes[0].name
     arguments = lab.ssh(node, f"{shlex.quote(str(python))} -c 'import ctypes, ssl, yaml'")

@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.lab.machine import STORE, LabError, apt_settings, podman, run
 
 SUITES = ("bullseye", "bookworm", "trixie")
-"""Releases to choose from besides this machine's own: Debian 11 (Python 3.9), 12 (3.11), 13 (3.13)."""
+"""Supported releases besides this machine's own: Debian 11 (Python 3.9), 12 (3.11), 13 (3.13)."""
 
 BASE = [
     *("systemd", "systemd-sysv", "libpam-systemd", "dbus", "openssh-server", "sudo", "python3", "python3-apt"),
@@ -34,13 +34,13 @@ def own_suite() -> str:
 
 
 def tag(suite: str) -> str:
-    """The name of a release's image, which depends on the recipe."""
+    """Return the name of a release's image, which depends on the recipe."""
     recipe = "\n".join([suite, *PACKAGES, CUSTOMISE.read_text()])
     return f"{REPOSITORY}:{suite}-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
 
 
 def ensure(suite: str) -> str:
-    """Return the image's name, after building it if this machine does not have it yet.
+    """Return the image's name, building the image first if this machine does not have it yet.
 
     MUSTER_LAB_MIRROR replaces Debian's own archive.
     """
@@ -54,7 +54,7 @@ def ensure(suite: str) -> str:
     mirror = [os.environ["MUSTER_LAB_MIRROR"]] if "MUSTER_LAB_MIRROR" in os.environ else []
     scratch = STORE / "build"
     clear: list[str | Path] = ["rm", "--recursive", "--force", "--one-file-system", scratch]
-    run(clear)  # left by a killed build
+    run(clear)  # left behind by a killed build
     scratch.mkdir(parents=True)
     tree = scratch / "root.tar"
     shape = ["--variant=minbase", f"--include={','.join(PACKAGES)}", f"--customize-hook={CUSTOMISE}"]
@@ -64,7 +64,7 @@ def ensure(suite: str) -> str:
     run(clear)
     for old in _present():
         if old.startswith(f"{REPOSITORY}:{suite}-") and old != name:
-            podman("rmi", old, check=False)  # rightly refused while a container uses it
+            podman("rmi", old, check=False)  # rightly refused while a container is using it
     return name
 
 

@@ -1,4 +1,4 @@
-"""What the lab needs from this machine: podman, a cgroup v2 tree, one lock, and access to package archives."""
+"""What the lab needs from this machine: podman, a cgroup v2 tree, a lock, and access to package archives."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pathlib import Path
 STORE = Path("/var/lib/muster-lab")
 """Images and disks, separate from those of the machine's own podman."""
 STATE = Path("/run/muster-lab")
-"""State that does not survive a reboot of the machine."""
+"""State that is lost when the machine reboots."""
 NAMESPACE = STATE / "namespace"
 LOCK = STATE / "lock"
 WATCHES = Path("/proc/sys/fs/inotify/max_user_instances")
@@ -36,14 +36,14 @@ TOOLS = {
     "ssh": "openssh-client",
     "ssh-keygen": "openssh-client",
 }
-"""For each command, its Debian/Ubuntu package."""
+"""The Debian/Ubuntu package for each command."""
 
-# apt's settings for access to packages; all others are up to the node.
+# apt's settings for accessing packages; all others are left to the node.
 _APT_SETTING = re.compile(r"^(Acquire::(https?|Check-(Valid-Until|Date))\b.*) \"(.+)\";$")
 
 
 class LabError(Exception):
-    """What was found, what is needed and what to do, for a person."""
+    """What was found, what is needed and what to do, in words for the user."""
 
 
 def run(argv: Sequence[str | Path], *, timeout: float = 300, stdin: str | None = None, check: bool = True) -> str:
@@ -65,7 +65,7 @@ def podman(*argv: str | Path, timeout: float = 300, stdin: str | None = None, ch
 
 
 def podman_words() -> list[str]:
-    """The words before every podman command: the lab's own store, and its mount namespace if there is one.
+    """Return the arguments before every podman command: the lab's own store, and its mount namespace if there is one.
 
     All labs share one namespace, since containers in different ones do not see each other's networks.
     """
@@ -75,7 +75,7 @@ def podman_words() -> list[str]:
 
 
 def enter() -> list[str]:
-    """The words that run a command in the lab's mount namespace, if there is one."""
+    """Return the arguments for running a command in the lab's mount namespace, if there is one."""
     return [] if _has_plain_cgroup_v2() else ["nsenter", f"--mount={NAMESPACE}"]
 
 
@@ -92,7 +92,9 @@ def require_tools() -> None:
 
 @contextmanager
 def locked() -> Iterator[None]:
-    """Hold the machine's lab lock: labs share images, subnets and the namespace. A killed holder releases it."""
+    """Hold this machine's lab lock: labs share images, subnets and the namespace. It is released if its holder is
+    killed.
+    """
     STATE.mkdir(exist_ok=True)
     with LOCK.open("w") as lock:
         try:
@@ -104,13 +106,15 @@ def locked() -> Iterator[None]:
 
 
 def filesystem_at(mounts: str, path: str) -> str | None:
-    """The type of the last mount at a path, from the text of /proc/mounts; None if there is none."""
+    """Return the type of the last mount at a path, from the text of /proc/mounts; None if there is none."""
     types = [fields[2] for fields in map(str.split, mounts.splitlines()) if fields[1] == path]
     return types[-1] if types else None
 
 
 def ensure_namespace() -> None:
-    """Make the mount namespace with a pure cgroup v2 tree, which crun needs; the machine's own tree is unchanged."""
+    """Create the mount namespace with a pure cgroup v2 tree, which crun needs; the machine's own tree remains
+    unchanged.
+    """
     if _has_plain_cgroup_v2():
         return
     if _mounted(NAMESPACE) == "nsfs":
@@ -135,7 +139,8 @@ def remove_namespace() -> None:
 
 
 def ensure_limits(nodes: int) -> None:
-    """Raise limits of the kernel to suffice for all labs, one of them of so many nodes, until `restore_limits`.
+    """Raise kernel limits so that they suffice for all labs, including one with this many nodes, until
+    `restore_limits`.
 
     Linux allows 128 file watchers per user, and root is the same user on all nodes: systemd needs 6 per node, and hangs
     without them. It knows 1024 neighbors in all networks together: with more than 30 nodes that talk to each other,
@@ -160,7 +165,7 @@ def restore_limits() -> None:
 
 
 def ulimits() -> list[str]:
-    """The limits of a rented machine, as far as this process may set them (raising needs CAP_SYS_RESOURCE)."""
+    """Return the limits of a rented machine, as far as this process can set them (raising needs CAP_SYS_RESOURCE)."""
     most = int(Path("/proc/sys/kernel/pid_max").read_text())  # podman lowers its own process limit to this
     files, processes = (
         ceiling if hard == resource.RLIM_INFINITY else min(hard, ceiling)
@@ -173,7 +178,7 @@ def ulimits() -> list[str]:
 
 
 def apt_settings() -> list[str]:
-    """This machine's settings for package archives (proxy, checks), as lines of an apt configuration file."""
+    """Return this machine's settings for package archives (proxy, checks) as lines for an apt configuration file."""
     if shutil.which("apt-config") is None:
         return []
     lines = run(["apt-config", "dump"]).splitlines()
@@ -181,7 +186,7 @@ def apt_settings() -> list[str]:
 
 
 def package_settings() -> dict[str, bytes]:
-    """Files that let a node reach package archives like this machine: apt, pip, certificates.
+    """Return files that let a node reach package archives like this machine: apt, pip, certificates.
 
     Paths are relative to the root directory.
     """
@@ -219,7 +224,7 @@ def _pip_settings() -> dict[str, str]:
 
 
 def eventually(what: str, condition: Callable[[], bool], *, timeout: float, pause: float = 0.1) -> None:
-    """Wait until `condition()` is true; after `timeout` seconds, raise a LabError that names `what`."""
+    """Wait until `condition()` is true; after `timeout` seconds, raise a LabError that mentions `what`."""
     deadline = time.monotonic() + timeout
     while not condition():
         if time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""Mount a directory of this machine in test hosts, which then share it as they would a network drive."""
+"""Mount a local directory in test hosts, which then share it like a network drive."""
 
 from __future__ import annotations
 

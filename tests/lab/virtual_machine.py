@@ -1,4 +1,5 @@
-"""A test host with its own kernel, for what containers cannot do: User Mode Linux, an ordinary process here.
+"""A test host with its own kernel, for what is impossible in containers: User Mode Linux, an ordinary process on this
+machine.
 
 It is built from the same tree as the containers' image, has the same user, keys and settings, and loads kernel modules
 and restarts like a rented machine. It does not need KVM, and runs programs about five times slower than this machine;
@@ -33,11 +34,11 @@ XSTATE = Path(__file__).with_name("xstate.c")
 TOOLS = {"ip": "iproute2", "mkfs.ext4": "e2fsprogs", "mmdebstrap": "mmdebstrap", "unshare": "util-linux"}
 """For each command, its Debian/Ubuntu package."""
 NETWORK = ipaddress.IPv4Network("198.18.0.0/16")
-"""The range for each virtual machine's network with this machine: reserved for benchmarks (RFC 2544)."""
+"""The range for the networks between this machine and each virtual machine: reserved for benchmarks (RFC 2544)."""
 DISK_GIB = 3
 """Size of its disk, a sparse file."""
 LOGIN_TIMEOUT = 480.0
-"""Seconds from a start to the first login; under 10 observed on an idle machine with two cores."""
+"""Seconds from a start to the first login; under 10 were observed on an idle machine with two cores."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,9 @@ class VirtualMachine:
         return path.read_text(errors="replace") if path.exists() else ""
 
     def run(self, script: str, *, timeout: float = 180) -> subprocess.CompletedProcess[str]:
-        """Run a shell script as root; the caller must check the exit status. The script appears in no log there."""
+        """Run a shell script as root; the caller must check the exit status. The script is not logged on the
+        machine.
+        """
         return self._ssh("sudo bash -s", stdin=script, timeout=timeout)
 
     def sh(self, script: str, *, timeout: float = 180) -> str:
@@ -107,9 +110,9 @@ class VirtualMachine:
     def _ssh(
         self, command: str, *, stdin: str = "", timeout: float = 60, shared: bool = True
     ) -> subprocess.CompletedProcess[str]:
-        # short while booting, to retry often; long once it is up, since it may be slow
+        # short while booting, so that it is retried often; long once the node is up, since it may be slow
         options = ["-o", f"ConnectTimeout={60 if shared else 10}", "-o", "BatchMode=yes"]
-        if shared:  # each new login costs it seconds: keys, PAM, the user's systemd
+        if shared:  # each new login takes seconds: keys, PAM, the user's systemd
             path = f"{files.ssh_masters(self.name)}/%r@%h"  # also used by Ansible
             options += ["-o", "ControlMaster=auto", "-o", "ControlPersist=60", "-o", f"ControlPath={path}"]
         arguments = ["ssh", *files.ssh_options(self.name), *options, f"{files.USER}@{self.address}", command]
@@ -169,10 +172,10 @@ def virtual_machine(name: str, suite: str | None = None) -> Iterator[VirtualMach
 
 @contextmanager
 def _network(identity: str) -> Iterator[tuple[str, str, str]]:
-    """A network between this machine and a virtual machine: the link's name, and both addresses."""
+    """Return a network between this machine and a virtual machine: the link's name, and both addresses."""
     link = f"vm-{hashlib.sha256(identity.encode()).hexdigest()[:10]}"
     with locked():
-        run(["ip", "link", "delete", link], check=False)  # left by a killed run
+        run(["ip", "link", "delete", link], check=False)  # left behind by a killed run
         taken = run(["ip", "-4", "route", "show", "table", "all"])
         network = random.choice([item for item in NETWORK.subnets(new_prefix=30) if str(item) not in taken])
         run(["ip", "tuntap", "add", link, "mode", "tap"])
@@ -242,7 +245,7 @@ def _inventory(name: str, address: str) -> str:
 
 
 def has_tiles() -> bool:
-    """Whether the processor has AMX, whose state User Mode Linux does not support."""
+    """Return whether the processor has AMX, whose state User Mode Linux does not support."""
     return " amx_tile " in Path("/proc/cpuinfo").read_text().partition("\n\n")[0].replace("\n", " ")
 
 
@@ -259,12 +262,15 @@ def _library(folder: Path) -> Path | None:
 
 
 def _words(place: Path, seed: Path, changes: Path, link: str, network: str, library: Path | None) -> list[str]:  # noqa: PLR0913
-    """The words of the command. Writes go to a separate file, so the disk stays clean for the next one."""
+    """Return the arguments of the command. Writes go to a separate file, so that the disk stays clean for the next
+    machine.
+    """
     changes.unlink(missing_ok=True)
     return [
-        # each of its system calls switches processes, and would wait for the scheduler on a busy machine
+        # each of its system calls switches between processes, and would wait for the scheduler on a busy machine
         *("chrt", "--rr", "1"),
-        # and between two processors each switch is an interrupt, for which all others on both of them wait
+        # and if two processors are involved, each switch is an interrupt that delays all other processes on both of
+        # them
         *("taskset", "--cpu-list", str(max(os.sched_getaffinity(0)))),
         # if its parent is killed, it and all of its processes are killed, too
         *("setpriv", "--pdeathsig", "KILL", "unshare", "--pid", "--mount-proc", "--fork", "--kill-child"),

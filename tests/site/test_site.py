@@ -1,4 +1,4 @@
-"""The documentation site as it was built: it is whole, and loads nothing from elsewhere. `make docs` runs this."""
+"""The documentation site as built: it is complete, and loads nothing from elsewhere. `make docs` runs this."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from tests.make_site import CHECKOUT, markdown_pages
 SITE = CHECKOUT / "build" / "docs"
 PAGES = sorted(SITE.rglob("*.html"))
 LOADING = {"link": "href", "script": "src", "img": "src", "iframe": "src", "source": "src", "object": "data"}
-"""Elements that a browser fetches something for, and the attribute that says what. What a person clicks is none."""
+"""Elements for which a browser loads a resource, and the attribute that names it. Links that the user clicks are not
+included.
+"""
 
 
 class Loaded(HTMLParser):
-    """What a page has a browser load, and what it links to."""
+    """The resources that a page makes a browser load, and what it links to."""
 
     def __init__(self, page: Path) -> None:
         super().__init__()

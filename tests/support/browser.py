@@ -64,7 +64,7 @@ def program() -> str | None:
 
 
 class BrowserError(Exception):
-    """The browser has ended, does not respond, or refuses a request."""
+    """The browser has ended, is not responding, or has rejected a request."""
 
 
 class Browser:
@@ -77,7 +77,7 @@ class Browser:
         self.profile = tempfile.mkdtemp(prefix="muster-browser-")
         theirs_in, self.to_browser = os.pipe()
         self.from_browser, theirs_out = os.pipe()
-        # it reads requests from descriptor 3 and replies on 4
+        # it reads requests from descriptor 3 and replies on descriptor 4
         script = f'exec "$@" 3<&{theirs_in} 4>&{theirs_out}'
         self.process = subprocess.Popen(
             ["bash", "-c", script, "bash", result, *WORDS, f"--user-data-dir={self.profile}", "about:blank"],
@@ -111,7 +111,7 @@ class Browser:
         shutil.rmtree(self.profile, ignore_errors=True)
 
     def ask(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """Send the browser a DevTools request, and return its answer."""
+        """Send a DevTools request to the browser, and return its reply."""
         number = next(self.numbers)
         message = {"id": number, "method": method, "params": parameters}
         if self.session:
@@ -127,7 +127,7 @@ class Browser:
                 return result
 
     def next_message(self) -> dict[str, Any]:
-        """The browser's next message: an answer or an event."""
+        """Return the browser's next message: a reply or an event."""
         until = time.monotonic() + PATIENCE
         while b"\0" not in self.unread:
             ready, _to, _bad = select.select([self.from_browser], [], [], max(0.0, until - time.monotonic()))
@@ -140,7 +140,7 @@ class Browser:
         return message
 
     def open(self, page: Path | None = None) -> None:
-        """Open a file, or an empty page without one, and wait until it is loaded."""
+        """Open a file, or an empty page if none is given, and wait until it is loaded."""
         self.ask("Page.navigate", url=page.resolve().as_uri() if page else "about:blank")
         while self.next_message().get("method") != "Page.loadEventFired":
             pass
@@ -152,19 +152,19 @@ class Browser:
         self.ask("Emulation.setEmulatedMedia", media=medium, features=[scheme])
 
     def evaluate(self, expression: str) -> Any:
-        """The value of a JavaScript expression in the page; for a promise, its result."""
+        """Return the value of a JavaScript expression in the page; for a promise, its result."""
         output = self.ask("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
         if "exceptionDetails" in output:
             raise BrowserError(str(output["exceptionDetails"].get("exception", {}).get("description", output)))
         return output["result"].get("value")
 
     def picture(self) -> bytes:
-        """A picture of the whole page, as a PNG."""
+        """Return a screenshot of the whole page, as a PNG."""
         output = self.ask("Page.captureScreenshot", format="png", captureBeyondViewport=True)
         return base64.b64decode(output["data"])
 
     def colors(self, picture: bytes, boxes: Sequence[Box]) -> list[dict[str, int]]:
-        """How many pixels of each color, such as "#0072b2", each part of a picture has. It leaves the page."""
+        """Return how many pixels of each color, such as "#0072b2", each part of a picture has. Leaves the page."""
         self.open()
         given = json.dumps([base64.b64encode(picture).decode(), boxes])
         result: list[dict[str, int]] = self.evaluate(f"({COUNT})(...{given})")

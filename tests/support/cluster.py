@@ -1,4 +1,4 @@
-"""Test hosts on which tests make faults and undo them."""
+"""Test hosts on which tests cause faults and undo them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Cluster:
         return done.stdout
 
     def fault(self, name: str, make: str, undo: str) -> None:
-        """Make a fault on a host with a script; another script undoes it after the test, whatever its outcome."""
+        """Cause a fault on a host with a script; another script undoes it after the test, regardless of the outcome."""
         self.undo.append(lambda: self.sh(name, undo))
         self.sh(name, make)
 

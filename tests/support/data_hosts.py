@@ -13,7 +13,7 @@ from tests.support import drive
 from tests.support.cluster import Cluster
 from tests.support.s3_server import S3Server
 
-# All characters that a secret may hold; the server verifies signatures made with it.
+# All characters that a secret may contain; the server verifies signatures made with it.
 SECRET = "k,e\"y 'with# $all %h\\x of=it ü"
 PATH = "/mnt/data"
 
@@ -26,11 +26,11 @@ class Data(Cluster):
     folder: Path = field(kw_only=True)
 
     def words(self, play: drive.Play) -> str:
-        """A play's output, without line breaks."""
+        """Return a play's output, without line breaks."""
         return " ".join(play.output.split())
 
     def arguments(self, options: dict[str, Any] | None = None, **changed: Any) -> dict[str, Any]:
-        """Valid arguments of the module, with changes."""
+        """Return valid arguments for the module, with changes."""
         return {
             "path": PATH,
             "kind": "s3fs",
@@ -81,7 +81,7 @@ class Data(Cluster):
         return f" {path} " in self.sh(name, "cat /proc/mounts")
 
     def nothing_left(self, name: str = "node1", path: str = PATH) -> None:
-        """Assert that neither the mount nor its program is left."""
+        """Assert that neither the mount nor its program remains."""
         assert not self.is_mounted(name, path)
         left = [item.command for item in self.lab.processes(name) if re.match(rf"s3fs \S+ {path} ", item.command)]
         assert not left

@@ -118,7 +118,7 @@ def start(
     if playbook in ("launch.yml", "status.yml", "stop.yml", "logs.yml"):
         kept["launch_fetch_record"] = False
     if playbook in ("launch.yml", "status.yml", "stop.yml"):
-        kept["launch_report"] = False  # a report would take a third of a second or more; tests/unit makes reports
+        kept["launch_report"] = False  # a report would take a third of a second or more; tests/unit covers reports
     variables.write_text(json.dumps({**kept, **extra}))
 
     program = str(CHECKOUT / ".venv" / "bin" / "ansible-playbook")
@@ -127,7 +127,7 @@ def start(
 
     def run() -> None:
         if roll:
-            ours = {"ANSIBLE_STDOUT_CALLBACK": "muster.training.roll"}  # Molecule's configuration sets another one
+            ours = {"ANSIBLE_STDOUT_CALLBACK": "muster.training.roll"}  # Molecule's configuration sets a different one
             play.rc = piped([program, *arguments], {**environment, **ours}, play.printed)
         else:
             _out, _err, play.rc = ansible_runner.interface.run_command(
@@ -148,7 +148,7 @@ def start(
 
 
 FORCED = ("ANSIBLE_FORCE_COLOR", "PY_COLORS")
-"""Variables that Molecule sets, unlike a person who types a pipe."""
+"""Variables that Molecule sets, but that are not set for a user who pipes the output."""
 
 
 def piped(command: list[str], env: dict[str, str], printed: Path) -> int:
@@ -173,7 +173,7 @@ def piped(command: list[str], env: dict[str, str], printed: Path) -> int:
 
 
 def plain_lines(play: Play) -> list[str]:
-    """The lines that a play has printed into a pipe, which must hold no terminal control codes."""
+    """Return the lines that a play has printed into a pipe, which must not contain terminal control codes."""
     text = play.printed.read_text(encoding="utf-8")
     steering = re.findall(r"[^\n\t\x20-\x7e\u00a0-\U0010ffff]", text)
     assert not steering, f"{steering}\n{text}"
@@ -212,17 +212,17 @@ OWN = re.compile(
 
 
 TEMPORARY = re.compile(r"muster-|torchelastic_")
-# All processes with a run's environment, including shells. grep exits with 2 if a process ends meanwhile.
+# All processes with a run's environment, including shells. grep exits with 2 if a process exits in the meantime.
 MARKED = "grep -lsz ^MUSTER_RUN_DIRECTORY= /proc/[0-9]*/environ || test $? -le 2"
 
 
 def of_run(lab: Lab, node: str) -> list[Process]:
-    """The processes of a node's user, except for those of a login."""
+    """Return the processes of a node's user, except for those that belong to a login."""
     return [item for item in lab.processes(node) if item.user == "muster" and not OWN.search(item.command)]
 
 
 def traces(lab: Lab, node: str) -> str:
-    """What is left of a run on a node: processes, listening ports, units, temporary directories; "" if nothing.
+    """Return what remains of a run on a node: processes, listening ports, units, temporary directories; "" if nothing.
 
     While there are processes, the rest is not checked: it goes with them, and checking takes half a core.
     """
@@ -240,14 +240,14 @@ def traces(lab: Lab, node: str) -> str:
 
 
 def said(lab: Lab, node: str, *argv: str) -> str:
-    """The output of a command that must succeed, since a failed command's silence proves nothing."""
+    """Return the output of a command that must succeed, since a failed command's silence proves nothing."""
     done = lab.exec(node, argv)
     assert done.returncode == 0, f"{node}: {' '.join(argv)}: {done.stdout}{done.stderr}"
     return done.stdout
 
 
 def nothing_left(lab: Lab, nodes: list[str], within: float) -> None:
-    """Wait until no node has a trace of a run; after `within` seconds, fail with what is left."""
+    """Wait until nothing of a run remains on any node; after `within` seconds, fail and report what remains."""
     left = dict.fromkeys(nodes, "?")
 
     def clean() -> bool:
@@ -270,7 +270,7 @@ def own_lab(name: str, nodes: int, slots: Sequence[int] = (), shells: Sequence[s
     given = os.environ.get(f"MUSTER_{name.upper()}_LAB")
     lab = Lab.load(given) if given else Lab.up(nodes=nodes, name=name, slots=slots)
     for left in ("runs", "ssh_mesh"):
-        shutil.rmtree(lab.inventory.parent / left, ignore_errors=True)  # usually there is none
+        shutil.rmtree(lab.inventory.parent / left, ignore_errors=True)  # usually there are none
     for node, shell in zip(lab.nodes, shells, strict=False):
         said(lab, node.name, "usermod", "--shell", shell, "muster")
     try:
@@ -322,7 +322,7 @@ def end(pid: int) -> None:
 
 
 def terminal(command: list[str], env: dict[str, str]) -> tuple[subprocess.Popen[bytes], int]:
-    """Start a command in a new terminal; closing the returned descriptor closes the terminal."""
+    """Start a command in a new terminal; closing the returned file descriptor closes the terminal."""
     master, slave = pty.openpty()
 
     def as_a_shell_does() -> None:

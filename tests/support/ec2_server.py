@@ -1,4 +1,5 @@
-"""EC2 for tests: moto's machines behind a door that has what moto lacks, on any address of this machine.
+"""An EC2 server for tests: moto's machines behind a front end that adds what moto lacks, on any address of this
+machine.
 
     with EC2Server(hosts=[Host("10.89.0.2", "10.89.0.2")]) as ec2:
         ec2.client().run_instances(...)
@@ -64,21 +65,21 @@ STATUSES = {
     "UnauthorizedOperation": 403,
 }
 
-#: US dollars per hour; other types cost 1, a spot instance a third. gp3: per GB and month of a volume.
-#: Invented, but close to real prices.
+# : US dollars per hour; other types cost 1, and a spot instance a third. gp3: per GB and month for a volume. : Made up,
+# but close to real prices.
 PRICES = {"g4dn.xlarge": 0.526, "g5.xlarge": 1.006, "gp3": 0.08}
 VOLUME_GIB = 0.0001
 ADDRESS = 0.005
 
 
 DEEP_LEARNING = "Deep Learning Base OSS Nvidia Driver GPU AMI (Ubuntu 22.04)"
-#: Images that instances can be made from: id, name, owner and date.
+# : Images from which instances can be created: id, name, owner and date.
 IMAGES = (
     ("ami-0dee90000000000a1", f"{DEEP_LEARNING} 20250101", "898082745236", "2025-01-01"),
     ("ami-0dee90000000000a2", f"{DEEP_LEARNING} 20260101", "898082745236", "2026-01-01"),
     ("ami-0aaaa0000000000b1", "ubuntu/images/hvm-ssd/ubuntu-jammy-22.04-amd64-server", "099720109477", "2026-01-01"),
 )
-#: The public SSM parameters that hold ids of images.
+# : The public SSM parameters that contain image IDs.
 PARAMETERS = {
     "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id": IMAGES[1][0],
 }
@@ -92,7 +93,7 @@ class Host(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """A billed thing. usd: US dollars per hour."""
+    """A billed resource. usd: US dollars per hour."""
 
     kind: str
     key: str
@@ -131,11 +132,13 @@ class Fault:
 
 
 def broken_off(skip: int, *, carried_out: bool) -> list[Fault]:
-    """Faults that cut the client off from EC2 after skip requests. carried_out: whether the next one takes effect."""
+    """Return faults that cut off the client from EC2 after `skip` requests. carried_out: whether the next one takes
+    effect.
+    """
     return [Fault(action=None, skip=skip, carried_out=carried_out), Fault(action=None, skip=skip, times=None)]
 
 
-#: Lists that may be outdated: moto's attribute with the listed things, and the prefix of their ids.
+# : Listings that may be outdated: moto's attribute with the listed resources, and the prefix of their IDs.
 _LISTED = {
     "DescribeInstances": ("reservations", "r-"),
     "DescribeVpcs": ("vpcs", "vpc-"),
@@ -145,7 +148,7 @@ _LISTED = {
 
 
 class Refused(Exception):
-    """The request is answered with an error of EC2's."""
+    """The request is answered with an EC2 error."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -204,7 +207,7 @@ class EC2Server:
     def _empty(self) -> None:
         """Reset the state to that of an unused account."""
         self.faults: list[Fault] = []
-        # network nodes of the instances, assigned in turn in the order of their launch index
+        # the instances' network nodes, assigned in turn in order of launch index
         self.network_nodes: list[list[str]] = []
         self.hidden = 0
         self.pending = 0
@@ -269,7 +272,7 @@ class EC2Server:
         self.reset(self.hosts)
 
     def reset(self, hosts: Sequence[Host] | None = None) -> None:
-        """Reset to a new account: a network, a subnet per zone, a security group, images."""
+        """Reset to a new account with a network, a subnet per zone, a security group, and images."""
         with self._lock:
             self._empty()
             self.hosts = hosts
@@ -295,7 +298,7 @@ class EC2Server:
     # --- The meter, and other people's things
 
     def everything(self) -> dict[str, Any]:
-        """All things that have an id, by id, as the API describes them."""
+        """Return everything that has an ID, by ID, as described by the API."""
         ec2 = self.client(user_agent_extra=METER)
         instances = [i for r in ec2.describe_instances()["Reservations"] for i in r["Instances"]]
         result = {item["InstanceId"]: item for item in instances if item["State"]["Name"] != "terminated"}
@@ -312,25 +315,25 @@ class EC2Server:
         ):
             result |= {item[key]: item for item in describe()[part]}
         for item in result.values():
-            item.pop("AvailableIpAddressCount", None)  # changes as others use the subnet
+            item.pop("AvailableIpAddressCount", None)  # changes when others use the subnet
         return result
 
     def mark_foreign(self) -> None:
-        """Declare all existing things to be other people's."""
+        """Declare all existing resources to be foreign."""
         self.foreign = set(self.everything())
 
     def foreign_bytes(self, everything: dict[str, Any] | None = None) -> bytes:
-        """All other people's things, as bytes to compare. everything: result of everything() just before."""
+        """Return all foreign resources as bytes to compare. everything: the result of everything() just before."""
         everything = self.everything() if everything is None else everything
         kept = {key: everything.get(key) for key in sorted(self.foreign)}
         return json.dumps(kept, sort_keys=True, default=str).encode()
 
     def left_over(self) -> list[str]:
-        """Ids of all things that are not other people's: empty once a cluster is completely removed."""
+        """Return the IDs of all resources that are not foreign: empty once a cluster is completely removed."""
         return sorted(set(self.everything()) - self.foreign)
 
     def costs(self, everything: dict[str, Any] | None = None) -> list[Cost]:
-        """All billed things that are not other people's: instances, unless stopped, volumes, addresses."""
+        """Return all billed resources that are not foreign: instances unless stopped, volumes, addresses."""
         result = []
         for key, item in (self.everything() if everything is None else everything).items():
             if key in self.foreign:
@@ -345,7 +348,7 @@ class EC2Server:
         return result
 
     def usd_per_hour(self) -> float:
-        """The meter: current cost of all things that are not other people's, in US dollars per hour."""
+        """Return the current cost of all resources that are not foreign, in US dollars per hour."""
         return sum(cost.usd for cost in self.costs())
 
     # --- What happens to instances without a request
@@ -385,7 +388,7 @@ class EC2Server:
             self._changing[instance.id] = [lists, instance, then, then_code]
 
     def _time_passes(self) -> None:
-        """Count a list of instances, and change the states that are due."""
+        """Count one listing of an instance, and apply the state changes that are due."""
         for key, entry in list(self._changing.items()):
             entry[0] -= 1
             if entry[0] < 0:
@@ -421,7 +424,9 @@ class EC2Server:
         return Answer(messages[0], body, kept)
 
     def _aside(self, target: str, body: bytes) -> Answer | None:
-        """The few answers of SSM, Pricing and Service Quotas; None if the request is for another service."""
+        """Return one of the few replies from SSM, Pricing and Service Quotas; None if the request is for another
+        service.
+        """
         given = json.loads(body) if target else {}
         content: Any
         if target == "AmazonSSM.GetParameter" and given["Name"] in self.parameters:
@@ -590,7 +595,9 @@ class EC2Server:
         return answer._replace(body=(answer.body or b"").replace(b">" + former + b"<", f">{host.private}<".encode()))
 
     def _check_needed(self, given: Parameters) -> None:
-        """Refuse to delete things that a live instance needs, groups that others refer to, and non-empty networks."""
+        """Refuse to delete resources that a live instance needs, groups that others refer to, and non-empty
+        networks.
+        """
         expected = given.get("GroupId") or given.get("SubnetId") or given.get("VpcId") or ""
         detached = given.get("InternetGatewayId")
         needing = [
@@ -676,7 +683,7 @@ class EC2Server:
 
 @functools.cache
 def _session() -> Any:
-    """One session for all clients: EC2's service description is large, and each session reads it once."""
+    """Return one session for all clients: EC2's service description is large, and each session reads it once."""
     return boto3.Session()
 
 

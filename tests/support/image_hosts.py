@@ -1,4 +1,6 @@
-"""Test hosts that get an image and a model through site.yml and run jobs in the image, with one engine, offline."""
+"""Test hosts that get an image and a model through site.yml and run jobs in the image, with one container engine,
+offline.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ WEIGHTS = bytes(range(256)) * 20000
 ARCHIVE = "/var/tmp/base.tar"
 # overlayfs cannot be stacked here; the other two are podman's defaults for root, which such a file must repeat
 VFS = '[storage]\\ndriver="vfs"\\nrunroot="/run/containers/storage"\\ngraphroot="/var/lib/containers/storage"\\n'
-# An archive like that of `docker save`, made without an engine.
+# An archive like the one that `docker save` writes, made without an engine.
 MAKE_ARCHIVE = """
 set -e
 [ ! -e /var/tmp/base.tar ] || exit 0
@@ -143,7 +145,7 @@ class ImageHosts(Cluster):
         return [re.findall(r"model\.safetensors': \d+", item)[0] for item in messages]
 
     def brought(self, play: drive.Play) -> dict[str, int]:
-        """The MB that each host with the image got from the others."""
+        """Return the MB that each host with the image received from the others."""
         message = " ".join(play.output.split())
         output = r"ok: \[(\w+)\] => msg: [^;\]]*; ([\d.]+) MB came from the other nodes"
         return {name: round(float(size)) for name, size in re.findall(output, message)}

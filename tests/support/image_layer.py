@@ -8,7 +8,8 @@ from tests.support import drive
 
 PACKAGES = "usr/local/lib/python3.11/dist-packages"
 SITE_PACKAGES = drive.CHECKOUT / ".venv/lib/python3.11/site-packages"
-# The checkout, and the Python of its environment; that of the system is part of the layer, which /usr would hide.
+# The checkout, and the Python of its environment; the system's Python is part of the layer, and would be hidden by
+# /usr.
 MOUNTS = [f"{path}:{path}:ro" for path in (str(drive.CHECKOUT), sys.base_prefix) if path != "/usr"]
 
 

@@ -1,4 +1,4 @@
-"""Packages of this machine's archives for a virtual machine, which reaches no archive but its own."""
+"""Packages from this machine's archives for a virtual machine, which can reach only its own archive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The smallest provider: an account in memory, whose requests can be cut. It proves what the engine needs."""
+"""The smallest provider: an account in memory whose requests can be interrupted. It shows what the engine needs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PRICES = CloudPrices(
 
 
 class Request(NamedTuple):
-    """What is asked for."""
+    """The content of a request."""
 
     nnodes: int = 2
     machine_types: tuple[str, ...] = ("small",)
@@ -44,7 +44,7 @@ class Refused(CloudError):
 
 @dataclasses.dataclass
 class Account:
-    """All resources by id. cut: called before and after each request, to break it off. full: types without capacity."""
+    """All resources by ID. cut: called before and after each request, to interrupt it. full: types without capacity."""
 
     resources: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
     cut: Callable[[bool, bool], None] = lambda change, executed: None

@@ -1,4 +1,4 @@
-"""A substitute for nvidia-smi that reports one GPU, as far as the choice of software needs it."""
+"""A substitute for nvidia-smi that reports one GPU, as far as the software choice needs it."""
 
 from __future__ import annotations
 

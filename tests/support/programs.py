@@ -1,4 +1,4 @@
-"""Install a program of this collection in a directory, as roles do on nodes."""
+"""Install a program from this collection in a directory, as roles do on nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shared by scenarios with rented machines: a project as written by init, and commands typed in it."""
+"""Helpers for scenarios with rented machines: a project as written by init, and commands typed in it."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ SETTINGS: dict[str, Any] = {
 WATCH: dict[str, Any] = {
     "idle_watch_enabled": True,
     "idle_watch_after": "45m",
-    "idle_watch_ttl": "off",  # the hosts have this machine's age
+    "idle_watch_ttl": "off",  # the hosts have been up as long as this machine
 }
 QUICK_ROLES = "hosts_file,ssh_mesh"
 """The quick roles of site.yml, as a value for --tags."""

@@ -177,14 +177,14 @@ class S3Server:
                 + (f"<Region>{self.region}</Region>" if values else "")
                 + "<RequestId>0</RequestId></Error>"
             ).encode()
-            # the body of a refused request is not read, so close the connection
+            # the body of a rejected request is not read, so close the connection
             headers = [("Content-Type", "application/xml"), ("Content-Length", str(len(text))), ("Connection", "close")]
             start_response(f"{status} {code}", [*headers, ("x-amz-bucket-region", self.region)])
             return [] if environ["REQUEST_METHOD"] == "HEAD" else [text]
         return self._moto(environ, start_response)
 
     def _judge(self, environ: Environ) -> tuple[str, dict[str, str]]:
-        """Return the code with which to refuse a request, "" to accept it, and the values for the error's message."""
+        """Return the error code for refusing a request, or "" to accept it, and the values for the error message."""
         if self.refuse:
             return self.refuse, {}
         match = AUTHORIZATION.match(environ.get("HTTP_AUTHORIZATION", ""))

@@ -46,7 +46,7 @@ def in_queue(lab: Lab, run_id: str, *args: str, **extra: Any) -> drive.Play:
 
 
 def end_run(lab: Lab, run_id: str, nodes: tuple[str, ...] = ("node1", "node2"), user: str = "muster") -> None:
-    """Let all ranks of a run of ticks.py end that waits for the file `enough`."""
+    """End all ranks of a run of ticks.py that waits for the file `enough`."""
     for rank, node in enumerate(nodes):
         as_user(lab, node, f"touch /home/{user}/.muster/runs/{run_id}/node{rank}/enough", user)
 

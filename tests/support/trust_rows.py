@@ -22,8 +22,8 @@ class Row:
     variables: dict[str, Any]
     directories: dict[str, str] = field(default_factory=dict)  # path: planted link, on the first host
     files: dict[str, str] = field(default_factory=dict)  # the same on the second host
-    ends: tuple[str, str] = ("", "")  # the refusal's message on each host; empty: the role does its work
-    role: str = ""  # a name, if a role has several rows, for parts of its work
+    ends: tuple[str, str] = ("", "")  # the refusal message on each host; empty: the role does its work
+    role: str = ""  # if a role has several rows, a name for the part of its work
 
 
 PLACE = {"path": f"{HOME}/drives/one"}
@@ -98,7 +98,7 @@ ROWS: dict[str, Row] = {
             "hugging_face_token": "",
             "hugging_face_home": f"{HOME}/models",
             "hugging_face_models": ["team/model"],
-            "hugging_face_requirements": ["colorama"],  # the hub is never queried
+            "hugging_face_requirements": ["colorama"],  # the hub is never contacted
         },
         {f"{HOME}/models": DIRECTORY},
         {f"{HOME}/models/hub": DIRECTORY},
@@ -112,7 +112,7 @@ ROWS: dict[str, Row] = {
         {f"{HOME}/data/.muster-stage": DIRECTORY},
         (NOT_OURS, NOT_OURS),
     ),
-    "stage_data_path": Row(  # the source is read with the user's rights only
+    "stage_data_path": Row(  # the source is read only with the user's permissions
         {"stage_data_user": USER, "stage_data_path": "~/source", "stage_data_destination": "~/staged"},
         {f"{HOME}/source": DIRECTORY},
         {f"{HOME}/source/data.bin": FILE},
@@ -140,7 +140,7 @@ ROWS: dict[str, Row] = {
     ),
     "container_image": Row(
         {"container_image_user": USER, "container_image_engine": "podman", "container_image_name": "team/job:1"},
-        {},  # ~/.muster, as for checkpoints
+        {},  # ~/.muster, as is done for checkpoints
         {f"{HOME}/.muster/container_image": DIRECTORY},
         ("belongs? to root|cannot be created", "belongs? to root|cannot be created"),
     ),

@@ -21,9 +21,9 @@ def pytest_configure(config: pytest.Config) -> None:
     try:
         from ansible.plugins.loader import init_plugin_loader
         from ansible.utils.collection_loader import AnsibleCollectionConfig
-    except ImportError:  # `ansible-test units` runs module tests where the controller's code does not exist
+    except ImportError:  # `ansible-test units` runs module tests where the controller's code is not available
         return
-    if AnsibleCollectionConfig.collection_finder is not None:  # `ansible-test units` has done it
+    if AnsibleCollectionConfig.collection_finder is not None:  # `ansible-test units` has already done it
         return
     tree = tempfile.TemporaryDirectory(prefix="muster-unit-")
     config.add_cleanup(tree.cleanup)

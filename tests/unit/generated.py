@@ -1,4 +1,4 @@
-"""Hypothesis strategies that several tests share: clusters that are right, and hostfiles that nearly are."""
+"""Hypothesis strategies shared by several tests: valid clusters, and hostfiles that are almost valid."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _domains = st.sampled_from(["", "", ".a.example", ".b", ".ec2.internal"])
 
 @st.composite
 def clusters(draw: st.DrawFn, six: bool | None = None) -> list[HostSpec]:
-    """Hosts that make a rank table, with IPv4 addresses, IPv6 addresses (`six`), or either."""
+    """Generate hosts that form a rank table, with IPv4 addresses, IPv6 addresses (`six`), or either."""
     names = draw(st.lists(_short_names, min_size=1, max_size=12, unique_by=str.lower))
     numbers = draw(st.lists(st.integers(1, 2**16 - 1), min_size=len(names), max_size=len(names), unique=True))
     if six is None:
@@ -43,7 +43,7 @@ _comments = st.text(st.characters(min_codepoint=32, max_codepoint=0x2FF, exclude
 
 @st.composite
 def _right(draw: st.DrawFn) -> str:
-    """A hostfile with all that DeepSpeed and Open MPI read alike."""
+    """Generate a hostfile that DeepSpeed and Open MPI read identically."""
     lines = []
     for name in draw(st.lists(st.sampled_from(_NAMES), min_size=1, max_size=4, unique=True)):
         if draw(st.booleans()):
@@ -53,7 +53,7 @@ def _right(draw: st.DrawFn) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-# Text that damages a hostfile: much of it makes a launcher misread the line.
+# Text that corrupts a hostfile: much of it makes a launcher misread the line.
 _pieces = st.sampled_from(
     ("node0", "Node0.a", "slots=1", "slots", "max_slots=4", "=", "0", "7", "cpu", "rank", "port", "localhost", "+n0")
     + (" ", "\t", "\n", "#", " # ", "/", "//", "/*", "*/", ";", ",", ":", "@", "^", "[", "]", '"', "'", "\\", "$")
@@ -63,7 +63,7 @@ _pieces = st.sampled_from(
 
 @st.composite
 def _damaged(draw: st.DrawFn) -> str:
-    """A hostfile in which something was put in or cut out."""
+    """Generate a hostfile into which text was inserted or from which text was removed."""
     text = draw(_right())
     start = draw(st.integers(0, len(text)))
     end = start + draw(st.integers(0, 2))
@@ -71,4 +71,4 @@ def _damaged(draw: st.DrawFn) -> str:
 
 
 hostfile_like = _right() | _damaged()
-"""Text that is a hostfile, or nearly one."""
+"""Generate text that is a hostfile, or almost one."""

@@ -1,4 +1,4 @@
-"""Facts of a cluster on which nothing is wrong, to be spoilt by a test, and what the checks find."""
+"""Facts about a healthy cluster, for a test to modify, and the findings of the checks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def address(name: str) -> str:
 
 
 def met(own_fixed: list[int], peer_fixed: list[int]) -> Facts:
-    """What a node has seen of a peer that it reached."""
+    """Return what a node has recorded about a peer that it reached."""
     return {
         "to": "",
         "back": {str(port): "" for port in [PORT, *own_fixed]},
@@ -39,7 +39,7 @@ def met(own_fixed: list[int], peer_fixed: list[int]) -> Facts:
 
 
 def gpus(count: int) -> Facts:
-    """A node's GPUs, none on a node without."""
+    """Return a node's GPUs, or none for a node without GPUs."""
     device = {
         "name": "H100 80GB HBM3",
         "driver": "570.124.06",
@@ -63,7 +63,7 @@ def gpus(count: int) -> Facts:
 
 
 def links(count: int) -> Facts:
-    """The links between the GPUs of a virtual machine on an HGX node, whose NVSwitches belong to the host."""
+    """Return the links between the GPUs of a virtual machine on an HGX node, whose NVSwitches belong to the host."""
     return {
         "switches": 0,
         "fabric": [{"state": "Completed", "status": "Success"}] * count,
@@ -144,7 +144,7 @@ def caches() -> dict[str, Facts]:
 
 
 def node(name: str, everyone: list[str], gpu_count: int = 0) -> Facts:
-    """One node's facts, as node_facts gives them."""
+    """Return one node's facts, in the form produced by node_facts."""
     own = address(name)
     fixed = {other: [29500, 29499] if other == everyone[0] else [] for other in everyone}
     peers = [other for other in everyone if other != name]
@@ -239,7 +239,7 @@ def node(name: str, everyone: list[str], gpu_count: int = 0) -> Facts:
 
 
 def cluster(count: int = 4, gpu_count: int = 0) -> dict[str, Facts]:
-    """The facts of some nodes, none of which has anything wrong."""
+    """Return the facts of several nodes without any problems."""
     everyone = names(count)
     return {name: node(name, everyone, gpu_count) for name in everyone}
 
@@ -260,13 +260,13 @@ def arguments(read: dict[str, Facts], **given: Any) -> dict[str, Any]:
 
 
 def findings(read: dict[str, Facts], names_needed: bool = True, **given: Any) -> list[Finding]:
-    """All that the checks find."""
+    """Return all findings of the checks."""
     args = arguments(read, **given)
     return run_checks(args, read_job(args), names_needed)[1]
 
 
 def spoilt(spoil: Spoil, count: int = 4, gpu_count: int = 0, **given: Any) -> list[tuple[str, str, tuple[str, ...]]]:
-    """What is found on a cluster after `spoil` has changed its facts: severity, id, nodes."""
+    """Return what is found on a cluster after `spoil` has changed its facts: severity, ID, nodes."""
     facts = copy.deepcopy(cluster(count, gpu_count))
     spoil(facts)
     return [(finding.severity, finding.id, finding.nodes) for finding in findings(facts, **given)]

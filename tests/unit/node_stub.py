@@ -1,11 +1,11 @@
-"""Stand-ins for ssh and sudo, by which Ansible calls nodes that are this machine, and which note each call."""
+"""Stand-ins for ssh and sudo, through which Ansible calls nodes that are this machine, and which record each call."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-# Runs the command here. Notes the node's address and, if ssh would ask for one, the password. A node whose address
+# Runs the command here. Records the node's address and, if ssh would ask for one, the password. A node whose address
 # begins with "silent" accepts the connection and never replies.
 SSH = """#!/bin/sh
 for word; do host=$command; command=$word; done
@@ -17,7 +17,7 @@ case $host in silent*) cat > /dev/null; echo $$ >> silent.pids; exec sleep 1000;
 export STUB_NODE=$host
 exec sh -c "$command"
 """
-# Asks for a password and runs the command as this user.
+# Prompts for a password and runs the command as this user.
 SUDO = """#!/bin/sh
 while :; do
   case $1 in

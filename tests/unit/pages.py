@@ -1,4 +1,4 @@
-"""What the Markdown pages hold, for tests: fences with their marks, code, links and headings.
+"""The contents of the Markdown pages for tests: fences with their marks, code, links and headings.
 
 A mark is a comment on the line above a fence, which readers of the page do not see:
 
@@ -56,7 +56,7 @@ def spans(page: str) -> list[str]:
 
 
 def commands(page: str) -> list[str]:
-    """What stands in code: the lines of fences of shell, without their comments, and code spans."""
+    """Return the code: lines in shell fences, without comments, and code spans."""
     lines = [line for fence in fences(page) if fence.language == "sh" for line in fence.body.splitlines()]
     return [*(re.sub(r"(^|\s)#\s.*", "", line).strip() for line in lines), *spans(page)]
 
@@ -89,6 +89,6 @@ def anchors(page: str) -> set[str]:
 
 PAGES = markdown_pages()
 CONTAINERS = ("docs/containers.md", "Coming from a guide with `docker run` on each machine")
-"""The section of which each command is looked at here, and run on test hosts in the scenario docker."""
+"""The section whose commands are checked here, and run on test hosts in the docker scenario."""
 GUIDES = [page for page in PAGES if page == "README.md" or Path(page).parent.name == "docs"]
-"""Pages for users, and not those of a single role."""
+"""Pages for users, except those about a single role."""

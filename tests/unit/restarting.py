@@ -1,4 +1,4 @@
-"""Runs that restart by themselves, with waiting times for tests, and the ways to damage them."""
+"""Runs that restart automatically, with timeouts suitable for tests, and ways to damage them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def make_restarting(directory: Path, script: str, nodes: int = 3, **given: Any) 
 
 @pytest.fixture
 def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Maker]:
-    """Start runs of nodes that all execute a shell script, and leave nothing of them behind."""
+    """Start runs of nodes that all execute a shell script, and clean up after them."""
     monkeypatch.setattr(supervised, "NETWORK", own_network(31))
     runs: list[Run] = []
 
@@ -93,7 +93,7 @@ def signal_nodes(run: Run, number: signal.Signals, *members: int) -> list[int]:
 
 
 def power_off(run: Run, *members: int) -> None:
-    """End nodes as a power cut does: nothing of them remains, and none of their processes sees another one end."""
+    """End nodes as in a power failure: nothing of them remains, and none of their processes sees another one end."""
     stopped: set[int] = set()
     while True:  # a process may start another one while they are being stopped
         pids = set(signal_nodes(run, signal.SIGSTOP, *members))
@@ -105,7 +105,7 @@ def power_off(run: Run, *members: int) -> None:
 
 
 def verdicts(run: Run) -> list[int]:
-    """Return the nodes that have written a result which counts."""
+    """Return the nodes that have written a valid result."""
     results = {rank: run.read(rank, "result.json") for rank in range(len(run.plans))}
     return [rank for rank, result in results.items() if result and not result["cut_off"]]
 

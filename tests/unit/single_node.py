@@ -30,7 +30,7 @@ from tests.unit.supervised import Run, make_run
 
 @dataclass
 class Node:
-    """A node's supervisor, with the other nodes' ends of its wires. Time is what the test says it is."""
+    """A node's supervisor, with the other nodes' ends of its connections. The test sets the time."""
 
     run: Run
     supervisor: Supervisor
@@ -50,17 +50,17 @@ class Node:
         return self.supervisor.lifeline
 
     def tend_lifeline(self, now: float) -> None:
-        """What a turn makes of the lifeline."""
+        """Return the result of one turn of handling the lifeline."""
         self.supervisor.lifeline.step(now)
         self.supervisor.carry_out_orders()
 
     def judge(self, now: float) -> None:
-        """What rank 0 makes of the run as a whole."""
+        """Return rank 0's assessment of the run as a whole."""
         self.hub.judge(now)
         self.supervisor.carry_out_orders()
 
     def wire_to(self, rank: int) -> LifelineConnection:
-        """A wire to another node, over which both have shown the token."""
+        """Return a connection to another node on which both have proved that they know the token."""
         ours, self.others[rank] = socket.socketpair()
         self.others[rank].setblocking(False)
         wire = LifelineConnection(ours, self.now)
@@ -68,7 +68,7 @@ class Node:
         return wire
 
     def told(self, rank: int) -> list[str]:
-        """The kinds of messages that another node has got since it last looked."""
+        """Return the kinds of messages that another node has received since it last checked."""
         got = b""
         with contextlib.suppress(BlockingIOError):
             while data := self.others[rank].recv(65536):
@@ -76,7 +76,7 @@ class Node:
         return [json.loads(line)["type"] for line in got.splitlines()]
 
     def fail(self, rank: int, how: str) -> None:
-        """A node falls silent, or its launcher fails."""
+        """Make a node fall silent, or make its launcher fail."""
         node = self.hub.nodes[rank]
         if how == "lost":
             self.hub.lose(node, "no sign of life")
@@ -96,7 +96,7 @@ NodeMaker = Callable[..., Node]
 
 
 def run_job(supervisor: Supervisor, job: subprocess.Popen[bytes]) -> subprocess.Popen[bytes]:
-    """Take a process for the launcher that a node's supervisor has started."""
+    """Treat a process as the launcher that a node's supervisor has started."""
     supervisor.launcher.process, supervisor.launcher.phase = job, launcher.Running()
     return job
 

@@ -39,7 +39,7 @@ TIMEOUTS = {"start": 60.0, "heartbeat": 0.2, "sample": 0.2, "silence": 15.0, "gr
 
 
 def eventually(condition: Callable[[], Any], seconds: float = 120.0) -> Any:
-    """Wait until the condition gives something true and return that; fail where it does not in time."""
+    """Wait until the condition returns a true value, and return that value; fail if it takes too long."""
     deadline = time.monotonic() + seconds
     while True:
         got = condition()
@@ -50,7 +50,7 @@ def eventually(condition: Callable[[], Any], seconds: float = 120.0) -> Any:
 
 
 def make_job(**given: Any) -> Job:
-    """A job of one process a node, with what is given changed."""
+    """Return a job with one process per node, with the given changes."""
     usual = {
         "run_id": f"unit-{secrets.token_hex(4)}",
         "launcher": "env",
@@ -101,7 +101,7 @@ PORTS = own_ports()
 
 
 def free_port() -> int:
-    """A TCP port that nothing listens on, another one with each call."""
+    """Return a TCP port on which nothing is listening, a different one on each call."""
     for port in itertools.islice(PORTS, 100):
         with contextlib.suppress(OSError), socket.create_server(("", port)):
             return port
@@ -156,11 +156,11 @@ class Run:
         return lifeline["address"], lifeline["port"]
 
     def node(self, rank: int) -> Path:
-        """The run directory of a node."""
+        """Return a node's run directory."""
         return self.directory / self.run_id / f"node{rank}"
 
     def request(self, rank: int, **more: Any) -> dict[str, Any]:
-        """What the controller sends to the node."""
+        """Send a request to the node, as the controller does."""
         name = self.plans[rank]["node"]["name"]
         return {
             "run_id": self.run_id,
@@ -175,7 +175,7 @@ class Run:
     def start(
         self, *ranks: int, environment: dict[str, str] | None = None, replace: bool = False
     ) -> list[dict[str, Any]]:
-        """Start the supervisors of these nodes, of all where none is given; return what each node answers."""
+        """Start the supervisors of these nodes, by default all; return each node's reply."""
         given = {"token": self.token, "environment": environment or {}, "replace": replace}
         supervisor = compiled(self.sources)
         return [
@@ -192,7 +192,7 @@ class Run:
         ]
 
     def set_constant(self, name: str, seconds: float) -> None:
-        """Give the supervisors that are started from now on another value of one of their constants."""
+        """Set one of the constants to another value in supervisors that are started from now on."""
         result = 0
         for path, source in self.sources.items():
             self.sources[path], here = re.subn(rf"^{name} = [0-9.]+", f"{name} = {seconds}", source, flags=re.MULTILINE)
@@ -204,11 +204,11 @@ class Run:
         return answer
 
     def read(self, rank: int, name: str) -> Any:
-        """A JSON file of a node's run directory, None where it is not there."""
+        """Read a JSON file in a node's run directory; return None if it does not exist."""
         return bounded.read_json(str(self.node(rank) / name))
 
     def supervisor(self, rank: int) -> int:
-        """The pid of a node's supervisor, once it runs."""
+        """Return the PID of a node's supervisor once it is running."""
         pid: int = eventually(lambda: self.read(rank, "supervisor.json"))["pid"]
         return pid
 
@@ -226,12 +226,12 @@ class Run:
             raise AssertionError(f"not within {seconds:g} s: node {rank} {state}, is {self.state(rank)}") from None
 
     def result(self) -> dict[str, Any]:
-        """How the run ended in the eyes of rank 0."""
+        """Return how the run ended according to rank 0."""
         result: dict[str, Any] = eventually(lambda: self.read(0, "result.json"))
         return result
 
     def events(self) -> list[str]:
-        """What rank 0 has told so far; a line that is just being written is not counted."""
+        """Return the events that rank 0 has written so far, except for an incomplete last line."""
         lines = (self.node(0) / "events.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
         return [json.loads(line)["text"] for line in lines if line.endswith("\n")]
 
@@ -261,7 +261,7 @@ def make_run(
     first_address: int = 1,
     **given: Any,
 ) -> Run:
-    """A run of one node a command, planned as every run; only command, addresses and times are ours."""
+    """Make a run with one node per command, planned like every run; only commands, addresses and timeouts are ours."""
     addresses = [f"{NETWORK}.{n + first_address}" for n in range(len(commands))]
     return run_at(addresses, directory, commands, timeouts, **given)
 
@@ -291,7 +291,7 @@ def run_at(
 
 
 def end_by_force(run: Run) -> None:
-    """Leave nothing of a run behind, whatever the test has done to it."""
+    """Remove everything of a run, whatever the test has done to it."""
     deadline = time.monotonic() + 120.0
     while True:
         left = run.processes()
@@ -322,7 +322,7 @@ def started_runs() -> Iterator[Callable[[Run], Run]]:
 
 @dataclass
 class Voice:
-    """What one side of a lifeline says, line by line; before it has a key, the greeting."""
+    """What one side of a lifeline sends, line by line; before it has a key, the greeting."""
 
     side: str
     key: str = ""
@@ -330,7 +330,7 @@ class Voice:
     heard_lines: int = 0
 
     def said(self, message: Any) -> bytes:
-        """The next line of this side."""
+        """Return the next line from this side."""
         line = json.dumps(message).encode()
         if self.key:
             line = line_mac(self.key.encode(), self.side, self.lines, line) + b" " + line
@@ -338,7 +338,7 @@ class Voice:
         return line + b"\n"
 
     def heard(self, line: bytes) -> dict[str, Any]:
-        """The other side's next line."""
+        """Return the next line from the other side."""
         output = line.rstrip(b"\n")
         if self.key:
             mac, _blank, output = output.partition(b" ")
@@ -350,7 +350,7 @@ class Voice:
 
 
 class Stranger:
-    """Somebody who speaks to rank 0's lifeline."""
+    """An unauthenticated client of rank 0's lifeline."""
 
     def __init__(self, address: tuple[str, int]) -> None:
         self.socket = socket.create_connection(address, timeout=120.0)
@@ -366,19 +366,21 @@ class Stranger:
         self.socket.sendall(self.voice.said(message))
 
     def send(self, data: bytes) -> None:
-        """Send what the other side may refuse to take."""
+        """Send data that the other side may refuse."""
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self.socket.sendall(data)
 
     def is_refused(self) -> bool:
-        """Wait until the other side has closed the connection; False where it says anything but its nonce."""
+        """Wait until the other side has closed the connection; return False if it sends anything other than its
+        nonce.
+        """
         try:
             return all(set(line) == {"nonce"} for line in self.lines)
         except ConnectionResetError:
             return True
 
     def check_in(self, run: Run, rank: int) -> None:
-        """Come in as a node's supervisor does, with the token."""
+        """Connect with the token, as a node's supervisor does."""
         nonce = next(self.lines)["nonce"]
         mac = handshake_mac(run.token, "peer", run.run_id, rank, nonce, "mine")
         self.say({"node_rank": rank, "nonce": "mine", "mac": mac})
@@ -391,7 +393,7 @@ class Stranger:
 
 
 def end_rank(directory: Path, local_rank: int, code: int, ended: float, said: str = "") -> None:
-    """Leave what bin/muster-rank leaves."""
+    """Leave what bin/muster-rank leaves when it ends."""
     (directory / "ranks" / str(local_rank)).mkdir(parents=True)
     (directory / "ranks" / str(local_rank) / "stderr.log").write_text(said)
     muster_rank.write_exit(str(directory / "ranks" / str(local_rank) / "exit.json"), 4 + local_rank, code)

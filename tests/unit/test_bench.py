@@ -16,7 +16,7 @@ pytestmark = pytest.mark.one_core
 
 
 def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str, said: str = "1 s", code: int = 0) -> str:
-    """The page after a run of the benchmarks with these words, of which each says the same."""
+    """Return the page after running the benchmarks with these texts, each benchmark writing the same one."""
 
     def run(command: list[str], **_given: object) -> subprocess.CompletedProcess[str]:
         return subprocess.CompletedProcess(command, code, f"{said} {' '.join(command[3:])}\n")

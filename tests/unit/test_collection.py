@@ -111,7 +111,7 @@ def tasks_of(examples: Any) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def trusted(value: Any) -> Any:
-    """What a playbook holds may be a template; what yaml.safe_load returns may not."""
+    """Mark a playbook's values as templates, which the return value of yaml.safe_load is not."""
     if isinstance(value, str):
         return trust_as_template(value)
     if isinstance(value, dict):
@@ -350,7 +350,7 @@ ROLES = sorted(path.name for path in (CHECKOUT / "roles").glob("*") if path.is_d
 
 
 def without_job(value: Any) -> Any:
-    """A default; of one that a job file may say, what counts without it."""
+    """Return a default, or, if a job file may override it, the value that applies without a job file."""
     result = re.fullmatch(r"\{\{ job\.\w+ \| default\((.*)\) \}\}", str(value))
     return yaml.safe_load(result[1]) if result else value
 
@@ -409,7 +409,7 @@ def test_disabled_role_forks_no_process_per_node(role: str) -> None:
 
 
 def ended(role: str) -> dict[str, Any]:
-    """The task that ends a role where it is off."""
+    """Return the task that ends a role if it is disabled."""
     return {
         "name": "End the role where it is off",
         "ansible.builtin.meta": "end_role",
@@ -425,7 +425,7 @@ def test_roles_do_not_use_the_template_lookup(role: str) -> None:
 
 
 def imported_tasks(role: str, name: str = "main.yml") -> Iterator[dict[str, Any]]:
-    """The tasks of a role, those of the files that it imports in their place."""
+    """Return a role's tasks, with imported files replaced by the tasks in them."""
     for task in load(CHECKOUT / "roles" / role / "tasks" / name):
         if "ansible.builtin.import_tasks" in task:
             yield from imported_tasks(role, task["ansible.builtin.import_tasks"])

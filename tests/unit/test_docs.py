@@ -34,7 +34,9 @@ def options(specs: Any) -> Iterator[str]:
 
 
 def variables() -> set[str]:
-    """All that can be set: variables of roles, and what playbooks and defaults take besides, such as nnodes."""
+    """Return everything that can be set: role variables, and what playbooks and defaults use in addition, such as
+    nnodes.
+    """
     names = set()
     for role in ROLES:
         specs = yaml.safe_load((CHECKOUT / "roles" / role / "meta/argument_specs.yml").read_text())
@@ -56,7 +58,7 @@ PLUGINS = {
     for path in (CHECKOUT / "plugins" / kind).iterdir()
 }
 OTHERS = {"init_process_group", "open_mpi_proof"}
-"""Names that begin as a role does, and are none of ours: of torch, and a file."""
+"""Names that begin like a role's name but are not ours: those of torch, and a file."""
 
 
 SHORT = {playbook: word for word, (playbook, *_more) in muster.COMMANDS.items()}
@@ -65,11 +67,11 @@ IN_FULL = {
     "docs/getting_started.md": ["ansible-playbook logs.yml"],  # what ./muster stands for
     "docs/benchmarks.md": ["launch.yml"],  # the name of what was measured
 }
-"""What guides type in full although ./muster has the word, each for its reason."""
+"""Commands that guides show in full although ./muster has a word for them, each with the reason."""
 
 
 def words_of_muster(command: str) -> list[list[str]]:
-    """The words behind each ./muster of a line."""
+    """Return the words after each ./muster in a line."""
     parts = re.split(r"(?:^|\s)\./muster(?=\s|$)", command)[1:]
     return [shlex.split(part) for part in parts if part.strip()]
 
@@ -116,7 +118,9 @@ def test_site_contents_list_each_guide_once() -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_role_variables_named_on_pages_exist(page: str) -> None:
-    """A name in code that begins with a role's name is a variable of that role, or an existing plugin, file or unit."""
+    """A name in code that begins with a role's name must be a variable of that role, or an existing plugin, file or
+    unit.
+    """
     code = [*(fence.body for fence in fences(page) if fence.language in ("sh", "yaml")), *spans(page)]
     beginnings = "|".join(sorted(ROLES, key=len, reverse=True))
     named = {name for text in code for name in re.findall(rf"(?<![\w./-])(?:{beginnings})_[a-z]\w*(?![\w/.(-])", text)}

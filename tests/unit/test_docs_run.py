@@ -20,7 +20,7 @@ from tests.unit.typed import give_collection, typed
 
 pytestmark = pytest.mark.one_core
 IN_ORDER = ["docs/getting_started.md", "docs/launchers.md"]
-"""Each continues in the folder in which the previous one ended, as it says."""
+"""Sections that each continue in the directory in which the previous one ended, as they say."""
 DONE = "the commands were run: "
 SETTINGS = """
 # So that nothing else on this machine is in the way, nor in ours.

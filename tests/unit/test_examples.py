@@ -22,9 +22,9 @@ from ansible_collections.muster.training.plugins.plugin_utils._project.requireme
 CHECKOUT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted(path for path in (CHECKOUT / "examples").iterdir() if (path / "job.yml").is_file())
 INSTALLED = {"torch", "deepspeed"}
-"""By roles of their own, for the GPUs of the machines."""
+"""Packages installed by roles of their own, to match the machines' GPUs."""
 PACKAGES = {"sklearn": "scikit-learn"}
-"""Where a package is not called as what is imported of it."""
+"""Packages whose name differs from that of the imported module."""
 
 
 def test_there_is_one_example_of_each_kind() -> None:

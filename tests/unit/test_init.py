@@ -156,7 +156,7 @@ def test_readme_installation_works_beside_a_linked_checkout(collections: Path, t
 
 @pytest.fixture
 def shell(collections: Path, tmp_path: Path) -> Shell:
-    """A person's shell in an empty directory."""
+    """Return a user's shell in an empty directory."""
     for name in ("home", "project"):
         (tmp_path / name).mkdir(mode=0o755)
     return Shell(collections, tmp_path / "project", tmp_path / "home")

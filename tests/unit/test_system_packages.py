@@ -34,7 +34,7 @@ def system_packages(dpkg_query: str | None, user: int | None) -> subprocess.Comp
 
 @pytest.fixture
 def anybody() -> int | None:
-    """A user that is not root."""
+    """Act as a user other than root."""
     return NOBODY if os.geteuid() == 0 else None
 
 

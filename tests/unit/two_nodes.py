@@ -36,7 +36,7 @@ def two_nodes(directory: Path, network: int, names: Sequence[str] = (), **settin
 
 
 def state_of(directory: Path, run_id: str) -> str:
-    """Of a run on the second node, "" where there is none yet."""
+    """Return the state of a run on the second node; "" if there is none yet."""
     status = directory / "nodes" / run_id / "node1" / "status.json"
     return str(json.loads(status.read_text())["state"]) if status.exists() else ""
 

@@ -22,7 +22,7 @@ def give_collection(directory: Path) -> None:
 
 
 def own_environment(directory: Path) -> dict[str, str]:
-    """All that the command finds in its environment."""
+    """Return all environment variables that the command sees."""
     return {
         "PATH": f"{directory}/bin:{Path(sys.executable).parent}:{os.environ['PATH']}",
         "HOME": str(directory),
@@ -34,7 +34,7 @@ def own_environment(directory: Path) -> dict[str, str]:
 
 
 def typed(directory: Path, arguments: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a command there, to its end; what it needs of the environment besides is given. stdout holds stderr too."""
+    """Run a typed command to its end, with the given additional environment variables. stdout also contains stderr."""
     return subprocess.run(
         arguments,
         check=False,
@@ -48,7 +48,7 @@ def typed(directory: Path, arguments: list[str], **environment: str) -> subproce
 
 
 def begun(directory: Path, arguments: list[str]) -> subprocess.Popen[str]:
-    """Start a command there as typed() does, and do not wait for it."""
+    """Start a command as typed() does, without waiting for it."""
     return subprocess.Popen(
         arguments,
         cwd=directory,
@@ -61,7 +61,7 @@ def begun(directory: Path, arguments: list[str]) -> subprocess.Popen[str]:
 
 
 def killed(process: subprocess.Popen[str]) -> str:
-    """Kill a command and all that it has started, at once; what it has said. A run continues on its own."""
+    """Kill a command and everything it has started immediately; return its output. A run continues on its own."""
     for item in family(process.pid):
         with contextlib.suppress(ProcessLookupError):  # the process has exited meanwhile
             os.kill(item, signal.SIGKILL)
@@ -70,7 +70,7 @@ def killed(process: subprocess.Popen[str]) -> str:
 
 
 def family(pid: int) -> list[int]:
-    """A process and all below it."""
+    """Return a process and all its descendants."""
     below: list[str] = []
     with contextlib.suppress(OSError):
         for task in Path(f"/proc/{pid}/task").iterdir():  # each thread has its own children

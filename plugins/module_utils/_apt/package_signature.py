@@ -16,12 +16,13 @@ BLOCK = re.compile(r"-----BEGIN PGP PUBLIC KEY BLOCK-----(.*?)-----END PGP PUBLI
 
 
 def normalize(fingerprint: str) -> str:
-    """Return a fingerprint in gpgv's format: no spaces, upper case."""
+    """Return a fingerprint in gpgv's format: upper case without spaces."""
     return re.sub(r"\s", "", fingerprint).upper()
 
 
 def keyring(text: str) -> bytes:
-    """Return the keys in armored text in gpgv's format: without checksums and headers, which end with an empty line.
+    """Return the keys from armored text in gpgv's format, without checksums or the headers, which end with an empty
+    line.
 
     Raise ValueError if a block is not Base64.
     """
@@ -33,7 +34,7 @@ def keyring(text: str) -> bytes:
 
 
 def signers(status: str) -> list[str]:
-    """Return the fingerprints of keys with valid signatures, of each key itself and of its primary key."""
+    """Return the fingerprints of the keys that made valid signatures: the key's own and its primary key's."""
     fingerprints = []
     for line in status.splitlines():
         fields = line.split()
@@ -43,7 +44,7 @@ def signers(status: str) -> list[str]:
 
 
 def verify_signature(file: str, signature: str, keys: str, trusted: set[str]) -> tuple[bool, str]:
-    """Return whether a file is signed by a trusted key, and a message about it.
+    """Return whether a file is signed by a trusted key, with a message about it.
 
     Args:
         file: its path.
@@ -65,8 +66,7 @@ def verify_signature(file: str, signature: str, keys: str, trusted: set[str]) ->
         path = os.path.join(scratch, "keys.gpg")
         with open(path, "wb") as written:
             written.write(ring)
-        # no AnsibleModule here
-        # pylint: disable=ansible-bad-function
+        # no AnsibleModule here; pylint: disable=ansible-bad-function
         completed = subprocess.run(
             ["gpgv", "--status-fd", "1", "--keyring", path, signature, file],
             capture_output=True,

@@ -31,7 +31,7 @@ LOCKS = ("/var/lib/dpkg/lock-frontend", "/var/lib/dpkg/lock", "/var/lib/apt/list
 TIME_SERVICES = ("chrony", "chronyd", "ntpsec", "ntp", "ntpd", "openntpd", "systemd-timesyncd")
 LIMITS = "/etc/systemd/system.conf.d/90-muster.conf"
 CAP_SYS_RESOURCE = 24
-# A package's name, with or without an architecture: the rest of apt's syntax is left to apt.
+# A package's name, with or without an architecture: the rest of apt's syntax is left for apt to handle.
 PLAIN_NAME = re.compile(r"[a-z0-9][a-z0-9+.-]*(:[a-z0-9]+)?")
 
 
@@ -40,7 +40,7 @@ class AptStateError(Exception):
 
 
 def run(*argv: str) -> str:
-    """Return a command's output, whether it succeeds or not."""
+    """Return a command's output, whether or not the command succeeds."""
     return subprocess.run(argv, capture_output=True, text=True, check=False).stdout
 
 
@@ -64,7 +64,7 @@ def wait_for_cloud_init(seconds: float) -> None:
 
 
 def lock_holder(path: str) -> int:
-    """Return the process that holds a lock, or 0."""
+    """Return the process ID of the lock holder, or 0."""
     try:
         with open(path, "rb+") as file:
             lock_request = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
@@ -94,13 +94,13 @@ def wait_for_locks(seconds: float) -> None:
 
 
 def is_damaged(path: str) -> bool:
-    """Return whether dpkg cannot read a file list, which needs one absolute name per line and a final newline."""
+    """Return whether dpkg cannot read a file list, which must have one absolute name per line and a final newline."""
     try:
         with open(path, "rb") as file:
             content = file.read()
     except FileNotFoundError:
         return True
-    # an installed package owns at least the root directory, so an empty list was lost in a crash
+    # an installed package owns at least the root directory, so an empty list means that it was lost in a crash
     lines = content.split(b"\n")
     return lines.pop() != b"" or not lines or any(not line.startswith(b"/") or b"\0" in line for line in lines)
 
@@ -127,7 +127,7 @@ def missing_packages(names: list[str]) -> list[str]:
 
 
 def damaged_lists() -> dict[str, str]:
-    """Return installed packages whose file list is damaged or missing, with the list's path."""
+    """Return installed packages whose file list is damaged or missing, with the path of the list."""
     list_format = "${db:Status-Status} ${Package} ${Architecture} ${Multi-Arch}\\n"
     damaged = {}
     for line in run("dpkg-query", "--show", f"--showformat={list_format}").splitlines():
@@ -148,7 +148,7 @@ def is_interrupted() -> bool:
 
 
 def broken_sources(paths: list[str]) -> dict[str, str]:
-    """Return package sources that apt rejects, with its messages. Downloads are not kept."""
+    """Return package sources that apt rejects, with apt's messages. Downloads are not kept."""
     broken = {}
     for path in filter(os.path.exists, paths):
         with tempfile.TemporaryDirectory() as lists:
@@ -162,7 +162,7 @@ def broken_sources(paths: list[str]) -> dict[str, str]:
 
 
 def low_settings(minimums: dict[str, int]) -> dict[str, int]:
-    """Return kernel settings that are lower than their minimum, with the minimum."""
+    """Return kernel settings that are below their required minimum, with the minimum."""
     low = {}
     for name, value in minimums.items():
         values = read(f"/proc/sys/{name.replace('.', '/')}").split()
@@ -196,7 +196,7 @@ def parse_size(text: str, memory: int) -> int:
 
 
 def waits_for_systemd(path: str) -> bool:
-    """Return whether systemd has yet to read our limits, because an earlier run was interrupted."""
+    """Return whether systemd still has to read our limits because an earlier run was interrupted."""
     for name, value in re.findall(r"(?m)^(DefaultLimit\w+)=(\w+)$", read(path)):
         number = str(int(value[:-1]) * 1024) if value.endswith("K") else value
         if run("systemctl", "show", f"--property={name}").strip() != f"{name}={number}":

@@ -18,7 +18,7 @@ import sys
 import time
 import warnings
 
-with contextlib.suppress(ImportError):  # without torch, it can only be imported
+with contextlib.suppress(ImportError):  # without torch, this module can only be imported
     import torch
     import torch.distributed as dist
 
@@ -49,7 +49,8 @@ def main(arguments: list[str]) -> None:
     path = arguments[0] if arguments else os.path.join(os.path.dirname(os.path.abspath(sys.argv[0])), "work.json")
     with open(path, encoding="utf-8") as stream:
         work = json.load(stream)
-    warnings.simplefilter("ignore", FutureWarning)  # newer torch renames some collectives, older lacks the new names
+    # newer torch versions rename some collectives, and older ones lack the new names
+    warnings.simplefilter("ignore", FutureWarning)
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
     ranks = Ranks()
     document: JsonDict = {

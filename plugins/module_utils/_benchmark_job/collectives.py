@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The speed of collective operations."""
+"""Measure the speed of collective operations."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ansible_collections.muster.training.plugins.module_utils._benchmark_job.ran
     measure_seconds,
 )
 
-SIZES = [8] + [1024 * 4**power for power in range(11)]  # bytes of the whole buffer: 8 B, 1 KiB ... 1 GiB
+SIZES = [8] + [1024 * 4**power for power in range(11)]  # total buffer size in bytes: 8 B, 1 KiB ... 1 GiB
 PATTERN = 7  # values differ within a buffer, to detect swapped parts
 
 
@@ -37,7 +37,7 @@ def make_pattern(count: int, device: torch.device) -> torch.Tensor:
 def make_buffers(
     operation: str, count: int, index: int, rank_count: int, device: torch.device
 ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
-    """Return an operation's input, output and expected output: every rank adds its own number to the pattern."""
+    """Return an operation's input, output and expected output; every rank adds its own number to the pattern."""
     base, own_value = make_pattern(count, device), index + 1.0
     part = count // rank_count
     own_part = slice(index * part, (index + 1) * part)
@@ -57,7 +57,7 @@ def make_buffers(
 def run_operation(
     operation: str, input_tensor: torch.Tensor, output_tensor: torch.Tensor | None, group: Any, root: int
 ) -> torch.Tensor:
-    """Run one collective operation; return the tensor with its result."""
+    """Run one collective operation and return its result tensor."""
     if operation == "all_reduce":
         dist.all_reduce(input_tensor, group=group)
     elif operation == "broadcast":
@@ -72,7 +72,7 @@ def run_operation(
 
 
 def measure_collective(ranks: Ranks, operation: str, size: int, group: Any, members: list[int]) -> JsonDict | None:
-    """Measure one operation and size: its times, and whether the result is correct.
+    """Measure one operation at one size: its times, and whether the result is correct.
 
     Return None if the backend lacks the operation.
     """
@@ -87,7 +87,7 @@ def measure_collective(ranks: Ranks, operation: str, size: int, group: Any, memb
             return None
         raise
     is_correct = bool(torch.equal(result, expected))
-    input_tensor.zero_()  # sums would grow without bound
+    input_tensor.zero_()  # sums would grow without limit
     for _warm in range(WARM_UP_REPEATS):
         run_operation(operation, input_tensor, output_tensor, group, members[0])
     dist.barrier(group=group)
@@ -107,7 +107,7 @@ def measure_collective(ranks: Ranks, operation: str, size: int, group: Any, memb
 
 
 def measure_collectives(ranks: Ranks, work: JsonDict, seconds: float, scope: str) -> tuple[list[JsonDict], list[str]]:
-    """Measure operations of growing sizes, within all nodes at the same time, or over all ranks."""
+    """Measure operations at increasing sizes, either within each node, all nodes at once, or across all ranks."""
     members = ranks.members[ranks.node] if scope == "node" else list(range(ranks.size))
     group = ranks.groups[ranks.node] if scope == "node" else dist.group.WORLD
     sizes = [size for size in SIZES if size <= max_buffer_bytes(ranks, work)]
@@ -148,7 +148,7 @@ def measure_collectives(ranks: Ranks, work: JsonDict, seconds: float, scope: str
 def summarize_collective(
     scope: str, node: int, operation: str, measurements: list[JsonDict], members: list[int]
 ) -> JsonDict:
-    """Return the row of an operation: a repetition takes as long as its slowest rank."""
+    """Return an operation's row; each repetition takes as long as its slowest rank."""
     times = sorted(max(duration) for duration in zip(*(measurement["times"] for measurement in measurements)))
     return {
         "scope": scope,

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The speed of matrix products and of copies in memory."""
+"""Measure the speed of matrix products and of memory copies."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ansible_collections.muster.training.plugins.module_utils._benchmark_job.ran
 
 
 def training_dtype(ranks: Ranks) -> torch.dtype:
-    """Return the type for training on this device: float32 before Volta, where half precision is no faster."""
+    """Return the dtype for training on this device: float32 before Volta, where half precision is no faster."""
     if not ranks.cuda:
         return torch.float32
     major = torch.cuda.get_device_capability(ranks.device)[0]
@@ -71,13 +71,13 @@ def is_product_correct(factor_a: torch.Tensor, factor_b: torch.Tensor, product: 
     vector = torch.ones(factor_b.shape[1], 1, dtype=torch.float64, device=product.device)
     expected = factor_a.to(torch.float64) @ (factor_b.to(torch.float64) @ vector)
     actual = product.to(torch.float64)
-    # rounding: each value by up to eps / 2, so a row by about eps / 2 of its norm
+    # rounding: each value is off by up to eps / 2, so a row by about eps / 2 of its norm
     tolerance = 16.0 * torch.finfo(product.dtype).eps * actual.norm(dim=1, keepdim=True)
     return bool(((expected - actual @ vector).abs() <= tolerance).all())
 
 
 def measure_matmul(ranks: Ranks, work: JsonDict, clock_seconds: float) -> list[JsonDict]:
-    """Measure all ranks at once, as in training, or some of them one after another while the others wait."""
+    """Measure all ranks at once, as in training, or measure some of them one by one while the others wait."""
     alone = work.get("matmul_alone")
     duration = min(clock_seconds, work.get("matmul_seconds", 5.0))
     if alone is None:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The network between pairs of nodes."""
+"""Measure the network between pairs of nodes."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ PAIR_REPEATS, PAIR_PINGS = 5, 20
 
 
 def exchange(input_tensor: torch.Tensor, output_tensor: torch.Tensor, peer: int) -> None:
-    """Send and receive at the same time. Receive first: otherwise gloo does one after the other."""
+    """Send and receive at the same time. Start the receive first, because gloo otherwise runs one after the other."""
     receive, send = dist.P2POp(dist.irecv, output_tensor, peer), dist.P2POp(dist.isend, input_tensor, peer)
     for request in dist.batch_isend_irecv([receive, send]):
         request.wait()
 
 
 def run_p2p(tensor: torch.Tensor, operation: Callable[..., Any], peer: int) -> None:
-    """Run one point-to-point operation to its end."""
+    """Run one point-to-point operation to completion."""
     for request in dist.batch_isend_irecv([dist.P2POp(operation, tensor, peer)]):
         request.wait()
 
@@ -67,7 +67,7 @@ def measure_pair(ranks: Ranks, peer: int, size: int) -> JsonDict:
 
 
 def measure_pairs(ranks: Ranks, work: JsonDict, seconds: float) -> tuple[list[JsonDict], list[str]]:
-    """Measure rounds of disjoint pairs of nodes, one rank per node; the other ranks wait."""
+    """Measure rounds of disjoint node pairs with one rank per node; the other ranks wait."""
     rows: list[JsonDict] = []
     left_out: list[str] = []
     if ranks.rank in ranks.leaders:
@@ -96,7 +96,7 @@ def measure_pairs(ranks: Ranks, work: JsonDict, seconds: float) -> tuple[list[Js
 
 
 def summarize_pair(node_a: int, node_b: int, size: int, ends: list[JsonDict]) -> JsonDict:
-    """Return the row of a pair of nodes."""
+    """Return the row for a pair of nodes."""
     duration = statistics.median(max(durations) for durations in zip(*(end["times"] for end in ends)))
     return {
         "a": node_a,

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The ranks of the benchmark, their clocks and their hardware."""
+"""The benchmark's ranks, their clocks and their hardware."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ with contextlib.suppress(ImportError):  # without torch, it can only be imported
     import torch.distributed as dist
 
 
-WARM_UP_REPEATS, MIN_REPEATS, MAX_REPEATS = 2, 3, 20  # repetitions of an operation
-MAX_OPERATION_SECONDS = 2.0  # seconds; after an operation that takes longer, larger sizes are skipped
+WARM_UP_REPEATS, MIN_REPEATS, MAX_REPEATS = 2, 3, 20  # number of repetitions of an operation
+MAX_OPERATION_SECONDS = 2.0  # seconds; if an operation takes longer, larger sizes are skipped
 JsonDict = Dict[str, Any]  # Python 3.8 does not support dict[...] outside annotations
 
 
 class Ranks:
-    """The ranks of the job: this rank, its node and device, and a gloo group for coordination."""
+    """The job's ranks: this rank, its node and device, and a gloo group for coordination."""
 
     def __init__(self) -> None:
         self.cuda = torch.cuda.is_available()
@@ -57,7 +57,7 @@ class Ranks:
         return float(tensor[0])
 
     def reduce_max(self, times: list[float], group: Any = None) -> list[float]:
-        """Return the longest time of any rank, for each repetition."""
+        """Return the longest time of any rank for each repetition."""
         tensor = torch.tensor(times, dtype=torch.float64)
         dist.all_reduce(tensor, dist.ReduceOp.MAX, group=group or self.control_group)
         return tensor.tolist()
@@ -73,7 +73,7 @@ class Ranks:
 
 
 class PhaseClock:
-    """The time limit of one phase, measured by rank 0, so that all ranks make the same decision."""
+    """The time limit for one phase, measured by rank 0 so that all ranks make the same decision."""
 
     def __init__(self, ranks: Ranks, seconds: float, group: Any = None) -> None:
         self.ranks, self.group, self.end = ranks, group, time.monotonic() + seconds
@@ -84,7 +84,7 @@ class PhaseClock:
 
 
 def measure_seconds(ranks: Ranks, action: Callable[[], Any]) -> float:
-    """Return the seconds of one call, including the work it starts on the device."""
+    """Return how many seconds one call takes, including the work it starts on the device."""
     ranks.synchronize()
     start = time.perf_counter()
     action()
@@ -117,7 +117,9 @@ def describe_hardware(ranks: Ranks) -> JsonDict:
 
 
 def read_line_rate(interface: str, directory: str = "/sys/class/net") -> float | None:
-    """Return an interface's speed in Mb/s, or None if unknown or invented: veth, for example, always reports 10,000."""
+    """Return an interface's speed in Mb/s, or None if it is unknown or fictitious; for example, veth always reports
+    10,000.
+    """
     return read_number(f"{directory}/{interface}/speed") if has_hardware(interface, directory) else None
 
 
@@ -136,7 +138,7 @@ def has_hardware(interface: str, directory: str, depth: int = 4) -> bool:
 
 
 def read_number(path: str) -> float | None:
-    """Return the number at the start of a kernel file, or None if there is no positive one."""
+    """Return the number at the start of a kernel file, or None if there is no positive number."""
     try:
         with open(path, encoding="ascii") as stream:
             value = float(stream.read().split()[0])

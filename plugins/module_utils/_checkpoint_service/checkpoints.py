@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Copy the checkpoints of runs to S3, during and after the run.
+"""Copy the checkpoints of runs to S3 during and after the run.
 
     checkpoints.py serve SETTINGS                   run forever, as a service
     checkpoints.py wait SETTINGS RUN_ID TIMEOUT     wait until all of a run's checkpoints are copied, TIMEOUT in seconds
@@ -34,7 +34,7 @@ from ansible_collections.muster.training.plugins.module_utils._files.bounded imp
 
 
 def wait(settings: dict[str, Any], run_id: str) -> dict[str, Any]:
-    """Wait until the checkpoints of a run are copied. Raise StepError on a timeout."""
+    """Wait until a run's checkpoints have been copied. Raise StepError on timeout."""
     deadline = time.monotonic() + settings["wait_timeout"]
     runs = [run for run in find_runs(settings) if run.run_id == run_id]
     result: dict[str, Any] = {"changed": False, "copied": {}}

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Copy checkpoints of a run to S3, each version under its own key."""
+"""Copy a run's checkpoints to S3, each version under its own key."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class CheckpointCopier:
         self.rate_limiter = RateLimiter(settings["bandwidth"] * 1e6)
 
     def manifest(self) -> dict[str, Any]:
-        """Return the manifest of this run and node in S3, or an empty one."""
+        """Return the manifest of this run and node from S3, or an empty one."""
         try:
             response = self.s3.get_object(Bucket=self.bucket, Key=f"{self.base}/latest.json")
         except s3_errors() as error:
@@ -74,7 +74,7 @@ class CheckpointCopier:
         return "" if "aws:kms" in response.get("ServerSideEncryption", "") else str(response["ETag"]).strip('"')
 
     def find_upload(self, key: str) -> tuple[str, dict[int, str]]:
-        """Return the id of an interrupted upload and the MD5 of the parts that S3 has, or ("", {})."""
+        """Return the id of an interrupted upload and the MD5 of each part that S3 has, or ("", {})."""
         uploads = self.s3.list_multipart_uploads(Bucket=self.bucket, Prefix=key).get("Uploads", [])
         for upload in uploads:
             if upload["Key"] == key:
@@ -88,11 +88,11 @@ class CheckpointCopier:
         return "", {}
 
     def stat_object(self, key: str) -> tuple[int, str]:
-        """Return the size and the ETag of an object; the size is -1 if it does not exist."""
+        """Return an object's size and ETag; the size is -1 if the object does not exist."""
         try:
             head = self.s3.head_object(Bucket=self.bucket, Key=key)
         except s3_errors() as error:
-            if error_code(error) == "403":  # a HEAD response has no error message, but a listing has one
+            if error_code(error) == "403":  # a HEAD response has no error message, but a listing does
                 self.s3.list_objects_v2(Bucket=self.bucket, Prefix=key, MaxKeys=1)
             if error_code(error) not in ("404", "NoSuchKey"):
                 raise
@@ -100,7 +100,7 @@ class CheckpointCopier:
         return head["ContentLength"], self.content_etag(head)
 
     def copy_file(self, path: str, file: CheckpointFile, key: str) -> str:
-        """Copy a file, or its missing parts; return its SHA-256. Raise FileChangedError and StepError."""
+        """Copy a file, or its missing parts; return its SHA-256. Raise FileChangedError or StepError."""
         length = choose_part_size(file.size)
         single_request = file.size <= length
         size, etag = self.stat_object(key)
@@ -144,7 +144,7 @@ class CheckpointCopier:
                     digests.append(hashlib.md5(piece).digest())
                     if existing_parts.get(number) != digests[-1].hex():
                         running.append(pool.submit(send, number, piece, digests[-1]))
-                    if len(running) > THREADS:  # limits the parts held in memory
+                    if len(running) > THREADS:  # limits the number of parts held in memory
                         running.popleft().result()
                 while running:
                     running.popleft().result()
@@ -157,12 +157,12 @@ class CheckpointCopier:
         return sha256, digests, self.content_etag(response)
 
     def report_progress(self) -> None:
-        """Signal progress of the copy to the waiting process."""
+        """Signal the copy's progress to the waiting process."""
         with contextlib.suppress(OSError):
             os.utime(os.path.join(self.run.directory, STATUS))
 
     def copy(self, checkpoint: LocalCheckpoint, manifest: dict[str, Any]) -> dict[str, Any]:
-        """Copy a checkpoint; return the manifest with it.
+        """Copy a checkpoint; return the manifest with the checkpoint added.
 
         Raise FileChangedError, StepError, and boto3's errors.
         """
@@ -196,7 +196,7 @@ class CheckpointCopier:
         return ""
 
     def remove_unreferenced(self, name: str, manifest: dict[str, Any]) -> None:
-        """Remove a checkpoint's objects that the manifest does not name: old versions and partial uploads."""
+        """Remove a checkpoint's objects that are not in the manifest: old versions and partial uploads."""
         referenced_keys = {file["key"] for entry in manifest["checkpoints"] for file in entry["files"]}
         options = {"Bucket": self.bucket, "Prefix": f"{self.base}/data/{name}@"}
         for page in self.s3.get_paginator("list_multipart_uploads").paginate(**options):

@@ -21,13 +21,13 @@ from typing import Any, NamedTuple
 from ansible_collections.muster.training.plugins.module_utils._detached.result_line import StepError
 from ansible_collections.muster.training.plugins.module_utils._files.bounded import read_json, write_atomically
 
-MAX_DEPTH = 100  # levels of directories in a checkpoint
-STATUS = "checkpoints.json"  # file in the run directory: which checkpoints are copied
+MAX_DEPTH = 100  # directory levels in a checkpoint
+STATUS = "checkpoints.json"  # file in the run directory that says which checkpoints are copied
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
 class CheckpointFile(NamedTuple):
-    """A file of a checkpoint. Its path is relative to the checkpoint, or "" if the file itself is the checkpoint."""
+    """A checkpoint file. Its path is relative to the checkpoint, or "" if the file itself is the checkpoint."""
 
     path: str
     size: int
@@ -45,7 +45,7 @@ class LocalCheckpoint(NamedTuple):
 
     @property
     def stamp(self) -> str:
-        """The version: UTC time of the newest file, and a digest of the paths, sizes and times of all files."""
+        """The version: UTC time of the newest file, and a digest of all files' paths, sizes and times."""
         newest = max(file.modified_ns for file in self.files)
         when = datetime.datetime.fromtimestamp(newest // 10**9, datetime.timezone.utc)
         files = sorted((file.path, file.size, file.modified_ns) for file in self.files)
@@ -54,7 +54,7 @@ class LocalCheckpoint(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Total bytes of the files."""
+        """Total size of the files in bytes."""
         return sum(file.size for file in self.files)
 
 
@@ -69,7 +69,7 @@ class LocalRun(NamedTuple):
 
 
 def read_object(path: str) -> dict[str, Any]:
-    """Return the object in a JSON file that a job may have replaced, or {} if it holds anything else."""
+    """Return the JSON object in a file that a job may have replaced, or {} if the file holds anything else."""
     value = read_json(path)
     return value if isinstance(value, dict) else {}
 
@@ -93,7 +93,9 @@ def write_json(path: str, value: Any) -> None:
 
 
 def read_status(run: LocalRun) -> dict[str, Any]:
-    """Return which checkpoints of a run are copied; fields that are missing or of the wrong type get their defaults."""
+    """Return which checkpoints of a run have been copied; fields that are missing or of the wrong type get their
+    defaults.
+    """
     status = read_object(os.path.join(run.directory, STATUS))
     default: dict[str, Any] = {"alive": True, "copied": [], "pending": [], "seen": [], "to": "", "problem": ""}
     fields = {name: status[name] if type(status.get(name)) is type(value) else value for name, value in default.items()}
@@ -101,7 +103,7 @@ def read_status(run: LocalRun) -> dict[str, Any]:
 
 
 def find_runs(settings: dict[str, Any]) -> list[LocalRun]:
-    """Return the runs on this node whose checkpoints must be copied, newest first."""
+    """Return the runs on this node whose checkpoints need to be copied, newest first."""
     runs = []
     pattern = os.path.join(glob.escape(os.path.expanduser(settings["runs_directory"])), "*", "node*", "plan.json")
     for path in glob.glob(pattern):
@@ -115,7 +117,7 @@ def find_runs(settings: dict[str, Any]) -> list[LocalRun]:
 
 
 def is_alive(run: LocalRun) -> bool:
-    """Return whether the run may still write: its supervisor is alive, or it has only just started."""
+    """Return whether the run may still be writing: its supervisor is alive, or the run has only just started."""
     pid = read_object(os.path.join(run.directory, "supervisor.json")).get("pid")
     try:
         with open(f"/proc/{pid if isinstance(pid, int) else 0}/cmdline", "rb") as stream:
@@ -141,7 +143,7 @@ def has_directory_per_run(settings: dict[str, Any]) -> bool:
 
 
 def unreadable_error(error: OSError) -> StepError:
-    """Return the error for an existing but unreadable path."""
+    """Return the error for a path that exists but is unreadable."""
     return StepError(
         f"{error.filename} cannot be read ({error.strerror}). The checkpoint is not copied, since the copy would be "
         "incomplete. Let the service's user read it, or exclude it with checkpoints_exclude"
@@ -157,7 +159,7 @@ def broken_link_error(link: str) -> StepError:
 
 
 def raise_error(error: OSError) -> None:
-    """Raise an error of os.walk, which otherwise skips unreadable directories."""
+    """Raise an error from os.walk, which otherwise skips unreadable directories."""
     raise error
 
 
@@ -173,7 +175,7 @@ def read_checkpoint(path: str, name: str, marker: str) -> LocalCheckpoint | None
         if not stat.S_ISDIR(status.st_mode):
             return None
         for directory, directory_names, file_names in os.walk(path, onerror=raise_error):
-            if directory.count(os.sep) - path.count(os.sep) > MAX_DEPTH:  # os.walk would recurse without end
+            if directory.count(os.sep) - path.count(os.sep) > MAX_DEPTH:  # os.walk would recurse endlessly
                 raise StepError(
                     f"{path} has more than {MAX_DEPTH} directory levels. The checkpoint is not copied. Remove "
                     "them, or exclude it with checkpoints_exclude"
@@ -209,7 +211,7 @@ def find_checkpoints(directory: str, settings: dict[str, Any]) -> list[LocalChec
     except OSError as error:
         raise unreadable_error(error) from None
     for name in names:
-        if name == "lost+found":  # belongs to the file system, readable only by root
+        if name == "lost+found":  # belongs to the file system and is readable only by root
             continue
         if any(fnmatch.fnmatch(name, pattern) for pattern in settings["exclude"]):
             continue
@@ -222,7 +224,7 @@ def find_checkpoints(directory: str, settings: dict[str, Any]) -> list[LocalChec
 
 
 def is_complete(checkpoint: LocalCheckpoint, settings: dict[str, Any], now: float) -> bool:
-    """Return whether a checkpoint seems to be completely written."""
+    """Return whether a checkpoint seems to have been written completely."""
     marker = settings["marker"]
     if marker:
         marker_path = checkpoint.path + ("" if marker.startswith(".") else ".") + marker
@@ -240,7 +242,7 @@ def select_checkpoints(checkpoints: list[LocalCheckpoint], patterns: list[str]) 
 
 
 def remove_checkpoint(checkpoint: LocalCheckpoint, marker: str) -> None:
-    """Remove a checkpoint: its files, its marker, and directories that become empty."""
+    """Remove a checkpoint: its files, its marker, and any directories that become empty."""
     if not os.path.isdir(checkpoint.path):
         os.unlink(checkpoint.path)
         return

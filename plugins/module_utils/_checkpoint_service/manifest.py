@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The list of a run's checkpoints in S3: latest.json."""
+"""latest.json: the list of a run's checkpoints in S3."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ansible_collections.muster.training.plugins.module_utils._checkpoint_servic
 
 
 def add_entry(manifest: dict[str, Any], entry: dict[str, Any], versions: int) -> dict[str, Any]:
-    """Return the manifest with one more checkpoint, and without versions of it that are too old.
+    """Return the manifest with one checkpoint added, and with versions of it that are too old removed.
 
     The newest checkpoint comes first. Of several with the same name, the last copied is the newest.
     """
@@ -30,14 +30,14 @@ def add_entry(manifest: dict[str, Any], entry: dict[str, Any], versions: int) ->
 
 
 def remove_entry(manifest: dict[str, Any], entry: dict[str, Any]) -> dict[str, Any]:
-    """Return the manifest without a version of a checkpoint."""
+    """Return the manifest without one version of a checkpoint."""
     version = (entry["name"], entry["stamp"])
     entries = [other for other in manifest["checkpoints"] if (other["name"], other["stamp"]) != version]
     return {**manifest, "checkpoints": entries}
 
 
 def find_entry(manifest: dict[str, Any], checkpoint: LocalCheckpoint) -> dict[str, Any] | None:
-    """Return the manifest's entry for a checkpoint if all files of this version have been copied, otherwise None."""
+    """Return the manifest's entry for a checkpoint if all files of this version have been copied, or None otherwise."""
     version, sizes = (checkpoint.name, checkpoint.stamp), {file.path: file.size for file in checkpoint.files}
     for entry in manifest["checkpoints"]:
         copied = {file["path"]: file["size"] for file in entry["files"]}
@@ -48,5 +48,5 @@ def find_entry(manifest: dict[str, Any], checkpoint: LocalCheckpoint) -> dict[st
 
 
 def is_copied(manifest: dict[str, Any], checkpoint: LocalCheckpoint) -> bool:
-    """Return whether this version of a checkpoint is copied."""
+    """Return whether this version of a checkpoint has been copied."""
     return find_entry(manifest, checkpoint) is not None

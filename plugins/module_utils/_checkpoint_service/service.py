@@ -44,7 +44,7 @@ from ansible_collections.muster.training.plugins.module_utils._s3_client.s3 impo
     s3_errors,
 )
 
-MAX_RETRY_DELAY = 120.0  # seconds between attempts while S3 fails
+MAX_RETRY_DELAY = 120.0  # seconds between attempts while S3 is failing
 
 
 class CopyFailure(NamedTuple):
@@ -56,16 +56,16 @@ class CopyFailure(NamedTuple):
 
 
 class CheckpointService:
-    """Copies the checkpoints of all runs, and writes the progress into each run's directory."""
+    """Copies the checkpoints of all runs, and writes the progress to each run's directory."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.settings = settings
         self.manifests: dict[str, dict[str, Any]] = {}
-        self.failures: dict[str, CopyFailure] = {}  # failed copies by run directory
+        self.failures: dict[str, CopyFailure] = {}  # failed copies for each run directory
         self.warned: set[str] = set()
 
     def log(self, run: LocalRun, text: str) -> None:
-        """Write to the journal, and to the run's events, which users watch."""
+        """Write to the journal, and to the run's events, which users can watch."""
         print_line(f"{run.run_id} node{run.node_rank}: {text}")
         path = os.path.join(run.directory, "events.jsonl")
         if is_alive(run) and os.path.exists(path):
@@ -109,7 +109,7 @@ class CheckpointService:
             )
 
     def prune(self, run: LocalRun, checkpoints: list[LocalCheckpoint]) -> None:
-        """If configured, remove all but the newest checkpoints from this disk, once S3 has all their files.
+        """If configured, remove all but the newest checkpoints from this disk once S3 has all their files.
 
         A checkpoint that was lost in S3 is copied again.
         """
@@ -132,7 +132,7 @@ class CheckpointService:
                 continue
             current = read_checkpoint(checkpoint.path, checkpoint.name, self.settings["marker"])
             if current is not None and current.files != checkpoint.files:
-                continue  # the checkpoint has changed, and will be copied again
+                continue  # the checkpoint has changed and will be copied again
             try:
                 with contextlib.suppress(FileNotFoundError):  # the run itself may remove it
                     remove_checkpoint(checkpoint, self.settings["marker"])
@@ -222,7 +222,7 @@ class CheckpointService:
 
     @staticmethod
     def write_problem(run: LocalRun, text: str) -> None:
-        """Record a problem, or its end, for the waiting process."""
+        """Record a problem, or that it has been resolved, for the waiting process."""
         with contextlib.suppress(OSError):
             path = os.path.join(run.directory, STATUS)
             write_json(path, {**read_status(run), "problem": text})

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Choose the checkpoint from which the nodes of the next attempt resume. Pure functions over each node's listing."""
+"""Choose the checkpoint that the nodes resume from in the next attempt. Pure functions over each node's listing."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:  # importing typing would cost each node a few milliseconds
     Value = TypeVar("Value")
 
 MAX_PATH = 4096  # characters
-# characters of a checkpoint's description in one line of the lifeline, which has at most 64 KiB
+# characters of a checkpoint's description in one lifeline message, which has at most 64 KiB
 MAX_DESCRIPTION = 48 * 1024
-MAX_NAMES = 32 * 1024  # characters of the names of parts in one request, which has less than 64 KiB
+MAX_NAMES = 32 * 1024  # characters of part names in one request, which is smaller than 64 KiB
 SIZE = range(2**62)  # bytes
 NUMBER = range(-(2**62), 2**62)
 CHECKPOINT = {
@@ -41,7 +41,7 @@ CHECKPOINT = {
     "step": Maybe(range(10**16)),
     "unit": ("step", "epoch"),
     "saved": TIME,
-    "seconds": Between(0, 1e12),  # the job may have set the times of its files
+    "seconds": Between(0, 1e12),  # the job may have set its files' modification times itself
     "size": SIZE,
     "parts": dict,
     "damaged": dict,
@@ -67,7 +67,7 @@ def is_checkpoint(value: Any) -> bool:
 
 
 def is_listed_checkpoint(value: Any) -> bool:
-    """Return whether a message of another node describes a checkpoint below its directory of checkpoints."""
+    """Return whether another node's message describes a checkpoint below its checkpoint directory."""
     return (
         is_checkpoint(value)
         and is_relative(value["name"])
@@ -86,17 +86,17 @@ def is_relative(path: str) -> bool:
 
 
 def is_copyable(name: str) -> bool:
-    """Return whether a checkpoint of this name may be copied in parts, unlike the directory of all checkpoints."""
+    """Return whether a checkpoint with this name may be copied in parts, unlike the directory of all checkpoints."""
     return is_relative(name) and name != "."
 
 
 def is_part(path: str) -> bool:
-    """Return whether a path can be a part of a checkpoint: "" is the checkpoint itself, if it is a file."""
+    """Return whether a path can be a part of a checkpoint; "" is the checkpoint itself if it is a file."""
     return path in ("", LATEST) or (is_relative(path) and path != ".")
 
 
 def describe_parts(names: Collection[str]) -> dict[str, Any]:
-    """Return the names of parts for a request to copy them, or the hash of the names if they are too many."""
+    """Return the names of the parts for a copy request, or a hash of the names if there are too many."""
     parts = sorted(names)
     return {"parts": parts} if len(json.dumps(parts)) <= MAX_NAMES else {"parts": hash_names(parts)}
 
@@ -107,7 +107,7 @@ def hash_names(names: Collection[str]) -> str:
 
 
 def select_agreed(wanted: Mapping[str, Value], agreed: Any) -> dict[str, Value]:
-    """Return the parts that were agreed on; agreed: the result of describe_parts().
+    """Return the parts that were agreed on; agreed: a result of describe_parts().
 
     Raise ValueError if only a hash was agreed on and the parts have a different hash.
     """
@@ -120,7 +120,7 @@ def select_agreed(wanted: Mapping[str, Value], agreed: Any) -> dict[str, Value]:
 
 
 def shorten(checkpoint: Checkpoint) -> Checkpoint:
-    """Return a checkpoint that fits into one line of the lifeline: without its parts if there are too many of them."""
+    """Return a checkpoint that fits on one line of the lifeline: without its parts if there are too many."""
     if len(json.dumps(checkpoint)) <= MAX_DESCRIPTION:
         return checkpoint
     return {
@@ -136,7 +136,7 @@ def shorten(checkpoint: Checkpoint) -> Checkpoint:
 def share_stores(
     listings: Mapping[str, Sequence[Checkpoint]], stores: Mapping[str, str]
 ) -> dict[str, list[Checkpoint]]:
-    """Return the nodes' listings, with one listing for all nodes that read the same directory.
+    """Return the nodes' listings, using one listing for all nodes that read the same directory.
 
     stores: identifier of each node's directory, or "" if unknown. A client of a file server may see a new file late.
     """
@@ -188,12 +188,12 @@ def agree(
 
 
 def newest_copy(copies: list[Checkpoint]) -> Checkpoint:
-    """Return the copy of a checkpoint that was saved last."""
+    """Return the most recently saved copy of a checkpoint."""
     return max(copies, key=lambda copy: copy["saved"])
 
 
 def unknown_parts(checkpoint: Checkpoint) -> Checkpoint:
-    """Return a checkpoint as incomplete: its parts are not on all nodes, and are too many to compare.
+    """Return a checkpoint marked incomplete: its parts are not on all nodes, and there are too many to compare.
 
     Or it is the directory of checkpoints itself, whose files belong to no other node.
     """

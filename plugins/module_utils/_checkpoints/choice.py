@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Choose the checkpoint from which all nodes can resume: pure functions over the nodes' lists of checkpoints."""
+"""Choose the checkpoint that all nodes can resume from: pure functions over the nodes' lists of checkpoints."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # importing typing would cost each node a few milliseconds
 
 
 def unite(copies: Mapping[str, Checkpoint]) -> Checkpoint:
-    """Return the union of several nodes' parts of one checkpoint, judged. copies: by node, not empty.
+    """Return the union of several nodes' parts of one checkpoint, with the verdict. copies: by node, not empty.
 
     A part that is damaged on one node and intact on another counts as intact. Parts of the same name with different
     sizes are damage: the nodes have saved different checkpoints under one name.
@@ -45,14 +45,14 @@ def unite(copies: Mapping[str, Checkpoint]) -> Checkpoint:
 
 
 def is_of_rank(path: str) -> bool:
-    """Return whether a part is the random state of one rank, which other nodes do not need."""
+    """Return whether a part is one rank's random state, which other nodes do not need."""
     return RNG.match(path) is not None or RANDOM.match(path) is not None
 
 
 def missing_parts(
     union: Checkpoint, copies: Mapping[str, Checkpoint], nodes: Sequence[str]
 ) -> dict[str, dict[str, str]]:
-    """Return {node: {part: a node that has it}} for all parts that a node lacks."""
+    """Return {node: {part: a node that has it}} for all parts that each node lacks."""
     owners: dict[str, str] = {}
     for node, copy in copies.items():
         for path in copy["parts"]:
@@ -69,7 +69,7 @@ def missing_parts(
 
 
 def choose_checkpoint(listings: Mapping[str, Sequence[Checkpoint]]) -> Choice:
-    """Return the newest checkpoint that the nodes hold between them, and the parts that each node lacks.
+    """Return the newest checkpoint that the nodes hold between them, and the parts that each node is missing.
 
     listings: the checkpoints of each node, by its name. Nodes that share a directory have equal listings. A checkpoint
     that needs parts from other nodes is preferred to an older one that does not: copying costs less than training

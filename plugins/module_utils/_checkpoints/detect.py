@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The directory of a job's checkpoints, from its arguments and the configuration files that they name.
+"""Find a job's checkpoint directory in its arguments and in the configuration files that they name.
 
 Nothing is executed, imported or expanded. A configuration file is read up to a limit.
 """
@@ -18,8 +18,9 @@ if TYPE_CHECKING:  # importing typing would cost each node a few milliseconds
     from collections.abc import Iterator
     from typing import Any, Sequence
 
-# Last parts of the names of options and keys that hold the directory (trainer.default_root_dir), best first: those of
-# scripts and DCP, DeepSpeed and Megatron, Lightning's ModelCheckpoint, Transformers, Lightning's Trainer.
+# Last components of the names of options and keys that hold the directory (trainer.default_root_dir), in order of
+# preference: those of scripts and DCP, DeepSpeed and Megatron, Lightning's ModelCheckpoint, Transformers, Lightning's
+# Trainer.
 NAMES = (
     *("checkpoint_dir", "checkpoints_dir", "ckpt_dir", "checkpoint_path", "checkpoint_folder", "checkpoints"),
     *("save_dir", "save_checkpoint_dir", "save_path", "save_folder", "save"),
@@ -45,7 +46,7 @@ def rank_of(name: str) -> int | None:
 
 
 def pairs_of_arguments(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield (name, value) of --name value, --name=value and Hydra's name=value."""
+    """Yield (name, value) for each --name value, --name=value and Hydra name=value."""
     for index, argument in enumerate(arguments):
         name, equals, value = argument.partition("=")
         if equals:
@@ -65,7 +66,7 @@ def config_files(arguments: Sequence[str], directory: str) -> list[str]:
 
 
 def pairs_of_json(value: Any) -> Iterator[tuple[str, str]]:
-    """Yield the texts in a JSON value with their keys. The depth was limited when it was parsed."""
+    """Yield the strings in a JSON value with their keys. The depth was limited during parsing."""
     queue = [value]
     while queue:
         current = queue.pop()
@@ -77,7 +78,9 @@ def pairs_of_json(value: Any) -> Iterator[tuple[str, str]]:
 
 
 def pairs_of_yaml(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the plain and quoted texts of a YAML file with their keys, line by line: there is no YAML parser here."""
+    """Yield the plain and quoted strings in a YAML file with their keys, line by line, as there is no YAML parser
+    here.
+    """
     for line in text.splitlines():
         match = YAML_LINE.match(line)
         if match:
@@ -90,7 +93,7 @@ def pairs_of_yaml(text: str) -> Iterator[tuple[str, str]]:
 
 
 def pairs_of_config(path: str) -> list[tuple[str, str]]:
-    """Return the texts in a configuration file with their keys; [] if it cannot be read."""
+    """Return the strings in a configuration file with their keys, or [] if it cannot be read."""
     try:
         text = read_bytes(path, MAX_CONFIG_BYTES).decode("utf-8")
         return list(pairs_of_json(parse_json(text)) if path.lower().endswith(".json") else pairs_of_yaml(text))
@@ -99,7 +102,7 @@ def pairs_of_config(path: str) -> list[tuple[str, str]]:
 
 
 def best_pair(pairs: Sequence[tuple[str, str]]) -> tuple[str, str] | None:
-    """Return the name and value of the best option; among equals, the last takes effect, as in argparse."""
+    """Return the name and value of the best option; among equals, the last one wins, as in argparse."""
     best: tuple[int, str, str] | None = None
     for name, value in pairs:
         rank = rank_of(name)
@@ -110,7 +113,7 @@ def best_pair(pairs: Sequence[tuple[str, str]]) -> tuple[str, str] | None:
 
 
 def detect(arguments: Sequence[str], directory: str) -> tuple[str, str]:
-    """Return the directory of the checkpoints as named by the job, and where it is named, or ("", "").
+    """Return the checkpoint directory named by the job and where it is named, or ("", "").
 
     directory: the job's working directory, for relative paths of configuration files.
     """

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Find the checkpoints below a directory of this node, and read whether they are complete.
+"""Find the checkpoints below a directory on this node, and determine whether they are complete.
 
 Everything there was written by a job: links are not followed, only regular files are opened, and the number of entries,
 files and bytes that are read is limited.
@@ -36,11 +36,11 @@ if TYPE_CHECKING:  # importing typing would cost each node a few milliseconds
 LATEST = posixpath.join("..", deepspeed.LATEST)  # the only part outside the checkpoint's own directory
 MAX_SCANNED = 100_000  # directory entries
 MAX_DEPTH = 6  # maximum depth of a checkpoint below the directory; Lightning uses lightning_logs/version_0/checkpoints
-MAX_PARTS = 20_000  # files of one checkpoint
-MAX_READ_PARTS = 4_000  # files of one checkpoint whose content is read; for the others, only the size is
-MAX_INSPECTED = 8  # newest checkpoints whose parts are read
+MAX_PARTS = 20_000  # number of files in one checkpoint
+MAX_READ_PARTS = 4_000  # number of files in one checkpoint whose content is read; for the others, only the size is
+MAX_INSPECTED = 8  # number of newest checkpoints whose parts are read
 HOME_OF_FILES = re.compile(r"(.*[-_.])?(checkpoints?|ckpts?|weights|snapshots?)([-_.].*)?\Z", re.I)
-WEIGHTS_ONLY = ("safetensors", "torch")  # formats of single files, which may be a model without the training state
+WEIGHTS_ONLY = ("safetensors", "torch")  # single-file formats, which may contain a model without the training state
 SKIPPED = frozenset(("lost+found", "node_modules", "wandb", "site-packages", "__pycache__"))
 UNFINISHED = (".torn", ".tmp", ".part", ".incomplete", ".bak")  # suffixes of names that are not checkpoints
 
@@ -49,7 +49,9 @@ Candidate = collections.namedtuple("Candidate", "name format step unit saved")
 
 
 class Scan:
-    """The candidates below a directory, breadth first. truncated: whether there were too many entries to see all."""
+    """The candidates below a directory, breadth first. truncated: whether there were too many entries to read all of
+    them.
+    """
 
     def __init__(self, directory: str) -> None:
         self.directory = directory
@@ -65,7 +67,7 @@ class Scan:
             name = os.path.basename(relative or self.directory)
             form = directory_format(name, names)
             if form == FILES and any(step_of_name(entry)[0] is not None for entry in directories):
-                form = ""  # a run named after its step or epochs, which holds checkpoints of its own
+                form = ""  # a run directory named after its step or epochs, which holds checkpoints of its own
             if form:
                 yield self.candidate(relative or ".", form)
                 continue
@@ -82,7 +84,7 @@ class Scan:
                 )
 
     def entries(self, relative: str) -> tuple[set[str], set[str]]:
-        """Return the names of the subdirectories and of the regular files of a directory."""
+        """Return the names of a directory's subdirectories and regular files."""
         directories: set[str] = set()
         files: set[str] = set()
         try:
@@ -104,14 +106,14 @@ class Scan:
 
     @staticmethod
     def is_checkpoint_file(directory: str, name: str, depth: int) -> bool:
-        """Return whether a file is itself a checkpoint, rather than a file of weights that may be the job's input."""
+        """Return whether a file is itself a checkpoint rather than a weights file that may be the job's input."""
         form = file_format(name)
         if form == "lightning" or not form:
             return bool(form)
         return step_of_name(name)[0] is not None or depth == 0 or HOME_OF_FILES.match(directory) is not None
 
     def tag_without_directory(self, relative: str, directories: set[str]) -> Iterator[Candidate]:
-        """Yield the tag that `latest` names if its directory does not exist, or holds no checkpoint."""
+        """Yield the tag that `latest` names if its directory does not exist or does not contain a checkpoint."""
         tag = deepspeed.read_latest(os.path.join(self.directory, relative, deepspeed.LATEST))
         if tag and (tag not in directories or not self.entries(posixpath.join(relative, tag))[1]):
             yield self.candidate(posixpath.join(relative, tag), "deepspeed")
@@ -127,18 +129,20 @@ class Scan:
 
 
 def order(candidate: Candidate) -> tuple[bool, int, float]:
-    """Return the sort key of a candidate: by its step, those without a step first, then by time."""
+    """Return a candidate's sort key: first by step, with those without a step first, then by time."""
     return candidate.step is not None, candidate.step or 0, candidate.saved
 
 
 def keep_training_states(candidates: list[Candidate]) -> list[Candidate]:
-    """Remove single weight files, such as the final model, if there are complete training checkpoints beside them."""
+    """Remove single weight files, such as the final model, if there are complete training checkpoints next to them."""
     training = [candidate for candidate in candidates if candidate.format not in WEIGHTS_ONLY]
     return training or candidates
 
 
 def inspect(directory: str, candidate: Candidate, staged: Mapping[str, str] | None = None) -> Checkpoint:
-    """Return a candidate with its parts, judged. staged: paths of files that replace its parts, by relative path."""
+    """Return a candidate with its parts and the verdict. staged: paths of files that replace its parts, by relative
+    path.
+    """
     path = os.path.normpath(os.path.join(directory, candidate.name))
     checkpoint: Checkpoint = {
         "name": candidate.name,
@@ -178,7 +182,7 @@ def inspect(directory: str, candidate: Candidate, staged: Mapping[str, str] | No
 
 
 def inspect_path(directory: str, name: str, staged: Mapping[str, str] | None = None) -> Checkpoint | None:
-    """Return the checkpoint of this name below a directory, judged; None if there is none.
+    """Return the checkpoint with this name below a directory, with the verdict, or None if there is none.
 
     staged: paths of files that would replace its parts, by relative path. The checkpoint need not exist then.
     """
@@ -197,7 +201,7 @@ def inspect_path(directory: str, name: str, staged: Mapping[str, str] | None = N
 
 
 def files_of(path: str) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield the regular files of a checkpoint as (relative path, lstat result); "" is the checkpoint itself."""
+    """Yield a checkpoint's regular files as (relative path, lstat result); "" is the checkpoint itself."""
     try:
         status = os.lstat(path)
     except OSError:
@@ -209,7 +213,7 @@ def files_of(path: str) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def files_with(path: str, staged: Mapping[str, str]) -> Iterator[tuple[str, str, os.stat_result]]:
-    """Yield the files of a checkpoint as (relative path, path, lstat result), with those that replace its parts."""
+    """Yield a checkpoint's files as (relative path, path, lstat result), including those that replace its parts."""
     for relative, status in files_of(path):
         if relative not in staged:
             yield relative, os.path.join(path, relative) if relative else path, status
@@ -219,7 +223,7 @@ def files_with(path: str, staged: Mapping[str, str]) -> Iterator[tuple[str, str,
 
 
 def add_content(checkpoint: Checkpoint, relative: str, path: str) -> None:
-    """Add the information in the content of a part."""
+    """Add the information from a part's content."""
     part = read_part(path)
     directory = posixpath.dirname(relative)
     if part.get("problem"):
@@ -232,7 +236,7 @@ def add_content(checkpoint: Checkpoint, relative: str, path: str) -> None:
 
 
 def add_latest(checkpoint: Checkpoint, staged: str) -> None:
-    """Add the file `latest` beside the directory of a tag: DeepSpeed loads the tag that it names.
+    """Add the file `latest` next to a tag directory; DeepSpeed loads the tag that it names.
 
     staged: path of the file that replaces it, "" if none does.
     """
@@ -247,7 +251,7 @@ def add_latest(checkpoint: Checkpoint, staged: str) -> None:
 
 
 def with_recorded_step(checkpoint: Checkpoint) -> Checkpoint:
-    """Return a checkpoint with the step that it records; otherwise, the step in its name remains."""
+    """Return a checkpoint with the step that it records, or with the step in its name if it records none."""
     steps = [values["global_step"] for values in checkpoint["recorded"].values() if "global_step" in values]
     if steps and checkpoint["format"] in ("transformers", "lightning"):
         return {**checkpoint, "step": max(steps), "unit": "step"}
@@ -268,7 +272,7 @@ def find_checkpoints(directory: str, limit: int = MAX_INSPECTED) -> list[Checkpo
 
 
 def sort_newest_first(checkpoints: list[Checkpoint]) -> list[Checkpoint]:
-    """Return checkpoints newest first: by step, those without a step last, then by time."""
+    """Return checkpoints newest first: by step, with those without a step last, then by time."""
     return sorted(
         checkpoints,
         key=lambda checkpoint: (checkpoint["step"] is not None, checkpoint["step"] or 0, checkpoint["saved"]),

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Determine whether a checkpoint is complete: pure functions, for the parts on one node or on several."""
+"""Determine whether a checkpoint is complete: pure functions over the parts on one or several nodes."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:  # importing typing would cost each node a few milliseconds
     Value = TypeVar("Value")
 
 LOCAL_SHARD = re.compile(r"(?:.*/)?[^/]*_rank_?([0-9]{1,6})\.(?:bin|pt|pth)\Z")  # FSDP's LOCAL_STATE_DICT
-MAX_NAMED = 3  # files that a message names
+MAX_NAMED = 3  # number of files named in a message
 
 
 def below(entries: Mapping[str, Value], directory: str) -> dict[str, Value]:
-    """Return the entries directly in a directory of a checkpoint, by their names in it."""
+    """Return the entries directly in a checkpoint's subdirectory, by their names in it."""
     return {posixpath.basename(path): value for path, value in entries.items() if posixpath.dirname(path) == directory}
 
 
@@ -52,7 +52,7 @@ def judge_required(checkpoint: Checkpoint) -> str:
 
 
 def judge_shards(checkpoint: Checkpoint) -> str:
-    """Return why a directory of DCP or DeepSpeed shards is not complete, or "" if it is."""
+    """Return why a directory of DCP or DeepSpeed shards is incomplete, or "" if it is complete."""
     parts, recorded = checkpoint["parts"], checkpoint["recorded"]
     for directory in sorted({posixpath.dirname(path) for path in parts}):
         names = below(parts, directory)
@@ -69,19 +69,19 @@ def judge_shards(checkpoint: Checkpoint) -> str:
 
 
 def judge_local_shards(parts: Mapping[str, int]) -> str:
-    """Return a message that names the rank whose shard is missing, or "" if none is."""
+    """Return a message that names the rank whose shard is missing, or "" if there is none."""
     ranks = local_ranks(parts)
     missing = next((rank for rank in range(max(ranks, default=-1) + 1) if rank not in ranks), None)
     return "" if missing is None else f"the shard of rank {missing} is missing"
 
 
 def local_ranks(parts: Mapping[str, int]) -> set[int]:
-    """Return the ranks that saved their own shard, which a different number of ranks cannot load."""
+    """Return the ranks that saved their own shards, which a different number of ranks cannot load."""
     return {int(match[1]) for match in map(LOCAL_SHARD.match, parts) if match}
 
 
 def world_size(checkpoint: Checkpoint) -> tuple[int | None, bool]:
-    """Return how many ranks saved a checkpoint, or None if unknown, and whether only that number can load it."""
+    """Return how many ranks saved a checkpoint, or None if unknown, and whether only that many ranks can load it."""
     parts, recorded = checkpoint["parts"], checkpoint["recorded"]
     for directory in sorted({posixpath.dirname(path) for path in parts}):
         names = below(parts, directory)
@@ -95,7 +95,7 @@ def world_size(checkpoint: Checkpoint) -> tuple[int | None, bool]:
 
 
 def judge(checkpoint: Checkpoint) -> Checkpoint:
-    """Return a checkpoint with complete, reason, world_size and fixed_world, which follow from its parts."""
+    """Return a checkpoint with complete, reason, world_size and fixed_world filled in from its parts."""
     saved_by, fixed = world_size(checkpoint)
     reason = (
         judge_damage(checkpoint)

@@ -18,9 +18,9 @@ if TYPE_CHECKING:  # importing typing would cost each node a few milliseconds
 
     Token = Union[str, int, None]
 
-MAX_BYTES = 4 * 2**20  # bytes of a pickle to walk, which takes about a second
-MAX_TEXT = 512  # bytes of a text; longer ones are not names
-# Opcodes by the form of their argument: bytes of a fixed length, bytes of a length prefix, or lines.
+MAX_BYTES = 4 * 2**20  # bytes of a pickle to walk through; this takes about a second
+MAX_TEXT = 512  # bytes of a string; longer ones are not names
+# Opcodes by the form of their argument: a fixed number of bytes, a length prefix, or lines.
 FIXED = {
     **dict.fromkeys(b"(.012NQRabde}l]oste)u\x81\x85\x86\x87\x88\x89\x8f\x90\x91\x92\x93\x94\x97\x98", 0),
     **dict.fromkeys(b"Khq\x80\x82", 1),
@@ -39,7 +39,7 @@ MARKS = frozenset(b"(\x80\x95")  # push no value
 
 
 class Walk:
-    """The opcodes of a pickle, as (opcode, argument)."""
+    """A pickle's opcodes, as (opcode, argument)."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -74,7 +74,7 @@ class Walk:
 
 
 def pushed(opcode: int, argument: bytes) -> Token:
-    """Return the text or integer that an opcode pushes, or None for anything else."""
+    """Return the string or integer that an opcode pushes, or None for anything else."""
     if opcode in TEXT:
         return argument.decode("utf-8", "replace") if len(argument) <= MAX_TEXT else None
     if opcode in b"KM":
@@ -87,7 +87,7 @@ def pushed(opcode: int, argument: bytes) -> Token:
 
 
 def tokens(data: bytes) -> Iterator[Token]:
-    """Yield the texts and integers of a pickle in order, or None for each other opcode that pushes or builds.
+    """Yield a pickle's strings and integers in order, or None for each other opcode that pushes or builds.
 
     Texts and integers that the pickle refers to again are yielded again.
     """

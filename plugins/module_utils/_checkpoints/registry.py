@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The formats of checkpoints: how each is recognized, and the reader of each kind of file."""
+"""The checkpoint formats: how each is recognized, and the reader for each kind of file."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:  # importing typing would cost each node a few milliseconds
 
     from ansible_collections.muster.training.plugins.module_utils._checkpoints.documents import CheckpointPart
 
-# recognizes: whether it accepts a directory, by the directory's name and the names in it. judge: why its parts are not
-# complete, or ""; damaged files, files that others refer to, and shards are judged separately.
+# recognizes: whether it accepts a directory, based on the directory's name and the names in it. judge: why its parts
+# are not complete, or ""; damaged files, files that others refer to, and shards are judged separately.
 Format = collections.namedtuple("Format", "name recognizes judge")
 
 WEIGHTS = re.compile(r".*\.(pt|pth|ckpt|bin|safetensors|distcp)\Z")
@@ -34,16 +34,16 @@ FILES = "files"
 
 
 def complete(parts: Mapping[str, int]) -> str:
-    """Return "": the general rules suffice."""
+    """Return "" because the general rules suffice."""
     return ""
 
 
 def is_step_directory(name: str, names: set[str]) -> bool:
-    """Return whether a directory is named after a step and holds files of weights."""
+    """Return whether a directory is named after a step and contains weights files."""
     return step_of_name(name)[0] is not None and any(map(WEIGHTS.match, names))
 
 
-# The first format that recognizes a directory counts.
+# The first format that recognizes a directory is used.
 DIRECTORIES = (
     Format("transformers", transformers.recognizes, transformers.judge),
     Format("lightning", lightning.recognizes, lightning.judge),
@@ -59,7 +59,7 @@ JUDGES: dict[str, Callable[[Mapping[str, int]], str]] = {
     **{form.name: form.judge for form in DIRECTORIES},
 }
 
-# The reader of a file, by its name; the first pattern that matches counts.
+# The reader for a file, chosen by its name; the first pattern that matches is used.
 READERS: tuple[tuple[re.Pattern[str], Callable[[str], CheckpointPart]], ...] = (
     (re.compile(r"\.metadata\Z"), dcp.read_metadata),
     (dcp.SHARD, dcp.read_shard),

@@ -10,7 +10,7 @@ import functools
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import CHECKPOINT_RESUME_TIMEOUT
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
+if TYPE_CHECKING:  # the name that type checkers recognize; importing typing would cost each node a few milliseconds
     from typing import Sequence
 
     from ansible_collections.muster.training.plugins.module_utils._checkpoints.documents import Checkpoint
@@ -19,12 +19,12 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 CHECKPOINT = "MUSTER_CHECKPOINT"
 ATTEMPT = "MUSTER_ATTEMPT"
 VARIABLES = (ATTEMPT, CHECKPOINT)
-ATTEMPT_FILE = "attempt.json"  # file in the run directory: the variables and arguments that bin/muster-rank adds
+ATTEMPT_FILE = "attempt.json"  # file in the run directory with the variables and arguments that bin/muster-rank adds
 PLACEHOLDER = "{checkpoint}"
 
 
 def attempt_environment(attempt: int, checkpoint: str) -> dict[str, str]:
-    """Return the variables of all ranks of an attempt. checkpoint: path, or "" to leave it unset."""
+    """Return the environment variables for all ranks of an attempt. checkpoint: path, or "" to leave it unset."""
     return {ATTEMPT: str(attempt), **({CHECKPOINT: checkpoint} if checkpoint else {})}
 
 
@@ -34,7 +34,7 @@ def resume_arguments(arguments: Sequence[str], checkpoint: str) -> list[str]:
 
 
 def local_checkpoints(directory: str) -> list[Checkpoint]:
-    """Return the checkpoints below a directory of this node, newest first. Raise TimeoutError.
+    """Return the checkpoints below a directory on this node, newest first. Raise TimeoutError.
 
     A child process reads them: a mount whose server is unavailable blocks every access.
     """
@@ -56,7 +56,7 @@ def newest_local_checkpoint(plan: Plan) -> str:
 
 
 def newest_local(plan: Plan) -> Checkpoint | None:
-    """Return the newest checkpoint that is complete on this node, and that the run's ranks can load.
+    """Return the newest checkpoint that is complete on this node and that the run's ranks can load.
 
     None if there is none, or if the plan does not name a directory. Raise TimeoutError if the directory does not
     respond.

@@ -1,13 +1,13 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The step of a checkpoint, from its name."""
+"""Determine a checkpoint's step from its name."""
 
 from __future__ import annotations
 
 import re
 
-# The first pattern that matches counts: epoch=3-step=40 is step 40.
+# The first pattern that matches is used: epoch=3-step=40 is step 40.
 STEP = (
     (
         re.compile(r"(?:^|[^a-z])(?:global_?)?(?:step|iter|iteration|batch)s?[-_=.]*([0-9]{1,15})(?![0-9])", re.I),
@@ -20,7 +20,7 @@ STEP = (
 
 
 def step_of_name(name: str) -> tuple[int | None, str]:
-    """Return the step in the name of a file or directory, and its unit ("step" or "epoch"), or None."""
+    """Return the step in a file or directory name and its unit ("step" or "epoch"), or None."""
     for pattern, unit in STEP:
         match = pattern.search(name)
         if match:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Copy the parts of a checkpoint from one node of a run to another, between two attempts.
+"""Copy a checkpoint's parts from one node of a run to another between two attempts.
 
 Both ends are child processes of supervisors and hold a key derived from the run's token. Each sends a nonce;
 after that, each line is preceded by "MAC ", as on the lifeline, and the content of a file is followed by its MAC.
@@ -52,16 +52,16 @@ if TYPE_CHECKING:  # importing typing would cost each node a few milliseconds
     from collections.abc import Iterator
     from typing import Any, Callable, Dict, Mapping, Sequence, Tuple
 
-    Parts = Dict[str, Tuple[int, float]]  # size and time of the last change, by path
+    Parts = Dict[str, Tuple[int, float]]  # size and modification time, by path
 
-MAX_LINE = 8 * 2**20  # bytes; a list of MAX_PARTS parts is smaller
+MAX_LINE = 8 * 2**20  # bytes; a list of MAX_PARTS parts takes less
 MAX_FIRST_LINE = 256  # bytes that a client may send before it has proved that it has the key
 MAX_CLIENTS = 64
 MAX_UNPROVEN = 64  # connections that have not yet proved that they have the key
 BLOCK = 2**20  # bytes
 MAC_LENGTH = 64  # hex digits
 SUFFIX = ".muster.part"  # suffix of incomplete files; files with this suffix are not checkpoints
-FREE_SHARE = 0.02  # share of a disk that a copy leaves free
+FREE_SHARE = 0.02  # fraction of a disk that a copy leaves free
 
 
 class TransferError(Exception):
@@ -69,12 +69,14 @@ class TransferError(Exception):
 
 
 def transfer_key(token: str, run_id: str, number: int) -> str:
-    """Return the key of the transfers before one attempt; it does not reveal the token."""
+    """Return the key for the transfers before one attempt; it does not reveal the token."""
     return hmac.new(token.encode(), f"checkpoints|{run_id}|{number}".encode(), hashlib.sha256).hexdigest()
 
 
 class TimedReader(io.RawIOBase):
-    """Reads from a socket: each read within COPY_SILENCE_TIMEOUT and, while `deadline` is set, all reads before it."""
+    """Reads from a socket: each read must finish within COPY_SILENCE_TIMEOUT and, while `deadline` is set, before
+    it.
+    """
 
     def __init__(self, sock: socket.socket, deadline: float) -> None:
         self.sock = sock
@@ -92,7 +94,7 @@ class TimedReader(io.RawIOBase):
 
 
 class Channel:
-    """A connection whose lines and files are authenticated. proven: called with the first line of the other side.
+    """A connection with authenticated lines and files. proven: called with the first line from the other side.
 
     A client proves that it has the key with its first line, which is short, and a server with the list of its parts.
     """
@@ -122,7 +124,9 @@ class Channel:
         self.sent += 1
 
     def receive(self) -> Any:
-        """Return the next message, or None at the end. Raise TransferError if it is not from the other side."""
+        """Return the next message, or None at the end. Raise TransferError if the message is not from the other
+        side.
+        """
         line = self.reader.readline(self.max_line)
         if not line:
             return None
@@ -137,11 +141,11 @@ class Channel:
         return parse_json(content.decode("utf-8"))
 
     def content_mac(self, side: str, path: str, size: int) -> hmac.HMAC:
-        """Return an HMAC object, to which the content of a file is then added."""
+        """Return an HMAC object for a file's content, which is added later."""
         return hmac.new(self.key, f"{side}|{path}|{size}|".encode(), hashlib.sha256)
 
     def send_file(self, path: str, stream: Any, size: int) -> None:
-        """Send the content of a part. Raise TransferError if the file has been truncated."""
+        """Send a part's content. Raise TransferError if the file has been truncated."""
         mac = self.content_mac(self.side, path, size)
         self.send({"size": size})
         remaining = size
@@ -155,7 +159,7 @@ class Channel:
         self.write(mac.hexdigest().encode())
 
     def receive_file(self, path: str, stream: Any, expected: int) -> None:
-        """Write the content of a part to a stream. Raise TransferError if it differs from the sender's data."""
+        """Write a part's content to a stream. Raise TransferError if it differs from the sender's data."""
         reply = self.receive()
         size = reply.get("size") if isinstance(reply, dict) else None
         if size != expected:
@@ -173,7 +177,7 @@ class Channel:
 
 
 def path_of(target: str, part: str) -> str:
-    """Return the path of a part of a checkpoint."""
+    """Return the path of a checkpoint part."""
     return posixpath.normpath(posixpath.join(target, part)) if part else target
 
 
@@ -193,7 +197,7 @@ def intact_parts(directory: str, name: str) -> Parts:
 
 
 class Server:
-    """Serves the parts of one checkpoint to the nodes that hold the key."""
+    """Serves the parts of one checkpoint to nodes that hold the key."""
 
     def __init__(self, directory: str, name: str, key: str) -> None:
         require_copyable(directory, name)
@@ -216,7 +220,7 @@ class Server:
         while listener.fileno() >= 0:
             try:
                 sock, _address = listener.accept()
-            except OSError:  # such as the other side's reset, or too many descriptors
+            except OSError:  # such as a reset by the other side, or too many descriptors
                 time.sleep(COPY_ACCEPT_RETRY_INTERVAL)
                 continue
             self.add(sock)
@@ -243,14 +247,14 @@ class Server:
             self.clients.add(sock)
 
     def remove(self, sock: socket.socket) -> None:
-        """No longer count a connection."""
+        """Stop counting a connection."""
         with self.lock:
             self.clients.discard(sock)
             if sock in self.unproven:
                 self.unproven.remove(sock)
 
     def serve(self, sock: socket.socket) -> None:
-        """Reply to the requests of one connection."""
+        """Reply to the requests on one connection."""
         try:
             with contextlib.suppress(OSError, ValueError, TransferError), sock:
                 channel = Channel(sock, self.key, "server", lambda: self.admit(sock))
@@ -265,7 +269,7 @@ class Server:
             self.remove(sock)
 
     def send_part(self, channel: Channel, part: Any) -> None:
-        """Send a part if it was listed; otherwise, send a size that no part has."""
+        """Send a part if it was listed; otherwise, send a size that no part can have."""
         if not isinstance(part, str) or part not in self.parts:
             channel.send({"size": -1})
             return
@@ -273,7 +277,7 @@ class Server:
             channel.send_file(part, stream, os.fstat(stream.fileno()).st_size)
 
 
-# - the node that lacks them
+# - the node that lacks the parts
 
 
 class Source:
@@ -304,7 +308,7 @@ def checked_parts(reply: Any) -> Parts:
 
 
 def require_copyable(directory: str, name: str) -> None:
-    """Raise TransferError if the parts of a checkpoint of this name must not be copied."""
+    """Raise TransferError if the parts of a checkpoint with this name must not be copied."""
     if not is_copyable(name):
         raise TransferError(f"{name} is not inside {directory}")
 
@@ -320,7 +324,7 @@ def require_checkpoint(directory: str, name: str) -> None:
 
 
 def fetch(directory: str, name: str, key: str, addresses: Sequence[Sequence[Any]], agreed: Any) -> int:
-    """Copy the parts that this node lacks from the nodes that have them; return their size in bytes.
+    """Copy the parts that this node lacks from the nodes that have them; return the parts' size in bytes.
 
     agreed: the parts that the nodes agreed on, as describe_parts() returns them. Raise TransferError, OSError or
     ValueError.
@@ -350,7 +354,7 @@ def fetch(directory: str, name: str, key: str, addresses: Sequence[Sequence[Any]
 
 
 def require_complete(directory: str, name: str, staged: Mapping[str, str] | None = None) -> None:
-    """Raise TransferError if a checkpoint is not complete. staged: paths of the parts that will be moved into it."""
+    """Raise TransferError if a checkpoint is incomplete. staged: paths of the parts that will be moved into it."""
     checkpoint = inspect_path(directory, name, staged)
     if checkpoint is None:
         raise TransferError(f"{name} is not a checkpoint")
@@ -363,7 +367,7 @@ def require_complete(directory: str, name: str, staged: Mapping[str, str] | None
 
 
 def missing_parts(offers: Sequence[Parts], present: Parts) -> Parts:
-    """Return the parts that other nodes have and this one lacks, except the random states of their ranks."""
+    """Return the parts that other nodes have and this node lacks, except the random states of their ranks."""
     missing: Parts = {}
     for parts in offers:
         for part, value in parts.items():
@@ -373,7 +377,7 @@ def missing_parts(offers: Sequence[Parts], present: Parts) -> Parts:
 
 
 def require_room(directory: str, size: int) -> None:
-    """Raise TransferError if the disk lacks space for this many bytes."""
+    """Raise TransferError if the disk does not have enough space for this many bytes."""
     status = os.statvfs(directory)
     free = int((status.f_bavail - FREE_SHARE * status.f_blocks) * status.f_frsize)
     if size > free:
@@ -383,7 +387,7 @@ def require_room(directory: str, size: int) -> None:
 
 
 def make_directories(base: str, relative: str) -> None:
-    """Create the directories of a relative path below a directory. Raise OSError if one is a link or a file."""
+    """Create the directories in a relative path below a directory. Raise OSError if one of them is a link or a file."""
     os.makedirs(base, exist_ok=True)
     path = base
     for component in filter(None, relative.split("/")):
@@ -408,7 +412,7 @@ def staging(stage: str) -> Iterator[None]:
 
 
 def copy(stage: str, parts: Parts, channels: Mapping[str, Channel]) -> None:
-    """Copy parts to a directory beside the checkpoint."""
+    """Copy parts to a directory next to the checkpoint."""
     for part, (size, changed) in parts.items():
         staged = staged_path(stage, part)
         make_directories(stage, posixpath.dirname(posixpath.relpath(staged, stage)))
@@ -421,7 +425,7 @@ def copy(stage: str, parts: Parts, channels: Mapping[str, Channel]) -> None:
 
 
 def staged_path(stage: str, part: str) -> str:
-    """Return the temporary path of a part until all parts have arrived."""
+    """Return a part's temporary path, which is used until all parts have arrived."""
     if part == LATEST:
         return os.path.join(stage, "latest")
     name = os.path.basename(stage)[1 : -len(SUFFIX)]  # the file's suffix determines how it is read
@@ -429,7 +433,7 @@ def staged_path(stage: str, part: str) -> str:
 
 
 def publish(stage: str, target: str, parts: Parts) -> None:
-    """Move parts to their final names: those of a new checkpoint all at once, DeepSpeed's `latest` last."""
+    """Move parts to their final names: all at once for a new checkpoint, with DeepSpeed's `latest` last."""
     files = os.path.join(stage, "files")
     if "" in parts:
         os.replace(staged_path(stage, ""), target)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The directory of a zip archive, which is at its end: a truncated archive has none. Nothing is decompressed."""
+"""Read a zip archive's directory, which is at its end, so a truncated archive has none. Nothing is decompressed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ UNKNOWN_32, UNKNOWN_16 = 0xFFFFFFFF, 0xFFFF
 
 # header: position of the entry's local header; size: bytes in the archive; method: compression method
 Entry = collections.namedtuple("Entry", "name header size method")
-# where the directory begins and ends, and how many entries it has
+# where the central directory begins and ends, and how many entries it has
 Location = collections.namedtuple("Location", "start end entries")
 
 
@@ -33,7 +33,7 @@ class ZipError(ValueError):
 
 
 def read_at(stream: BinaryIO, position: int, size: int) -> bytes:
-    """Return exactly `size` bytes. Raise ZipError if the file has fewer."""
+    """Return exactly `size` bytes. Raise ZipError if the file has fewer bytes."""
     if position < 0:
         raise ZipError("it is too short")
     stream.seek(position)
@@ -44,7 +44,7 @@ def read_at(stream: BinaryIO, position: int, size: int) -> bytes:
 
 
 def locate(stream: BinaryIO, size: int) -> Location:
-    """Return the directory's position. Raise ZipError if the archive does not end with one."""
+    """Return the directory's position. Raise ZipError if the archive does not end with a directory."""
     end = size - END.size
     fields = END.unpack(read_at(stream, end, END.size))
     if fields[0] != b"PK\x05\x06":
@@ -64,12 +64,12 @@ def locate(stream: BinaryIO, size: int) -> Location:
 
 
 def bad() -> Location:
-    """Raise ZipError: the directory is not at the recorded offset."""
+    """Raise ZipError because the directory is not at the recorded offset."""
     raise ZipError("its directory is damaged")
 
 
 def sizes64(extra: bytes, size: int, original_size: int, header: int) -> tuple[int, int]:
-    """Return size and header offset of an entry, from its zip64 field if they do not fit into 32 bits."""
+    """Return an entry's size and header offset, from its zip64 field if they do not fit into 32 bits."""
     position = 0
     while position + 4 <= len(extra):
         kind, length = struct.unpack_from("<2H", extra, position)
@@ -122,7 +122,7 @@ def read_stored(stream: BinaryIO, entry: Entry, limit: int) -> bytes:
 
 
 def ends_with_directory(stream: BinaryIO, size: int) -> bool:
-    """Return whether a file ends with the end of a zip archive, wherever the archive begins."""
+    """Return whether a file ends like a zip archive, wherever the archive begins."""
     try:
         return read_at(stream, size - END.size, 4) == b"PK\x05\x06"
     except ZipError:

@@ -24,29 +24,32 @@ if TYPE_CHECKING:
     from typing import Any, Dict, List, Mapping, Optional, TypedDict
 
     # File: [size in bytes, modification time in seconds, 1 if executable, hash or ""]. Link: ["link", target].
-    # Directory, whose name ends with a slash: null. Anything else, such as a pipe: ["other"].
+    # Directory (its name ends with a slash): null. Anything else, such as a pipe: ["other"].
     TreeEntry = Optional[List[Any]]
     Tree = Dict[str, TreeEntry]
 
     class CodeFacts(TypedDict):
-        """A node's facts about its copy: for each kind of difference (KINDS), the number of names and some names."""
+        """A node's facts about its code copy: the number of names, and some of them, for each kind of difference
+        (KINDS).
+        """
 
         path: str
         same: bool
         counts: dict[str, int]
         names: dict[str, list[str]]
-        script: bool  # whether the source contains the job's script, so that it exists once the code is copied
-        required: str | None  # hash of the installed requirements; null: not in one of our environments
-        required_by: str  # name of another project whose requirements they are
+        script: bool  # whether the source contains the job's script, so that the script exists once the code is copied
+        required: str | None  # hash of the installed requirements; null if they are not in one of our environments
+        required_by: str  # name of the other project that the requirements belong to
 
 
 LIST = ".muster-code.json"
-"""The role code's list of copied files, in the tree itself: [size, time in seconds] for a file, ["link", target] for a
-link, null for a directory, whose name ends with a slash. A job may replace it."""
+"""The role code's list of copied files, stored in the tree itself: [size, time in seconds] for a file, ["link", target]
+for a link, and null for a directory, whose name ends with a slash. A job may replace it.
+"""
 MAX_LIST_BYTES = 64 << 20  # about half a million files
 KINDS = ("missing", "older", "newer", "other", "extra")
-MAX_NAMES = 3  # names listed per kind
-HASH_LIMIT = 1 << 20  # bytes; up to this size, files that differ only in time are compared by hash
+MAX_NAMES = 3  # number of names listed for each kind
+HASH_LIMIT = 1 << 20  # bytes; up to this size, files that differ only in their times are compared by hash
 
 
 def hash_of(path: str) -> str:
@@ -55,12 +58,12 @@ def hash_of(path: str) -> str:
 
 
 def is_file(entry: TreeEntry) -> bool:
-    """Return whether a tree's entry is that of a regular file."""
+    """Return whether a tree entry is a regular file."""
     return entry is not None and isinstance(entry[0], int)
 
 
 def entry_of(path: str) -> TreeEntry:
-    """Return the tree's entry for a path, without a hash. Raise OSError if the path does not exist."""
+    """Return the tree entry for a path, without a hash. Raise OSError if the path does not exist."""
     status = os.lstat(path.rstrip("/"))
     if stat.S_ISLNK(status.st_mode):
         return ["link", os.readlink(path.rstrip("/"))]
@@ -83,13 +86,13 @@ def unpack(text: str) -> Tree:
 
 
 def digest_of(tree: Tree) -> str:
-    """Return one hash of all names, sizes, times and permissions."""
+    """Return a single hash of all names, sizes, times and permissions."""
     plain = {name: entry[:3] if entry else entry for name, entry in tree.items()}
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
 
 def read_list(directory: str) -> Tree:
-    """Return the role code's list of the files it has copied into a directory, or {}."""
+    """Return the role code's list of the files it copied into a directory, or {}."""
     entries = read_json(os.path.join(directory, LIST), MAX_LIST_BYTES)
     if not isinstance(entries, dict):
         return {}
@@ -139,7 +142,7 @@ def difference_kind(expected: TreeEntry, path: str) -> str:
 
 
 def is_stale(directory: str, name: str, copied: Tree) -> bool:
-    """Return whether a formerly copied name still exists unchanged, so that the role code would remove it."""
+    """Return whether a previously copied file still exists unchanged, so that the role code would remove it."""
     try:
         actual = entry_of(os.path.join(directory, name))
     except OSError:
@@ -175,7 +178,8 @@ def tree_of(directory: str, names: Mapping[str, Any]) -> Tree:
 
 
 def installed_requirements(interpreter: str) -> tuple[str | None, str]:
-    """Return what the role python_env installed in an interpreter's environment: a requirements hash, and its project.
+    """Return what the role python_env installed in an interpreter's environment: a hash of its requirements, and its
+    project.
 
     The hash is "" if the role has installed no requirements of a project, and None if the interpreter is not in an
     environment of that role. The project is the name of its code's directory, or "" if it is unknown.
@@ -199,7 +203,7 @@ def home_of(user: str) -> str:
 
 
 def code_directory(code: Mapping[str, Any]) -> str:
-    """Return the directory of the code on this node."""
+    """Return the code directory on this node."""
     return os.path.join(home_of(code["user"]), code["directory"])
 
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Copy a working tree from a source to the first node, and from there to the others.
+"""Copy a working tree from a source to the first node, and from there to the other nodes.
 
 A list in the tree itself records the copied files. Files that a job has written, or changed since then, are not copied,
 compared or removed. Runs on the nodes as the owner of the tree, and on the controller, which lists the source.
@@ -53,7 +53,7 @@ def list_tree(directory: str, patterns: list[str]) -> list[str]:
     names = (
         re.sub(r"\\#([0-7]{3})", lambda match: chr(int(match[1], 8)), name) for name in completed.stdout.splitlines()
     )
-    # non-regular files, which rsync reports in separate lines, are not copied either
+    # non-regular files, which rsync reports on separate lines, are not copied either
     return sorted(
         name
         for name in names
@@ -62,12 +62,12 @@ def list_tree(directory: str, patterns: list[str]) -> list[str]:
 
 
 def regular(path: str) -> bool:
-    """Return whether a path is a file or a directory."""
+    """Return whether a path is a regular file or a directory."""
     return os.path.isfile(path) or os.path.isdir(path)
 
 
 def entry_of(path: str) -> list[Any] | None:
-    """Return the list's entry for a path, or None for a directory. Raise OSError if the path does not exist."""
+    """Return the list entry for a path, or None for a directory. Raise OSError if the path does not exist."""
     status = os.lstat(path.rstrip("/"))
     if stat.S_ISLNK(status.st_mode):
         return ["link", os.readlink(path.rstrip("/"))]
@@ -85,7 +85,7 @@ def list_source(directory: str, patterns: list[str]) -> CopyList:
 
 
 def removable_names(directory: str, new: CopyList, patterns: list[str], delete: bool) -> list[str]:
-    """Return the names to remove: copied before, unchanged, and not in the new list; deepest first.
+    """Return the names to remove, deepest first: copied before, unchanged, and not in the new list.
 
     With `delete`, return all names that are not in the new list and not excluded by the patterns.
     """
@@ -94,11 +94,11 @@ def removable_names(directory: str, new: CopyList, patterns: list[str], delete: 
     old = read_list(directory)
     names = set(old) | (set(list_tree(directory, patterns)) if delete else set())
     root, removable = os.path.realpath(directory), []
-    for name in sorted(names - set(new), reverse=True):  # a directory's contents come before it
+    for name in sorted(names - set(new), reverse=True):  # a directory's contents are listed before it
         path = os.path.join(directory, name)
         parent = os.path.realpath(os.path.dirname(path.rstrip("/")))
         if parent != root and not parent.startswith(f"{root}/"):
-            continue  # a link leads out of the tree
+            continue  # a link that points outside the tree
         try:
             if delete or entry_of(path) == old[name]:
                 removable.append(name)
@@ -124,7 +124,7 @@ def remove(directory: str, names: list[str]) -> list[str]:
 
 
 def prepare(directory: str, new: CopyList, patterns: list[str], delete: bool, check: bool = False) -> list[str]:
-    """On the first node, before its copy: remove files that the source no longer has; return the removed names."""
+    """On the first node, before its copy, remove files that the source no longer has; return the removed names."""
     old = removable_names(directory, new, patterns, delete)
     if check:
         return [printable(name) for name in old]
@@ -167,10 +167,10 @@ def copy_tree(  # noqa: PLR0913
                 raise
             raise TreeError("the first node has no copy of the code yet. Run this once without --limit") from None
         new = read_list(scratch)
-    if not new:  # a job has damaged the list, which would cause everything here to be removed
+    if not new:  # a job has damaged the list, so everything here would be removed
         raise TreeError("the first node's list of code files is invalid. Run this once without --limit")
     removed = remove(directory, removable_names(directory, new, patterns, delete))
-    # with a trailing slash, a directory would mean its contents
+    # with a trailing slash, the directory would stand for its contents
     names = "".join(f"{name.rstrip('/')}\0" for name in sorted(new))
     arguments = ["--itemize-changes", "--from0", "--files-from=-", *options, f"{source}/", f"{directory}/"]
     copied = rsync(shell, *arguments, input=names)
@@ -180,7 +180,7 @@ def copy_tree(  # noqa: PLR0913
 
 
 def printable(text: str) -> str:
-    """Return a printable form of a text with arbitrary bytes."""
+    """Return a printable form of text that contains arbitrary bytes."""
     return text.encode("utf-8", "replace").decode()
 
 
@@ -199,7 +199,7 @@ def tracked_files(directory: str, patterns: list[str]) -> list[str]:
 
 
 def digest(path: str) -> str:
-    """Return the hash of a file's content and executable bit, or of a link's target."""
+    """Return a hash of a file's content and executable bit, or of a link's target."""
     if os.path.islink(path):
         return hashlib.sha256(b"link " + os.fsencode(os.readlink(path))).hexdigest()
     hasher = hashlib.sha256(b"run " if os.stat(path).st_mode & 0o100 else b"read ")
@@ -217,5 +217,5 @@ def hashes(directory: str, patterns: list[str], git: bool) -> dict[str, str]:
 
 
 def hash_of(files: dict[str, str]) -> str:
-    """Return one hash of all files."""
+    """Return a single hash of all files."""
     return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()[:16]

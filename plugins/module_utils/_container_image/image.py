@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Get the same image onto all nodes, fetched or built once.
+"""Provide the same image on all nodes, fetching or building it only once.
 
     image.py start REQUEST      start in the background, unless already running
     image.py follow REQUEST     show the progress until it ends
@@ -44,7 +44,7 @@ def run_image_transfer(request: dict[str, Any]) -> None:
         message = str(error)
     except OSError as error:
         message = str(transfer.write_error(error))
-    except Exception as error:  # a bug, of which peers must learn, too
+    except Exception as error:  # a bug that peers must learn about, too
         traceback.print_exc()
         message = f"{type(error).__name__}: {error} (see {transfer.state_directory}/log)"
     failed_at = time.monotonic()  # before any peer can learn of it

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""One node's part in distributing an image, which resembles that of files, with the engine as the destination."""
+"""One node's part in distributing an image, which works like file distribution with the engine as the destination."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from ansible_collections.muster.training.plugins.module_utils._stage_data.pieces
 from ansible_collections.muster.training.plugins.module_utils._stage_data.transfer import NodeTransfer
 
 ARCHIVE = "image.tar"
-FAILURE_GRACE_PERIOD = 15.0  # seconds for which a failed node still replies to peers that start later
+FAILURE_GRACE_PERIOD = 15.0  # seconds for which a failed node keeps replying to peers that start later
 
 
 class FirstNodeSource:
@@ -69,7 +69,7 @@ class ImageTransfer(NodeTransfer):
         self.engine = Engine(request["engine"])
         self.name: str = request["name"]
         self.needs_nothing = False  # whether this node has the image or needs none
-        self.shared_archive = ""  # path of the archive that is passed on unchanged; only on the first node
+        self.shared_archive = ""  # path of the archive, which is passed on unchanged; only on the first node
         self.request_modified_at = modified_at(os.path.join(self.state_directory, "request.json"))
         self.step = f"waiting for {request['names'][0]}, which provides the image" if self.rank else ""
 
@@ -85,7 +85,9 @@ class ImageTransfer(NodeTransfer):
     # - the first node
 
     def prepare_entries(self) -> list[FileEntry]:
-        """On the first node, obtain the image, and its archive if another node lacks it. Raise StepError."""
+        """On the first node, obtain the image, and create its archive if another node lacks the image. Raise
+        StepError.
+        """
         if self.rank:
             first_node = self.request["names"][0]
             raise StepError(f"{first_node}, which provides the image, has failed or is not responding. See its message")
@@ -108,12 +110,12 @@ class ImageTransfer(NodeTransfer):
         return [FileEntry(ARCHIVE, " ".join(image_ids), size, str(unpacked), sha256)]
 
     def archive_path(self) -> str:
-        """Return the path of the user's archive that contains the image."""
+        """Return the path of the user-provided archive that contains the image."""
         return os.path.expanduser(str(self.request["archive"]))
 
     @functools.cached_property
     def unpacked_bytes(self) -> int:
-        """The archive's uncompressed size in bytes, 0 if unknown; a compressed one must be read completely."""
+        """The archive's uncompressed size in bytes, or 0 if unknown; a compressed archive must be read completely."""
         return unpacked_size(self.archive_path())
 
     def target(self, file_index: int) -> str:
@@ -151,7 +153,7 @@ class ImageTransfer(NodeTransfer):
         return self.require(self.name)
 
     def require(self, name: str) -> EngineImage:
-        """Return an image that must exist. Raise StepError."""
+        """Return an image, or raise StepError if it does not exist."""
         image = self.engine.find(name)
         if not image:
             raise StepError(f"{self.engine.name} does not have {name}, although it reported success")
@@ -170,7 +172,7 @@ class ImageTransfer(NodeTransfer):
         return name
 
     def load(self) -> str:
-        """Load the image from the user's archive; return its id. Raise StepError."""
+        """Load the image from the user-provided archive; return its id. Raise StepError."""
         path = self.archive_path()
         ids = read_archive(path)
         if not any(self.engine.find(image_id) for image_id in ids):
@@ -189,7 +191,7 @@ class ImageTransfer(NodeTransfer):
         return f"localhost/muster-{hashlib.sha256(self.name.encode()).hexdigest()[:16]}:{part}"
 
     def requirements_dockerfile(self) -> str:
-        """Return a Dockerfile that adds a job's Python requirements to an image, in one layer."""
+        """Return a Dockerfile that adds a job's Python requirements to an image in one layer."""
         text = base64.b64encode(self.request["requirements"].encode()).decode()
         return (
             f"FROM {self.intermediate_name('base')}\n"
@@ -199,7 +201,7 @@ class ImageTransfer(NodeTransfer):
         )
 
     def build(self, context: str, part: str, label: str) -> str:
-        """Build from a directory's Dockerfile or, without one, add a job's requirements; return the image's name."""
+        """Build from a directory's Dockerfile or, if it has none, add a job's requirements; return the image's name."""
         self.report(f"building {self.name}")
         name, text, file = self.intermediate_name(part), "", os.path.join(context, self.request["dockerfile"])
         if not context:
@@ -255,7 +257,7 @@ class ImageTransfer(NodeTransfer):
             if engine.returncode:
                 completed = subprocess.CompletedProcess([], engine.returncode, "", output)
                 raise self.engine.command_error(f"{self.name} cannot be written to an archive", completed)
-        except (OSError, StepError):  # the engine exits once nobody reads its output
+        except (OSError, StepError):  # the engine exits once nothing is reading its output
             os.unlink(path + ".new")
             raise
         os.replace(path + ".new", path)
@@ -264,7 +266,7 @@ class ImageTransfer(NodeTransfer):
         return size, digest.hexdigest()
 
     def remove_unfinished(self) -> None:
-        """Remove the partial archive of a killed call, to free its disk space."""
+        """Remove the partial archive left by a killed call, to free its disk space."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(os.path.join(self.root, ARCHIVE + ".new"))
 
@@ -272,11 +274,11 @@ class ImageTransfer(NodeTransfer):
 
     @property
     def reserve(self) -> float:
-        """Bytes to keep free."""
+        """Number of bytes to keep free."""
         return float(self.request["reserve_gib"] * 2**30)
 
     def assign_pieces(self) -> list[FilePiece]:
-        """Return all pieces, each with the node that reads it from the first node, which reads none."""
+        """Return all pieces, each with the node that reads it from the first node; the first node itself reads none."""
         receivers = max(1, len(self.peers.nodes) - 1)
         return (
             [piece._replace(owner=piece.owner + 1) for piece in split_into_pieces(self.entries, receivers)]
@@ -285,7 +287,7 @@ class ImageTransfer(NodeTransfer):
         )
 
     def scan_local(self) -> None:
-        """Find which parts are present, and check the disk space for the rest. Raise StepError."""
+        """Find out which parts are present, and check the disk space for the rest. Raise StepError."""
         self.step = ""
         if not self.entries or (self.rank and self.find_loaded()):
             self.needs_nothing = True
@@ -304,13 +306,13 @@ class ImageTransfer(NodeTransfer):
             self.changed.notify_all()
 
     def archive_bytes_on_disk(self) -> int:
-        """Return the disk space that the archive or its received pieces already use, in bytes."""
+        """Return the disk space in bytes that the archive or its received pieces already use."""
         entry = self.entries[0]
         self.read_index()
         if self.is_present(0):
             return entry.size
         try:
-            # the file is sparse, since pieces arrive in any order, so count its 512-byte blocks
+            # the file is sparse because pieces arrive in any order, so count its 512-byte blocks
             return min(entry.size, os.stat(self.part_path(0)).st_blocks * 512)
         except FileNotFoundError:
             return 0
@@ -320,7 +322,7 @@ class ImageTransfer(NodeTransfer):
         return next(filter(None, map(self.engine.find, self.entries[0].key.split())), None)
 
     def check_disk_space(self, image_bytes: int, archive_bytes: int) -> None:
-        """Raise StepError if a disk has no space for the archive and the engine's copies of the image.
+        """Raise StepError if a disk does not have enough space for the archive and the engine's copies of the image.
 
         Args:
             image_bytes: Uncompressed size.
@@ -357,14 +359,16 @@ class ImageTransfer(NodeTransfer):
             )
 
     def matches_content(self, file_index: int, path: str) -> bool:
-        """Return whether a file is the expected archive. If all pieces arrived in this call, they are verified."""
+        """Return whether a file is the expected archive. If all pieces arrived during this call, they have been
+        verified.
+        """
         size = self.entries[file_index].size
         if self.from_peers == size:
             return os.path.getsize(path) == size
         return super().matches_content(file_index, path)
 
     def refetch(self, file_index: int) -> None:
-        """Raise StepError: the archive that arrived differs from what was sent."""
+        """Raise StepError because the archive that arrived differs from what was sent."""
         os.unlink(self.part_path(file_index))
         raise StepError(f"the archive of {self.name} was altered in transit. Run this again")
 
@@ -397,13 +401,13 @@ class ImageTransfer(NodeTransfer):
         return bool(self.request["ids"][self.rank] != loaded.id)
 
     def load_error(self, completed: subprocess.CompletedProcess[str]) -> StepError:
-        """Return why the engine cannot load the archive; if its disk is full, with the free and required space."""
+        """Return why the engine cannot load the archive; if its disk is full, include the free and required space."""
         engine = self.engine.name
         if not FULL.search(error_output(completed)):
             return self.engine.command_error(f"{engine} cannot load {self.name}", completed)
         try:
             root, free = self.engine.free_space()
-        except StepError:  # with a full disk, the engine may not even respond
+        except StepError:  # if the disk is full, the engine may not even respond
             return self.engine.command_error(f"{engine} cannot load {self.name}", completed)
         image_bytes = int(self.entries[0].etag)
         return StepError(
@@ -427,7 +431,7 @@ class ImageTransfer(NodeTransfer):
             if self.request_modified_at != modified_at(os.path.join(self.state_directory, "request.json")):
                 return
             time.sleep(0.1)
-        time.sleep(0.5)  # let the reply to the last peer leave
+        time.sleep(0.5)  # give the reply to the last peer time to leave
 
     def remove_temporary_files(self) -> None:
         """Remove temporary files; on the first node, only if all nodes have the image."""
@@ -443,7 +447,7 @@ class ImageTransfer(NodeTransfer):
 def bytes_needed(
     image_bytes: int, archive_bytes: int, store_device: int, unpack_device: int, archive_device: int
 ) -> dict[int, int]:
-    """Return the bytes needed on each disk, by device number, while an archive is loaded.
+    """Return how many bytes are needed on each disk, by device number, while an archive is being loaded.
 
     Args:
         image_bytes: Size of the image.
@@ -458,7 +462,7 @@ def bytes_needed(
 
 
 def modified_at(path: str) -> int:
-    """Return the modification time of a file in ns, or 0 if it is missing."""
+    """Return a file's modification time in ns, or 0 if it is missing."""
     try:
         return os.stat(path).st_mtime_ns
     except OSError:

@@ -19,7 +19,7 @@ from ansible_collections.muster.training.plugins.module_utils._files import root
 SETTINGS = "/etc/docker/daemon.json"
 RECORD = "/var/lib/muster/docker_data_root.json"
 UNITS = ["docker.service", "docker.socket"]
-START_TIMEOUT = 60.0  # seconds until the engine must respond
+START_TIMEOUT = 60.0  # seconds within which the engine must respond
 
 
 class DataRootError(Exception):
@@ -48,7 +48,7 @@ def list_contents() -> dict[str, list[str]]:
 
 
 def describe_missing(before: dict[str, list[str]], after: dict[str, list[str]]) -> str:
-    """Describe which of the previous contents are missing; "" if none."""
+    """Describe which of the previous contents are missing; return "" if none are."""
     parts = []
     for kind, names in before.items():
         lost = [name for name in names if name not in after[kind]]
@@ -75,7 +75,7 @@ def first_difference(source: str, target: str) -> str:
 
 
 def raise_error(error: OSError) -> None:
-    """Raise an error of os.walk, which would otherwise skip unreadable directories."""
+    """Raise an error from os.walk, which would otherwise skip unreadable directories."""
     raise error
 
 
@@ -97,7 +97,7 @@ def data_root() -> str:
 
 def start_engine() -> None:
     """Start the engine and wait until it responds."""
-    with contextlib.suppress(DataRootError):  # clears the start limit after too many failures
+    with contextlib.suppress(DataRootError):  # resets systemd's start limit after too many failures
         run("systemctl", "reset-failed", *UNITS)
     run("systemctl", "start", *reversed(UNITS))
     deadline = time.monotonic() + START_TIMEOUT
@@ -112,7 +112,7 @@ def start_engine() -> None:
 
 
 def settings_text() -> str | None:
-    """Return the text of the engine's settings, or None if the file does not exist."""
+    """Return the text of the engine's settings file, or None if the file does not exist."""
     try:
         with open(SETTINGS, encoding="utf-8") as stream:
             return stream.read()
@@ -207,7 +207,7 @@ def move(source: str, target: str) -> None:
 
 
 def undo(old_text: str | None, source: str, target: str, existed: bool) -> str:
-    """Restore the previous state; return a message about the result."""
+    """Restore the previous state; return a message about the outcome."""
     copy_stays = f"The copy in {target} was not removed"
     try:
         run("systemctl", "stop", *reversed(UNITS))
@@ -242,7 +242,7 @@ def undo(old_text: str | None, source: str, target: str, existed: bool) -> str:
     try:
         shutil.rmtree(target)
     except OSError as error:
-        # a mount point cannot be removed, and need not be
+        # a mount point cannot be removed, and does not need to be
         if os.path.lexists(target) and not (existed and is_empty(target)):
             return (
                 f"The engine is running with its previous data again, but the copy in {target} cannot be removed "
@@ -262,7 +262,7 @@ def is_empty(directory: str) -> bool:
 
 
 def delete_old(target: str) -> bool:
-    """Delete the old data that a move to `target` left; return whether there was any."""
+    """Delete the old data left by a move to `target`; return whether there was any."""
     try:
         with open(RECORD, encoding="utf-8") as stream:
             record = json.load(stream)
@@ -275,7 +275,7 @@ def delete_old(target: str) -> bool:
 
 
 def ensure(path: str, spare_gib: int, delete: bool, check: bool) -> tuple[bool, str]:
-    """Ensure that the data is in `path`; return whether that is a change, also in check mode, and the former directory.
+    """Ensure that the data is in `path`; return whether that is a change, even in check mode, and the former directory.
 
     Args:
         path: an absolute directory, empty or not existing yet.

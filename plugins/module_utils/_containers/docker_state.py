@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Docker's state on this machine: its settings, whether they can be read, running containers, GPUs. Needs root."""
+"""Docker's state on this machine: settings, whether they are readable, running containers and GPUs. Needs root."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SETTINGS = "/etc/docker/daemon.json"
 
 
 def read_settings(path: str) -> tuple[Data, str]:
-    """Return the settings in a daemon.json, and an error message."""
+    """Return the settings in a daemon.json file, and an error message."""
     try:
         with open(path, encoding="utf-8") as stream:
             text = stream.read()
@@ -37,12 +37,12 @@ def read_settings(path: str) -> tuple[Data, str]:
 
 
 def run(*argv: str) -> str:
-    """Return a command's output. Raise OSError or subprocess's errors if it fails or hangs."""
+    """Run a command and return its output. Raise OSError or one of subprocess's errors if it fails or hangs."""
     return subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60).stdout
 
 
 def list_running() -> tuple[list[str], str]:
-    """Return the names of running containers, and why they cannot be listed; the names are empty without an engine."""
+    """Return the names of running containers, and why they cannot be listed; there are no names without an engine."""
     try:
         return run("docker", "ps", "--format", "{{.Names}}").split(), ""
     except FileNotFoundError:
@@ -65,7 +65,7 @@ def list_running() -> tuple[list[str], str]:
 
 
 def shim_pids() -> list[str]:
-    """Return the processes that keep Docker's containers running: they outlive a killed engine."""
+    """Return the processes that keep Docker's containers running; they survive when the engine is killed."""
     pids = []
     for path in glob.glob("/proc/[0-9]*/cmdline"):
         try:

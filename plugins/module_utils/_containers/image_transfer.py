@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A container engine on this machine, and its copy of an image."""
+"""A container engine on this machine and its copy of an image."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from ansible_collections.muster.training.plugins.module_utils._files.content imp
 
 LABEL = "muster.source"  # label of an image that was built here: the hash of its build context
 TIMEOUT = 60.0  # seconds within which a working engine responds
-MAX_MANIFEST = 2**20  # bytes of an archive's manifest
-DIGEST = re.compile(r"[0-9a-f]{64}")  # SHA-256, by which engines identify an image
+MAX_MANIFEST = 2**20  # bytes of an archive's manifest to read
+DIGEST = re.compile(r"[0-9a-f]{64}")  # SHA-256 digest by which engines identify an image
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"  # first bytes of compressed files
 FULL = re.compile(r"no space left on device|disk quota exceeded", re.I)
 DENIED = re.compile(
     r"unauthorized|authentication required|(?<!permission )denied|forbidden|no basic auth|invalid username", re.I
 )
 LIMITED = re.compile(r"toomanyrequests|too many requests|rate limit", re.I)
-# Messages of three builders if the image in FROM is not available.
+# Messages that three builders print if the image in FROM is not available.
 NO_BASE = re.compile(r"pull access denied|failed to resolve source metadata|creating build container", re.I)
 UNKNOWN = re.compile(r"manifest unknown|name unknown|manifest for \S+ not found|repository \S+ not found", re.I)
 NO_TRUST = re.compile(r"signed by unknown authority|unable to get local issuer|certificate is not trusted", re.I)
@@ -42,7 +42,7 @@ NO_ANSWER = re.compile(
 
 
 class EngineImage(NamedTuple):
-    """An image that the engine has. id: its digest in hex. size: bytes, unpacked. label: see LABEL."""
+    """An image in the engine. id: its digest in hex. size: unpacked size in bytes. label: see LABEL."""
 
     id: str
     size: int
@@ -56,14 +56,14 @@ def error_output(completed: subprocess.CompletedProcess[str]) -> str:
 
 
 def existing_parent(path: str) -> str:
-    """Return a directory, or its nearest existing parent."""
+    """Return a directory, or its nearest existing parent directory."""
     while path and not os.path.isdir(path):
         path = os.path.dirname(path)
     return path or "/"
 
 
 def digest_of(identity: str) -> str:
-    """Return the digest of an image without the name of its algorithm, which podman omits."""
+    """Return an image's digest without the algorithm name, which podman omits."""
     return identity.rpartition(":")[2]
 
 
@@ -76,7 +76,7 @@ class Engine:
         self.environment = dict(os.environ)
 
     def run(self, *arguments: str, text: str = "", timeout: float | None = None) -> subprocess.CompletedProcess[str]:
-        """Run the engine, with text on standard input, and return its result. Raise StepError if it hangs or fails."""
+        """Run the engine with text on standard input and return the result. Raise StepError if it hangs or fails."""
         try:
             return subprocess.run(
                 [self.name, *self.login, *arguments],
@@ -94,20 +94,20 @@ class Engine:
             raise StepError(f"`{self.name} {' '.join(arguments[:2])}` did not respond within {timeout:g} s") from None
 
     def find(self, name: str) -> EngineImage | None:
-        """Return the image with a name or id, or None if it is missing. Raise StepError if the query fails."""
+        """Return the image with this name or id, or None if it is missing. Raise StepError if the query fails."""
         completed = self.run("image", "inspect", "--format", "{{json .}}", name, timeout=TIMEOUT)
         if completed.returncode:
             if re.search(r"no such image|image not known|not found", completed.stderr, re.I):
                 return None
             raise StepError(f"`{self.name} image inspect {name}`: {error_output(completed)}")
         reply = json.loads(completed.stdout)
-        # podman prints a list in this format, even for one image
+        # podman prints a list in this format even for one image
         image = reply[0] if isinstance(reply, list) else reply
         labels = (image.get("Config") or {}).get("Labels") or {}
         return EngineImage(digest_of(image["Id"]), int(image.get("Size") or 0), str(labels.get(LABEL, "")))
 
     def root(self) -> str:
-        """Return the directory in which the engine keeps images. Raise StepError."""
+        """Return the directory where the engine keeps images. Raise StepError."""
         info_format = "{{.DockerRootDir}}" if self.name == "docker" else "{{.Store.GraphRoot}}"
         completed = self.run("info", "--format", info_format, timeout=TIMEOUT)
         if completed.returncode:
@@ -115,7 +115,7 @@ class Engine:
         return completed.stdout.strip()
 
     def free_space(self) -> tuple[str, int]:
-        """Return the directory in which the engine keeps images, and its free bytes."""
+        """Return the directory where the engine keeps images, and its free space in bytes."""
         root = self.root()
         return root, shutil.disk_usage(existing_parent(root)).free
 
@@ -128,7 +128,7 @@ class Engine:
         return (completed.stdout.strip() if completed.returncode == 0 else "") or "/var/tmp"
 
     def builder(self) -> list[str]:
-        """Return the arguments of the build command. A rootless podman requests a cgroup from the user's systemd.
+        """Return the arguments of the build command. Rootless podman requests a cgroup from the user's systemd.
 
         Without the package dbus-user-session that request fails, and only podman's run command works without a cgroup.
         """
@@ -136,21 +136,21 @@ class Engine:
         return ["--cgroup-manager=cgroupfs", "build"] if user else ["build"]
 
     def command_error(self, failure: str, completed: subprocess.CompletedProcess[str]) -> StepError:
-        """Return the error of a failed command, with its remedy if known."""
+        """Return the error for a failed command, with a remedy if one is known."""
         message = error_output(completed)
         return StepError(f"{failure}: {message}. {self.remedy()}" if FULL.search(message) else f"{failure}: {message}")
 
     def registry_error(
         self, failure: str, registry: str, completed: subprocess.CompletedProcess[str], user: str
     ) -> StepError:
-        """Return the error of a request that a registry refused, with its remedy. user: the login, or ""."""
+        """Return the error for a request that a registry refused, with a remedy. user: the login, or ""."""
         message = error_output(completed)
         if FULL.search(message):
             return self.command_error(failure, completed)
         return StepError(f"{failure}: {message}. {suggest_remedy(message, registry, user)}".rstrip())
 
     def build_error(self, failure: str, completed: subprocess.CompletedProcess[str], user: str) -> StepError:
-        """Return the error of a failed build, with a remedy if a registry refuses the Dockerfile's base image."""
+        """Return the error for a failed build, with a remedy if a registry refused the Dockerfile's base image."""
         message = error_output(completed)
         if not (LIMITED.search(message) or (NO_BASE.search(message) and DENIED.search(message))):
             return self.command_error(failure, completed)
@@ -158,7 +158,7 @@ class Engine:
         return StepError(f"{failure}: {message}. {suggest_remedy(message, '', user)}{note}")
 
     def remedy(self) -> str:
-        """Return the remedy for a full disk of the engine."""
+        """Return the remedy for when the engine's disk is full."""
         if self.name == "docker":
             return (
                 "Move Docker's data to a larger disk with `ansible-playbook site.yml --tags docker_data_root "
@@ -179,8 +179,10 @@ class Engine:
 
 @contextlib.contextmanager
 def logged_in(engine: Engine, name: str, user: str, password: str, directory: str) -> Iterator[None]:
-    """Have the engine pull with a login, stored in a separate directory and removed afterwards. Raise StepError."""
-    shutil.rmtree(directory, ignore_errors=True)  # left by a call that was killed
+    """Let the engine pull with a login that is stored in a separate directory and removed afterwards. Raise
+    StepError.
+    """
+    shutil.rmtree(directory, ignore_errors=True)  # left behind by a call that was killed
     if not user:
         yield
         return
@@ -202,13 +204,13 @@ def logged_in(engine: Engine, name: str, user: str, password: str, directory: st
 
 
 def registry_of(name: str) -> str:
-    """Return the registry of an image name, by Docker's rules."""
+    """Return an image name's registry, following Docker's rules."""
     first, slash, _rest = name.partition("/")
     return first if slash and (re.search(r"[.:]", first) or first == "localhost") else "docker.io"
 
 
 def suggest_remedy(message: str, registry: str, user: str) -> str:
-    """Return the remedy for an error of a registry, or of the network to it. user: the login, or ""."""
+    """Return the remedy for an error from a registry or from the network connection to it. user: the login, or ""."""
     if UNKNOWN.search(message):
         return "Correct the image's name and tag: the registry does not have this image"
     if LIMITED.search(message):
@@ -250,7 +252,7 @@ def suggest_remedy(message: str, registry: str, user: str) -> str:
 
 
 def qualified_name(name: str) -> str:
-    """Return an image name with its registry, which podman does not add."""
+    """Return an image name with its registry, because podman does not add one."""
     registry = registry_of(name)
     if name.startswith(f"{registry}/"):
         return name
@@ -261,7 +263,9 @@ def qualified_name(name: str) -> str:
 
 
 def read_archive(path: str) -> list[str]:
-    """Return the digests that an engine may use for an archive's image. Raise StepError unless it has one image."""
+    """Return the digests that an engine may use for an archive's image. Raise StepError unless it contains exactly one
+    image.
+    """
     texts: dict[str, bytes] = {}
     try:
         with tarfile.open(path) as archive:
@@ -292,7 +296,7 @@ def read_archive(path: str) -> list[str]:
 
 
 def unpacked_size(path: str) -> int:
-    """Return the uncompressed size of an archive in bytes; 0 if unknown."""
+    """Return an archive's uncompressed size in bytes, or 0 if unknown."""
     total = 0
     try:
         with tarfile.open(path) as archive:
@@ -301,7 +305,7 @@ def unpacked_size(path: str) -> int:
                 start = stream.read(len(ZSTD)) if stream else b""
                 size = member.size
                 if stream and start.startswith(GZIP):
-                    stream.seek(-4, os.SEEK_END)  # the size modulo 4 GiB, and only of the last of several parts
+                    stream.seek(-4, os.SEEK_END)  # the size modulo 4 GiB, and only that of the last of several parts
                     size = int.from_bytes(stream.read(4), "little")
                 if start == ZSTD or size < member.size:
                     return 0
@@ -312,7 +316,7 @@ def unpacked_size(path: str) -> int:
 
 
 def context_hash(directory: str) -> str:
-    """Return a hash of a Dockerfile and the files next to it, from names, modes and contents.
+    """Return a hash of a Dockerfile and the files next to it, computed from names, modes and contents.
 
     Raise StepError if there is anything but files, directories and links: reading a pipe may block forever.
     """
@@ -336,7 +340,9 @@ def context_hash(directory: str) -> str:
 
 
 def inspect(request: dict[str, str]) -> dict[str, Any]:
-    """Return the state of the engine, its image, the archive and the context. engine "": only archive and context."""
+    """Return the state of the engine, its image, the archive and the context. engine "": only the archive and the
+    context.
+    """
     reply: dict[str, Any] = {"fault": "", "id": "", "size": 0, "label": "", "archive": [], "context": ""}
     for part in (inspect_engine, inspect_files):  # inspect files even without an engine, which may be installed later
         try:
@@ -349,7 +355,7 @@ def inspect(request: dict[str, str]) -> dict[str, Any]:
 
 
 def inspect_engine(request: dict[str, str], reply: dict[str, Any]) -> None:
-    """Add the engine's directory of images, and its copy of this image. Raise StepError."""
+    """Add the engine's image directory and its copy of this image. Raise StepError."""
     if not request.get("engine"):
         return
     engine = Engine(request["engine"])
@@ -361,7 +367,7 @@ def inspect_engine(request: dict[str, str], reply: dict[str, Any]) -> None:
 
 
 def inspect_files(request: dict[str, str], reply: dict[str, Any]) -> None:
-    """Add the contents of an archive and a context. Raise StepError."""
+    """Add the contents of an archive and a build context. Raise StepError."""
     path = os.path.expanduser(request.get("archive", ""))
     if path and os.path.isfile(path):
         reply["archive"] = read_archive(path)

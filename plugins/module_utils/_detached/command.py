@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A command that takes minutes: it outlives the connection, and its result can be read later.
+"""Run a command that takes minutes: it outlives the connection, and its result can be read later.
 
 A command that is still running after its play was interrupted is followed, not started twice. The output of a failed
 command stays on the node, without the credentials in its URLs.
@@ -28,21 +28,21 @@ TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Any
 
-MAX_OUTPUT = 200000  # characters returned from the end of the output
-MAX_LOGS = 20  # logs of failed commands kept per user
-MAX_LOG_BYTES = 200 * 2**20  # total bytes of these logs; the newest always stays
+MAX_OUTPUT = 200000  # number of characters returned from the end of the output
+MAX_LOGS = 20  # number of failed commands' logs kept per user
+MAX_LOG_BYTES = 200 * 2**20  # total bytes of these logs; the newest is always kept
 ROOT_LOGS = "/var/log/muster"
 CREDENTIALS = re.compile(r"(://)[^/\s@'\"]+@")  # https://user:token@host
 
 
 def without_credentials(text: str) -> str:
-    """Return the text without users and passwords in URLs, except in lines for the play."""
+    """Return the text without usernames and passwords in URLs, except in lines for the play."""
     lines = text.split("\n")
     return "\n".join(line if line.startswith(RESULT_MARK) else CREDENTIALS.sub(r"\1****@", line) for line in lines)
 
 
 def state_directory(request: dict[str, Any]) -> str:
-    """Return the directory of this command's state: the same for the same command, and private to this user."""
+    """Return this command's state directory: the same directory for the same command, and private to this user."""
     parts = [request[part] for part in ("argv", "environment", "chdir", "stdin", "run")] + [os.geteuid()]
     name = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:20]
     path = os.path.join(tempfile.gettempdir(), f"muster-long-{os.geteuid()}-{name}")
@@ -64,7 +64,7 @@ def read(path: str) -> str:
 
 
 def read_output(path: str) -> str:
-    """Return the end of a command's output, followed by its complete last line for the play."""
+    """Return the end of a command's output, followed by its last complete line for the play."""
     tail = result = ""
     with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace", newline="\n") as stream:
         for line in stream:
@@ -78,7 +78,7 @@ def read_output(path: str) -> str:
 
 
 def started_at(pid: int) -> str:
-    """Return the start time of a process, in ticks since boot, or "" if it has ended. Pids alone may be reused."""
+    """Return a process's start time in ticks since boot, or "" if it has ended. Pids alone may be reused."""
     stat = read(f"/proc/{pid}/stat").rpartition(")")[2].split()
     return stat[19] if len(stat) > 19 and stat[0] != "Z" else ""
 
@@ -98,7 +98,7 @@ def run_command(path: str, request: dict[str, Any]) -> None:
             stream.write(f"{os.getpid()} {started_at(os.getpid())}")
         os.rename(os.path.join(path, "keeper.new"), os.path.join(path, "keeper"))
         log = os.open(os.path.join(path, "log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with tempfile.TemporaryFile(dir=path) as stdin_file:  # has no name, so it is removed with the command
+        with tempfile.TemporaryFile(dir=path) as stdin_file:  # has no name, so it disappears with the command
             stdin_file.write(request["stdin"].encode())
             stdin_file.seek(0)
             os.dup2(stdin_file.fileno(), 0)
@@ -107,8 +107,7 @@ def run_command(path: str, request: dict[str, Any]) -> None:
         os.closerange(3, 256)
         code = 127
         try:
-            # no AnsibleModule here: this process runs detached on a node
-            # pylint: disable=ansible-bad-function
+            # no AnsibleModule here: this process runs detached on a node; pylint: disable=ansible-bad-function
             code = subprocess.call(
                 request["argv"], cwd=request["chdir"] or None, env={**os.environ, **request["environment"]}
             )
@@ -136,14 +135,14 @@ def start(path: str, request: dict[str, Any]) -> bool:
 
 
 def log_directory() -> str:
-    """Return the directory of the logs that stay on the node."""
+    """Return the directory for the logs that stay on the node."""
     if os.geteuid() == 0:
         return ROOT_LOGS
     return os.path.join(pwd.getpwuid(os.geteuid()).pw_dir, ".muster", "logs")
 
 
 def remove_old_logs(directory: str) -> None:
-    """Remove the oldest logs beyond MAX_LOGS and MAX_LOG_BYTES."""
+    """Remove the oldest logs that exceed MAX_LOGS and MAX_LOG_BYTES."""
     paths = [os.path.join(directory, name) for name in os.listdir(directory) if name.endswith(".log")]
     logs = [(os.stat(path).st_mtime_ns, os.stat(path).st_size, path) for path in paths]
     used = 0

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The result of our own code and programs, as a line of their output for the play."""
+"""Format the result of our own code and programs as a line of output for the play."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     Data = Dict[str, Any]
 
-RESULT_MARK = "MUSTER-RESULT "  # prefix of a line for the play, not for a person
+RESULT_MARK = "MUSTER-RESULT "  # prefix of a line that is meant for the play, not for a person
 
 
 class StepError(Exception):
@@ -27,13 +27,13 @@ class ProgramError(StepError):
 
 
 def print_line(text: str) -> None:
-    """Print a line for the waiting user."""
+    """Print a line for the user who is waiting."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 
 
 def report_result(function: Callable[[Data], Data], request: Data) -> Data:
-    """Return the function's result. On StepError, report it to the play and exit with code 1."""
+    """Return the function's result. On StepError, report the error to the play and exit with code 1."""
     try:
         return function(request)
     except StepError as error:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The AMD GPUs of a node: the output of amd-smi, the driver, and the processes that use a GPU.
+"""Query a node's AMD GPUs: the output of amd-smi, the driver, and the processes that use a GPU.
 
 Not yet run on real hardware: the parsers are tested with recorded output.
 """
@@ -32,12 +32,13 @@ if TYPE_CHECKING:
     from typing import Any
 
 VENDOR = "0x1002"  # PCI vendor
-# Classes of accelerators, with or without a display output. Integrated graphics and desktop cards have class
-# 0x0300: they count only if amd-smi shows them.
+# Classes of accelerators, with or without a display output. Integrated graphics and desktop cards have class 0x0300;
+# they count only if amd-smi lists them.
 ACCELERATOR_CLASSES = ("0x0380", "0x1200")
 MODULE = "/sys/module/amdgpu"
 ROCM_VERSION = "/opt/rocm/.info/version"
-DEVICE_FILES = ("/dev/kfd", r"/dev/kfd\Z")  # patterns for glob and for a path; opened by processes that compute
+# patterns for glob and for a path; processes that compute on a GPU open these files
+DEVICE_FILES = ("/dev/kfd", r"/dev/kfd\Z")
 
 
 def find_amd_smi() -> str | None:
@@ -59,7 +60,7 @@ def count_accelerators() -> int:
 
 
 def device_groups() -> dict[str, int]:
-    """Return the groups whose members may use the device files on this node, and their GIDs."""
+    """Return the groups whose members may use the device files on this node, with their GIDs."""
     groups = {}
     for name in ("render", "video"):
         with contextlib.suppress(KeyError):
@@ -68,7 +69,7 @@ def device_groups() -> dict[str, int]:
 
 
 def is_present() -> bool:
-    """Return whether the node has AMD GPUs to compute on; starts no process."""
+    """Return whether the node has AMD GPUs for computing, without starting a process."""
     return bool(count_accelerators() or (os.path.isdir(MODULE) and find_amd_smi()))
 
 
@@ -89,7 +90,7 @@ def diagnose(output: CommandOutput) -> tuple[str, str]:
 class AmdQuery:
     """A query of the node's AMD GPUs, started on creation; see gpus.GpuQuery."""
 
-    smi = None  # nvidia-smi; determines whether links and kernels are queried
+    smi = None  # nvidia-smi; decides whether links and kernels are queried
 
     def __init__(self) -> None:
         self.path = find_amd_smi()
@@ -101,12 +102,12 @@ class AmdQuery:
             self.commands = {query: Command([self.path, *query], env=environment) for query in queries}
 
     def output(self, query: tuple[str, ...]) -> CommandOutput:
-        """Return the output of a query."""
+        """Return a query's output."""
         command = self.commands.get(query)
         return command.output(self.deadline) if command is not None else CommandOutput(None, "")
 
     def result(self) -> dict[str, Any]:
-        """Return the facts of gpus.GpuQuery, plus rocm (the installed version, or "") and groups."""
+        """Return the same facts as gpus.GpuQuery, plus rocm (the installed version, or "") and groups."""
         devices: list[dict[str, Any]] = []
         apps: list[dict[str, Any]] = []
         state, message = "absent", ""

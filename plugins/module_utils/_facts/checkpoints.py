@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The location of a job's checkpoints, whether they outlive this node, and which of them are complete."""
+"""Determine where a job's checkpoints are, whether they outlive this node, and which of them are complete."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Any, Callable, Sequence
 
-MAX_LISTED = 4  # newest checkpoints that a node describes
+MAX_LISTED = 4  # number of newest checkpoints that a node describes
 # Unit and settings of the role checkpoints, whose program directory is s3_client_directory.
 SERVICE = "/etc/systemd/system/multi-user.target.wants/muster_checkpoints.service"
 SERVICE_SETTINGS = "/usr/local/lib/muster/s3/checkpoints.json"
@@ -33,7 +33,7 @@ IN_RUN = ("{run_directory}", "{run_id}")  # placeholders in launch_checkpoints t
 
 
 def name_directory(configured: str, arguments: Sequence[str], directory: str, home: str) -> tuple[str, str]:
-    """Return the absolute path or URL of a job's checkpoints, and where it is named, or ("", "")."""
+    """Return the absolute path or URL of a job's checkpoint directory, and where it is named, or ("", "")."""
     path, source = (configured, "launch_checkpoints") if configured else detect(arguments, directory)
     if not path or URL.match(path):
         return path, source
@@ -45,7 +45,7 @@ def name_directory(configured: str, arguments: Sequence[str], directory: str, ho
 
 
 def mount_of(path: str, mounts: dict[str, dict[str, str]]) -> dict[str, str]:
-    """Return the mount point, type and source of the mount that holds an existing path without links."""
+    """Return the mount point, type and source of the mount that contains an existing path without links."""
     points = [point for point in mounts if is_below(path, point)]
     point = max(points, key=len, default="/")
     mount = mounts.get(point, {"type": "", "source": ""})
@@ -53,7 +53,7 @@ def mount_of(path: str, mounts: dict[str, dict[str, str]]) -> dict[str, str]:
 
 
 def read_location(path: str) -> dict[str, Any]:
-    """Return the mount and the free space of a path, which need not exist yet."""
+    """Return a path's mount and free space; the path need not exist yet."""
     parent = os.path.realpath(existing_parent(path))
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as stream:
         mount = mount_of(parent, parse_mountinfo(stream.read()))
@@ -62,7 +62,9 @@ def read_location(path: str) -> dict[str, Any]:
 
 
 def read_service() -> dict[str, Any] | None:
-    """Return bucket and directory of the service that copies checkpoints to S3; None if it is not enabled here."""
+    """Return the bucket and directory of the service that copies checkpoints to S3, or None if it is not enabled
+    here.
+    """
     settings = read_json(SERVICE_SETTINGS) if os.path.exists(SERVICE) else None
     if not isinstance(settings, dict):
         return None
@@ -70,7 +72,7 @@ def read_service() -> dict[str, Any] | None:
 
 
 def read_checkpoints(path: str, source: str) -> dict[str, Any]:
-    """Return the facts of a directory of checkpoints. Accesses the disk only in children, which may hang."""
+    """Return the facts about a checkpoint directory. Accesses the disk only in child processes, which may hang."""
     from ansible_collections.muster.training.plugins.module_utils._checkpoints.find import find_checkpoints
 
     facts: dict[str, Any] = {"path": path, "source": source, "listing": [], "location": None, "service": read_service()}

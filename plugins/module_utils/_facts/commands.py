@@ -34,14 +34,13 @@ class CommandOutput:
 
 
 class Command:
-    """A command running in the background, with its output and errors in one text."""
+    """A command running in the background, with its stdout and stderr in one text."""
 
     def __init__(self, argv: Sequence[str], **options: Any) -> None:
         self.start_error = ""
         self.finished: CommandOutput | None = None
         try:
-            # no AnsibleModule here: this runs on a node without Ansible
-            # pylint: disable=ansible-bad-function
+            # no AnsibleModule here: this runs on a node without Ansible; pylint: disable=ansible-bad-function
             self.process = subprocess.Popen(
                 argv,
                 stdin=subprocess.DEVNULL,
@@ -54,7 +53,7 @@ class Command:
             self.start_error = f"{argv[0]}: {error.strerror}"
 
     def output(self, deadline: float) -> CommandOutput:
-        """Return the output; kill and abandon the command at the deadline (time.monotonic()).
+        """Return the output; kill the command and abandon it at the deadline (time.monotonic()).
 
         The output is read only once, since several facts may use it.
         """
@@ -87,7 +86,7 @@ def call_in_children(calls: Mapping[str, Callable[[], Any]], timeout: float) -> 
         pid = os.fork()
         if pid == 0:
             try:
-                # a child that may never end must not hold our descriptors
+                # a child that may never end must not keep our descriptors open
                 os.dup2(writer, 0)
                 os.dup2(os.open(os.devnull, os.O_RDWR), 1)
                 os.dup2(1, 2)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A job's DeepSpeed configuration: its path, and how DeepSpeed interprets its batch sizes.
+"""Read a job's DeepSpeed configuration: its path, and how DeepSpeed interprets its batch sizes.
 
 Runs on nodes and on the controller.
 """
@@ -32,7 +32,7 @@ REMOVED_SINCE = (0, 19, 8)
 
 
 def config_path(arguments: Sequence[str]) -> str:
-    """Return the DeepSpeed configuration file in a job's arguments, or "".
+    """Return the path of the DeepSpeed configuration file in a job's arguments, or "".
 
     A bare --deepspeed enables DeepSpeed in scripts that take the file with --deepspeed_config.
     """
@@ -47,7 +47,7 @@ def config_path(arguments: Sequence[str]) -> str:
 
 
 def read_config(path: str) -> dict[str, Any]:
-    """Return path, config (None if it cannot be read) and error for a file on this machine."""
+    """Return path, config (None if it cannot be read) and error for a configuration file on this machine."""
     try:
         config = parse_json(read_bytes(path, LIMIT, follow_links=True).decode("utf-8"))
     except OSError as error:
@@ -60,7 +60,7 @@ def read_config(path: str) -> dict[str, Any]:
 
 
 def argument_value(arguments: Sequence[str], name: str) -> str | None:
-    """Return an argument's value for Hugging Face's trainer; "true" for a bare flag."""
+    """Return an argument's value as Hugging Face's trainer sees it; "true" for a bare flag."""
     value = None
     for index, argument in enumerate(arguments):
         option, equals, inline_value = argument.partition("=")
@@ -79,7 +79,9 @@ def argument_number(arguments: Sequence[str], name: str, default: int) -> int | 
 
 
 def resolve_sizes(config: Mapping[str, Any], arguments: Sequence[str]) -> dict[str, Any]:
-    """Return the three batch sizes, with "auto" resolved as Hugging Face's trainer does; None: not set or unknown."""
+    """Return the three batch sizes, with "auto" resolved as Hugging Face's trainer does; None means not set or
+    unknown.
+    """
     sizes = {name: config.get(name) for name in (BATCH, MICRO, STEPS)}
     if sizes[MICRO] == "auto":
         sizes[MICRO] = argument_number(arguments, "per_device_train_batch_size", 8)  # the trainer's default
@@ -104,7 +106,7 @@ def complete_sizes(batch: int | None, micro: int | None, steps: int | None, worl
 
 
 def check_batch_sizes(config: Mapping[str, Any], arguments: Sequence[str], world: int) -> tuple[str, str, str] | None:
-    """Return the problem with the batch sizes for a number of ranks (found, needed, do), or None.
+    """Return the problem with the batch sizes for this number of ranks (found, needed, do), or None.
 
     train_batch_size must be the product of the other two and the number of ranks, or DeepSpeed stops.
     """
@@ -137,7 +139,7 @@ def check_batch_sizes(config: Mapping[str, Any], arguments: Sequence[str], world
 
 
 def suggest_sizes(batch: int, micro: int, steps: int, world: int) -> str:
-    """Suggest consistent sizes, first those that keep the batch size, and with it the training result."""
+    """Suggest consistent sizes, starting with those that keep the batch size, and thus the training result."""
     suggestions = []
     if batch % (micro * world) == 0:
         suggestions.append(f"{STEPS} to {batch // (micro * world)}")
@@ -151,7 +153,7 @@ def suggest_sizes(batch: int, micro: int, steps: int, world: int) -> str:
 
 
 def is_enabled(config: Mapping[str, Any], arguments: Sequence[str], kind: str) -> bool:
-    """Return whether fp16 or bf16 is enabled. For "auto", the trainer's argument of that name decides."""
+    """Return whether fp16 or bf16 is enabled. For "auto", the trainer argument of that name decides."""
     section = config.get(kind, {})
     enabled = section.get("enabled", False) if isinstance(section, dict) else section
     if enabled == "auto":

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The NVIDIA driver installed on a node: packages, modules per kernel, available packages.
+"""Query the NVIDIA driver installed on a node: packages, modules per kernel, available packages.
 
 gpus.py reads the loaded driver.
 """
@@ -34,7 +34,7 @@ KERNEL_PACKAGE = re.compile(r"linux-(image|headers|modules|generic|virtual|aws|g
 
 
 def branch_of(version: str) -> int | None:
-    """Return the branch of a driver's or package's version: 535 for 535.183.01 and 1:535.183.01-0ubuntu1."""
+    """Return the branch of a driver or package version: 535 for 535.183.01 and 1:535.183.01-0ubuntu1."""
     match = re.match(r"(?:[0-9]+:)?([0-9]{3,})(?:\.|$)", version)
     return int(match[1]) if match else None
 
@@ -50,7 +50,7 @@ def parse_packages(text: str) -> list[dict[str, str]]:
 
 
 def parse_dkms(text: str) -> list[dict[str, str]]:
-    """Return the modules in `dkms status`: "nvidia/535.183.01, 5.15.0-91-generic, x86_64: installed".
+    """Return the modules in the output of `dkms status`: "nvidia/535.183.01, 5.15.0-91-generic, x86_64: installed".
 
     Older versions of dkms print "nvidia, 535.183.01, ...".
     """
@@ -84,13 +84,13 @@ def kernel_key(name: str) -> list[Any]:
 
 
 def newest_kernel(running: str, images: list[str]) -> str:
-    """Return the kernel that the next boot uses, from the images in /boot; without images, the running one."""
+    """Return the kernel for the next boot, based on the images in /boot; without images, return the running kernel."""
     kernels = [os.path.basename(path)[len("vmlinuz-") :] for path in images]
     return max(kernels, key=kernel_key) if kernels else running
 
 
 class DriverQuery:
-    """The query of the installed driver, started on creation."""
+    """A query for the installed driver, started on creation."""
 
     def __init__(self) -> None:
         self.deadline = time.monotonic() + TIMEOUT

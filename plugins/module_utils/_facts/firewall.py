@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The state of a node that the role firewall compares with the desired rules. Needs root."""
+"""The node state that the role firewall compares with the desired rules. Needs root."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STATE_DIRECTORY = "/etc/muster"  # as in plugins/module_utils/_firewall/firewall
 
 
 def is_root_only(path: str) -> bool:
-    """Return whether a file or directory exists and only root can change it."""
+    """Return whether a file or directory exists and can be changed only by root."""
     try:
         status = os.lstat(path)
     except OSError:
@@ -33,7 +33,7 @@ def is_root_only(path: str) -> bool:
 
 
 def read_rules(program: str, files: Sequence[str] = ()) -> Data:
-    """Return the rules as reported by the role's program; {} if it is missing or fails: applying them shows why.
+    """Return the rules reported by the role's program, or {} if it is missing or fails; applying the rules shows why.
 
     files: those of the role, whose modules root would run, too.
     """

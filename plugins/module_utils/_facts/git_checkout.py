@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The commit of the git checkout that a job starts from.
+"""Find the commit of the git checkout that a job starts from.
 
 Runs as the job's user. Reads the commit from a few small files, without git. Only git can tell whether files have
 changed since.
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from typing import Any
 
 GIT_TIMEOUT = 3.0  # seconds; 0.01 is usual
-MAX_BYTES = 16 * 2**20  # bytes of a file of references; 100,000 of them take about 8 MB
+MAX_BYTES = 16 * 2**20  # bytes of a file of references; 100,000 references take about 8 MB
 COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")  # SHA-1 or SHA-256
 REFERENCE = re.compile(r"refs(?:/(?!\.)[^/\0\n]+)+")
-MAX_REFERENCES = 5  # references that point to another reference; git's own limit
+MAX_REFERENCES = 5  # number of references followed in a chain; git's own limit
 CHANGED = re.compile(r"^[ MTADRCU]{2} ", re.MULTILINE)  # a line of git status for a tracked file
 
 
@@ -58,7 +58,7 @@ def git_directory(directory: str) -> str:
 
 
 def commit_of(git: str) -> str:
-    """Return the commit that is checked out in a git directory, or "" if it cannot be read."""
+    """Return the commit checked out in a git directory, or "" if it cannot be read."""
     common = os.path.join(git, read_text(git, "commondir").strip())  # for a worktree, the repository's directory
     reference = read_text(git, "HEAD").strip()
     for _reference in range(MAX_REFERENCES):
@@ -78,7 +78,7 @@ def read_packed(common: str, name: str) -> str:
 
 
 class CheckoutQuery:
-    """The query of the checkout that contains a directory, started on creation."""
+    """A query for the checkout that contains a directory, started on creation."""
 
     def __init__(self, directory: str) -> None:
         git = git_directory(directory)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The links between a node's GPUs: the NVSwitch fabric and its manager, NVLink, and PCI express."""
+"""The links between a node's GPUs: the NVSwitch fabric and its manager, NVLink, and PCI Express."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ FABRIC_FIELDS = ("fabric.state", "fabric.status")  # fields of drivers since 535
 FABRIC_MANAGER = "nv-fabricmanager"
 SERVICE = "nvidia-fabricmanager"
 EXTENDED_CAPABILITIES = 0x100
-ACS = 0x000D  # PCI express base specification, 7.7.8
-REDIRECTION = 0x0C  # ACS control: P2P request and completion redirect
+ACS = 0x000D  # PCI Express Base Specification, 7.7.8
+REDIRECTION = 0x0C  # ACS control: P2P request redirect and completion redirect
 
 
 def count_switches(root: str = PCI_DEVICES) -> int:
@@ -46,7 +46,9 @@ def count_switches(root: str = PCI_DEVICES) -> int:
 
 
 def parse_fabric(text: str) -> list[dict[str, str]]:
-    """Parse the state and status of each GPU's fabric registration, or [] if the driver has no such query."""
+    """Parse the state and status of each GPU's fabric registration; return [] if the driver does not support the
+    query.
+    """
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if lines[:1] != [", ".join(FABRIC_FIELDS)]:
         return []
@@ -54,20 +56,20 @@ def parse_fabric(text: str) -> list[dict[str, str]]:
 
 
 def parse_fabric_sections(text: str) -> list[dict[str, str]]:
-    """Parse the sections "Fabric" of `nvidia-smi -q`, one per GPU: older drivers report them only there."""
+    """Parse the "Fabric" sections of `nvidia-smi -q`, one per GPU; older drivers report them only there."""
     pattern = r"^\s+Fabric\n\s+State\s*: (.+)\n\s+Status\s*: (.+)$"
     return [{"state": match[1].strip(), "status": match[2].strip()} for match in re.finditer(pattern, text, re.M)]
 
 
 def parse_links(text: str) -> int | None:
-    """Return how many NVLinks are active in the output of `nvidia-smi nvlink --status`; None if unknown."""
+    """Return how many NVLinks are active in the output of `nvidia-smi nvlink --status`, or None if unknown."""
     if not re.search(r"^GPU [0-9]+: |NVLink", text, re.MULTILINE):
         return None
     return len(re.findall(r"^\s*Link [0-9]+: [0-9.]+ GB/s", text, re.MULTILINE))
 
 
 def has_redirection(config: bytes) -> bool | None:
-    """Return whether a PCI bridge redirects traffic between its devices (ACS); None if that cannot be read.
+    """Return whether a PCI bridge redirects traffic between its devices (ACS), or None if this cannot be read.
 
     config: its configuration space, of which only root can read more than 64 bytes.
     """
@@ -86,7 +88,9 @@ def has_redirection(config: bytes) -> bool | None:
 
 
 def read_redirections(root: str = PCI_DEVICES) -> list[str] | None:
-    """Return the PCI bridges above NVIDIA GPUs that redirect traffic between devices; None if they cannot be read."""
+    """Return the PCI bridges above NVIDIA GPUs that redirect traffic between devices, or None if they cannot be
+    read.
+    """
     bridges = set()
     for device in glob.glob(f"{root}/*"):
         if read_text(f"{device}/vendor") == NVIDIA and read_text(f"{device}/class").startswith("0x03"):
@@ -114,7 +118,7 @@ def read_iommu(root: str = "/sys/kernel/iommu_groups") -> str:
 
 
 class LinkQuery:
-    """The queries of links between GPUs, started on creation if the machine has several GPUs or NVSwitches."""
+    """Queries for links between GPUs, started on creation if the machine has several GPUs or NVSwitches."""
 
     def __init__(self) -> None:
         smi = find_smi()

@@ -31,14 +31,14 @@ def has_amd() -> bool:
 
 
 def query_amd() -> Any:
-    """Start the query of AMD GPUs. Imported lazily, so that only nodes with AMD GPUs pay for the import."""
+    """Start querying AMD GPUs. Imported lazily, so that only nodes with AMD GPUs pay for the import."""
     from ansible_collections.muster.training.plugins.module_utils._facts import amd_gpus
 
     return amd_gpus.AmdQuery()
 
 
-# By vendor: whether a node has its GPUs, and how to query them. The first present vendor counts; a node without GPUs
-# is queried as an NVIDIA node.
+# By vendor: how to tell whether a node has its GPUs, and how to query them. The first vendor found is used; a node
+# without GPUs is queried as an NVIDIA node.
 READERS: dict[str, tuple[Callable[[], bool], Callable[[], Any]]] = {
     NVIDIA: (has_nvidia, gpus.GpuQuery),
     AMD: (has_amd, query_amd),
@@ -51,5 +51,5 @@ def find_vendor() -> str:
 
 
 def start_query() -> Any:
-    """Start the query of the node's GPUs with their vendor's reader."""
+    """Start querying the node's GPUs with the reader for their vendor."""
     return READERS[find_vendor()][1]()

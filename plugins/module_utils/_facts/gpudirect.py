@@ -13,18 +13,18 @@ from ansible_collections.muster.training.plugins.module_utils._facts.gpus import
 
 MODULES = "/sys/module"
 DRIVER_VERSION = "/proc/driver/nvidia/version"
-PEER_MODULES = ("nvidia_peermem", "nv_peer_mem")  # NVIDIA's since driver 465, and Mellanox's for older ones
+PEER_MODULES = ("nvidia_peermem", "nv_peer_mem")  # NVIDIA's module since driver 465, and Mellanox's for older drivers
 DMA_BUF_SINCE = (5, 12)  # Linux, for RDMA adapters
 
 
 def parse_release(release: str) -> tuple[int, int]:
-    """Return the major and minor version of a kernel release, or (0, 0) if the text is not one."""
+    """Return a kernel release's major and minor version, or (0, 0) if the text is not a kernel release."""
     match = re.match(r"([0-9]{1,3})\.([0-9]{1,4})", release)
     return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
 def has_dma_buf(driver: str, release: str) -> bool:
-    """Return whether the driver and kernel share GPU memory as dma-buf; only NVIDIA's open kernel modules do.
+    """Return whether the driver and kernel can share GPU memory as dma-buf; only NVIDIA's open kernel modules can.
 
     driver: the content of DRIVER_VERSION; release: that of the kernel.
     """

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""GPUs of a node: the output of nvidia-smi, the driver's versions, and the processes that use a GPU.
+"""Query a node's GPUs: the output of nvidia-smi, the driver versions, and the processes that use a GPU.
 
 The parsers accept the output of all drivers since 418.
 """
@@ -23,11 +23,12 @@ if TYPE_CHECKING:
     from typing import Any
 
 SMI_TIMEOUT = 10.0  # seconds; without persistence mode, a driver with eight GPUs takes 5 s
-# Fields that all drivers since 418 support; an unknown one would make nvidia-smi refuse the whole query.
+# Fields that all drivers since 418 support; a single unknown field would make nvidia-smi reject the whole query.
 GPU_FIELDS = ("index", "uuid", "name", "driver_version", "memory.total", "memory.used", "compute_mode")
 HEALTH_FIELDS = ("ecc.errors.uncorrected.volatile.total", "retired_pages.pending")
 PROCESS_FIELDS = ("gpu_uuid", "pid", "process_name", "used_memory")
-# Searched in addition to PATH, which may be short without a terminal: used by containers, WSL and older installers.
+# Searched in addition to PATH, which may be short in non-interactive sessions: used by containers, WSL and older
+# installers.
 SMI_DIRECTORIES = ("/usr/bin", "/usr/local/nvidia/bin", "/usr/local/bin", "/opt/bin", "/usr/lib/wsl/lib")
 LIBRARY_DIRECTORIES = (
     "/usr/lib/x86_64-linux-gnu",
@@ -37,7 +38,7 @@ LIBRARY_DIRECTORIES = (
     "/usr/lib/wsl/lib",
     "/usr/lib",
 )
-# Programs that hold a GPU open without computing on it: the vendors' services, monitors, and display servers.
+# Programs that hold a GPU open without computing on it: the vendors' services, monitoring tools, and display servers.
 IDLE_PROGRAMS = re.compile(
     r"(nvidia-(smi|persistenced|powerd|settings|device-plugin)|nv-(hostengine|fabricmanager)|dcgm(i|-exporter)?"
     r"|amd-smi|rocm-smi|rocminfo|amdgpu_top|gpuagent"
@@ -47,7 +48,7 @@ IDLE_PROGRAMS = re.compile(
 PYTHON = re.compile(r"python[0-9.]*\Z")
 NVIDIA = "0x10de"  # PCI vendor
 PCI_DEVICES = "/sys/bus/pci/devices"
-VIRTUAL_MACHINES = ("vfio-pci", "pciback")  # drivers that hold a device for a virtual machine
+VIRTUAL_MACHINES = ("vfio-pci", "pciback")  # drivers that reserve a device for a virtual machine
 
 
 # --- output of nvidia-smi --------------------------------------------------------------------------------------------
@@ -88,7 +89,7 @@ def parse_gpus(text: str) -> list[dict[str, Any]]:
 
 
 def parse_capabilities(text: str) -> list[list[int]]:
-    """Parse the compute capabilities of all GPUs, such as [8, 9], in index order; [] with an old driver."""
+    """Parse the compute capabilities of all GPUs, such as [8, 9], in index order; return [] with an old driver."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if lines[:1] != ["compute_cap"] or not all(re.match(r"[0-9]+\.[0-9]+\Z", line) for line in lines[1:]):
         return []
@@ -96,7 +97,7 @@ def parse_capabilities(text: str) -> list[list[int]]:
 
 
 def leading_number(text: str) -> int | None:
-    """Return the integer at the start of a value such as "143771 MiB", or None."""
+    """Return the integer at the start of a value such as "143771 MiB", or None if there is none."""
     match = re.match(r"[0-9]+", text)
     return int(match.group()) if match else None
 
@@ -149,7 +150,7 @@ def smi_query(smi: str, target: str, fields: tuple[str, ...]) -> Command:
 
 
 class GpuQuery:
-    """The query of GPUs, started on creation; slow parts run while other facts are read."""
+    """A query for GPUs, started on creation; its slow parts run while other facts are being read."""
 
     def __init__(self) -> None:
         self.smi = find_smi()
@@ -206,7 +207,7 @@ def read_text(path: str) -> str:
 
 
 def count_driver_gpus() -> int:
-    """Return how many GPUs this machine's NVIDIA driver lists; 0 without a driver."""
+    """Return how many GPUs this machine's NVIDIA driver lists, or 0 without a driver."""
     try:
         return len(os.listdir("/proc/driver/nvidia/gpus"))
     except OSError:
@@ -227,7 +228,7 @@ def count_pci_gpus() -> int:
 
 
 def library_version() -> str | None:
-    """Return the version of the driver's library that programs load, from the target of libnvidia-ml.so.1."""
+    """Return the version of the driver library that programs load, from the target of libnvidia-ml.so.1."""
     for directory in LIBRARY_DIRECTORIES:
         library = os.path.join(directory, "libnvidia-ml.so.1")
         if os.path.exists(library):
@@ -263,7 +264,7 @@ def gpu_processes(
 
 
 def program_name(command: str) -> str:
-    """Return the program's name in a command line; for Python, the script or module that it runs."""
+    """Return the program name in a command line; for Python, the script or module that it runs."""
     names = [os.path.basename(word) for word in command.split()]
     if names and PYTHON.match(names[0]):
         names = [name for name in names[1:] if not name.startswith("-")] or names
@@ -287,7 +288,7 @@ def open_gpu_devices(device_pattern: str) -> dict[int, list[str]]:
 
 
 def describe_process(pid: int) -> dict[str, Any]:
-    """Return pid, command, user, orphan and run of a process; "" for invisible values."""
+    """Return a process's pid, command, user, orphan and run, with "" for values that are not visible."""
     command = read_text(f"/proc/{pid}/cmdline").replace("\0", " ").strip()[:200]
     user, parent = "", 0
     for line in read_text(f"/proc/{pid}/status").splitlines():

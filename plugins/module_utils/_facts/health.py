@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The health of a node before a run: its identity, GPU errors in the kernel log, GPUs, RDMA ports, memory and swap."""
+"""A node's health before a run: its identity, GPU errors in the kernel log, GPUs, RDMA ports, memory and swap."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Any
 
-# Fields of the device query: a driver that does not support the last field rejects all of them.
+# Fields of the device query: a driver that does not support the last field rejects the whole query.
 DEVICE_QUERIES = (
     *((*gpu_health.DEVICE_FIELDS, field) for field in gpu_health.THROTTLE_FIELDS),
     gpu_health.DEVICE_FIELDS,
 )
 INVALID_FIELD = "is not a valid field to query"
-JOURNAL_LINES = "20000"  # number of lines read at most: weeks on a usual machine
+JOURNAL_LINES = "20000"  # maximum number of lines read: weeks of logs on a typical machine
 
 
 class KernelLogQuery:
-    """The query of the kernel log since boot, started on creation."""
+    """A query for the kernel log since boot, started on creation."""
 
     def __init__(self, ring: str = RING) -> None:
         self.command: Command | None = None
@@ -67,7 +67,7 @@ class KernelLogQuery:
 
 
 class HealthQuery:
-    """Queries of a node's health, started on creation.
+    """Queries for a node's health, started on creation.
 
     Each start of nvidia-smi takes up to a second, so there are few: the throttle reasons are part of the device query,
     and the NVLink states come from a query that the link facts have started.
@@ -98,12 +98,12 @@ class HealthQuery:
         }
 
     def output(self, name: str) -> str:
-        """Return the output of a query, or "" if it failed."""
+        """Return a query's output, or "" if it failed."""
         output = self.commands[name].output(self.deadline) if name in self.commands else None
         return output.text if output is not None and output.code == 0 else ""
 
     def read_devices(self) -> tuple[list[dict[str, Any]], list[int]]:
-        """Return the devices and their throttle reasons, with whichever field name the driver supports."""
+        """Return the devices and their throttle reasons, using whichever field name the driver supports."""
         for fields in DEVICE_QUERIES:
             if fields != DEVICE_QUERIES[0] and self.smi:
                 command = gpu_health.query(self.smi, "gpu", fields)
@@ -114,7 +114,7 @@ class HealthQuery:
         return [], []
 
     def text(self, name: str) -> str:
-        """Return the output of a query, even if it failed."""
+        """Return a query's output, even if it failed."""
         return self.commands[name].output(self.deadline).text if name in self.commands else ""
 
     def result(self) -> dict[str, Any]:

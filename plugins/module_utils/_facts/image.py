@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A container engine's facts about a job's image, as seen by the run's user."""
+"""Query a container engine for facts about a job's image, as the run's user sees it."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
 
     from ansible_collections.muster.training.plugins.module_utils._facts.commands import CommandOutput
 
-TIMEOUT = 10.0  # seconds; a newly started engine takes one
-# Fields of `info`: the directory of images, and whether the engine can enforce a memory limit.
+TIMEOUT = 10.0  # seconds; a newly started engine needs one
+# Fields of `info`: the image directory, and whether the engine can enforce a memory limit.
 INFO = {
     "docker": "{{.DockerRootDir}}|{{.MemoryLimit}}",
     "podman": "{{.Store.GraphRoot}}|{{.Host.CgroupManager}} {{.Host.CgroupControllers}}",
 }
 MISSING = re.compile(r"no such image|image not known|no such object", re.IGNORECASE)
-# Programs that docker needs to give a container GPUs, and the directories in which podman looks for devices.
+# Programs that docker needs to give containers access to GPUs, and the directories in which podman looks for devices.
 HOOKS = ("nvidia-container-runtime-hook", "nvidia-container-toolkit")
 CDI_DIRECTORIES = ("/etc/cdi", "/var/run/cdi")
 ENGINE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # the PATH of systemd services
 
 
 class ImageQuery:
-    """The queries of an engine's image and its disk, started on creation."""
+    """Queries for an engine's image and disk, started on creation."""
 
     def __init__(self, engine: str, image: str) -> None:
         self.deadline = time.monotonic() + TIMEOUT
@@ -68,7 +68,9 @@ class ImageQuery:
 
 
 def with_group(name: str, argv: list[str]) -> list[str]:
-    """Return a command run with a group that this user joined after the login, because a run's unit also has it."""
+    """Return a command that runs with a group this user joined after logging in, because a run's unit also has that
+    group.
+    """
     try:
         group = grp.getgrnam(name)
     except KeyError:
@@ -78,7 +80,7 @@ def with_group(name: str, argv: list[str]) -> list[str]:
 
 
 def parse_image(output: CommandOutput) -> tuple[str, int | None, str]:
-    """Return the id in hex, the size in bytes, and the error, from the output of `image inspect`."""
+    """Return the id in hex, the size in bytes and the error from the output of `image inspect`."""
     if output.hangs:
         return "", None, f"no reply within {TIMEOUT:.0f} s"
     text = " ".join(output.text.split())
@@ -91,7 +93,7 @@ def parse_image(output: CommandOutput) -> tuple[str, int | None, str]:
 
 
 def parse_info(engine: str, text: str, is_root: bool) -> tuple[str, bool | None]:
-    """Return the directory of images, and whether --memory is enforced, from the output of `info` in our format.
+    """Return the image directory, and whether --memory is enforced, from the output of `info` in our format.
 
     A rootless podman can enforce it only through the user's systemd, and does not report if it cannot.
     """
@@ -105,7 +107,9 @@ def parse_info(engine: str, text: str, is_root: bool) -> tuple[str, bool | None]
 
 
 def free_bytes(directory: str) -> int | None:
-    """Return the free bytes on the disk of a directory, or of its nearest accessible parent; None if there is none."""
+    """Return the free bytes on the disk of a directory or of its nearest accessible parent, or None if there is
+    none.
+    """
     while directory != "/":
         try:
             return shutil.disk_usage(directory).free
@@ -115,7 +119,7 @@ def free_bytes(directory: str) -> int | None:
 
 
 def has_toolkit(engine: str) -> bool:
-    """Return whether the engine can give a container NVIDIA GPUs, judging by the files that it looks for."""
+    """Return whether the engine can give a container access to NVIDIA GPUs, judging by the files that it looks for."""
     if engine == "docker":
         return any(shutil.which(name, path=ENGINE_PATH) for name in HOOKS)
     for directory in CDI_DIRECTORIES:

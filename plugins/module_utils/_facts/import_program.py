@@ -27,19 +27,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-MARK = "MUSTER-IMPORTS "  # prefix of each line of the result; libraries print, too
-MAX_FILES = 60  # files of the job that are read, the nearest first
+MARK = "MUSTER-IMPORTS "  # prefix of each line of the result; libraries print to the same stream
+MAX_FILES = 60  # number of the job's files that are read, the nearest first
 MAX_FILE_BYTES = 2**20
 MAX_FAILURES = 20
-MAX_ERROR = 1500  # characters of an exception
+MAX_ERROR = 1500  # number of characters of an exception
 MAX_CACHE_BYTES = 65536
 MAX_CACHE_FILES = 32
-CACHE_LIFETIME = 86400.0  # seconds; changes in a package's files are not visible in its directory
-CUDA_LIFETIME = 3600.0  # seconds for which GPUs that worked count as working
+CACHE_LIFETIME = 86400.0  # seconds; changes in a package's files do not show in its directory
+CUDA_LIFETIME = 3600.0  # seconds for which GPUs that worked are assumed to be still working
 LIBRARY_DIRECTORIES = {"site-packages", "dist-packages"}
-# Libraries that do something when they are imported: start MPI, print a text or open a browser.
+# Libraries that have side effects when imported: they start MPI, print text or open a browser.
 ACTING_LIBRARIES = {"mpi4py", "this", "antigravity", "idlelib", "turtledemo"}
-# Code with which a job can import modules that this program cannot find.
+# Code with which a job can make modules importable that this program cannot find.
 PATH_CHANGES = (
     *("sys.path", "sys.modules", "addsitedir", "sys.meta_path", "from sys import path", "import sys as"),
     *(".path.insert(", ".path.append(", "setup_root", "autoroot"),
@@ -50,7 +50,7 @@ LOCAL_RANK_OPTIONS = ("--local_rank", "--local-rank")
 
 
 class ImportStatement:
-    """An import that a file executes when it is loaded."""
+    """An import that runs when its file is loaded."""
 
     def __init__(self, path: str, line: int, text: str, name: str) -> None:
         self.path = path
@@ -75,7 +75,7 @@ def catches_import_errors(handlers: list[ast.ExceptHandler]) -> bool:
 
 
 def loaded_imports(body: list[ast.stmt], is_main: bool) -> Iterator[ast.Import | ast.ImportFrom]:
-    """Yield the imports that this code certainly executes, and whose failure ends it."""
+    """Yield the imports that this code is certain to execute and whose failure ends it."""
     import ast
 
     for statement in body:
@@ -97,7 +97,9 @@ def loaded_imports(body: list[ast.stmt], is_main: bool) -> Iterator[ast.Import |
 
 
 def accepts_local_rank(tree: ast.AST) -> bool:
-    """Return whether a file has an option --local_rank, or a class with that field, as argument parsers read it."""
+    """Return whether a file has an option --local_rank, or a class with a field of that name, as argument parsers read
+    it.
+    """
     import ast
 
     for node in ast.walk(tree):
@@ -122,7 +124,7 @@ def used_features(tree: ast.AST) -> Iterator[str]:
 
 
 class Sources:
-    """The job's script or module, and the user's modules that it loads, with the libraries that they import."""
+    """The job's script or module, the user's modules that it loads, and the libraries that they import."""
 
     def __init__(self) -> None:
         self.digest = hashlib.sha256()
@@ -147,7 +149,7 @@ class Sources:
                     self.read(local_path, local_module, False)
 
     def parse(self, path: str, is_main: bool) -> list[ast.Import | ast.ImportFrom]:
-        """Return the imports of a file; an error in the script's syntax is a failure."""
+        """Return a file's imports; a syntax error in the script counts as a failure."""
         import ast
 
         try:
@@ -179,7 +181,7 @@ class Sources:
         return list(loaded_imports(tree.body, is_main))
 
     def record(self, path: str, statement: ast.Import | ast.ImportFrom, name: str) -> list[tuple[str, str]]:
-        """Record an import if it is of a library; return the path and the name of each user file that it loads."""
+        """Record an import if it is of a library; return the path and name of each user file that it loads."""
         import ast
 
         top = name.partition(".")[0]
@@ -221,7 +223,9 @@ class Sources:
         return "local"
 
     def local_files(self, name: str) -> Iterator[tuple[str, str]]:
-        """Yield path and name of the user's files that the import of a module loads: its packages and itself."""
+        """Yield the path and name of each user file that importing a module loads: its packages and the module
+        itself.
+        """
         parts = name.split(".")
         for directory in self.directories.get(parts[0], ()):
             is_package = os.path.basename(directory) == parts[0]
@@ -263,13 +267,13 @@ def failure(path: str, line: int, statement: str, error: str) -> dict[str, Any]:
 
 
 def describe(error: BaseException) -> str:
-    """Return an exception as Python shows it, without the traceback."""
+    """Return an exception as Python displays it, without the traceback."""
     text = str(error).strip()
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def import_libraries(sources: Sources, report: Reporter) -> list[dict[str, Any]]:
-    """Execute the imports in their order, and return the failures."""
+    """Execute the imports in order, and return the failures."""
     failures: list[dict[str, Any]] = []
     for statement in sources.statements:
         if statement.name in ACTING_LIBRARIES:
@@ -279,7 +283,7 @@ def import_libraries(sources: Sources, report: Reporter) -> list[dict[str, Any]]
             exec(compile(statement.text, statement.path, "exec"), {"__name__": "muster_import_test"})
         except BaseException as error:  # libraries may also call sys.exit
             entry = failure(statement.path, statement.line, statement.text, describe(error))
-            # the job may find a module that this program does not, or a library may import a different module
+            # the job may find a module that this program does not find, or a library may import a different module
             is_own = isinstance(error, ImportError) and sources.changes_path
             is_other = isinstance(error, ModuleNotFoundError) and str(error.name).partition(".")[0] != statement.name
             entry["certain"] = not (is_own or (is_other and sources.sets_variables))
@@ -291,7 +295,7 @@ def import_libraries(sources: Sources, report: Reporter) -> list[dict[str, Any]]
 
 
 def run_kernels(report: Reporter) -> list[dict[str, Any]]:
-    """Run a kernel on each GPU with the job's torch; return {"gpu", "error"} of those that fail.
+    """Run a kernel on each GPU with the job's torch; return {"gpu", "error"} for those that fail.
 
     The number is -1 if CUDA does not start.
     """
@@ -306,7 +310,7 @@ def run_kernels(report: Reporter) -> list[dict[str, Any]]:
         torch.cuda.init()
         count = torch.cuda.device_count()
     except ImportError:
-        return []  # the job does not use it, or its failed import has been reported
+        return []  # the job does not use it, or its import failure has already been reported
     except Exception as error:
         return [{"gpu": -1, "error": describe(error)[:MAX_ERROR]}]
     failures = []
@@ -359,12 +363,12 @@ def environment_digest(sources: Sources, key: str) -> str:
 
 
 def cache_path(request: dict[str, Any], sources: Sources) -> str:
-    """Return the path of the file that caches a success."""
+    """Return the path of the file that caches a successful result."""
     return os.path.join(request["cache"], environment_digest(sources, request["key"]) + ".json")
 
 
 def boot_id() -> str:
-    """Return an identifier of the machine's current boot and of its driver's version."""
+    """Return an identifier for the machine's current boot and its driver version."""
     paths = ("/proc/sys/kernel/random/boot_id", "/sys/module/nvidia/version")
     return " ".join(map(read_first_line, paths))
 
@@ -404,7 +408,7 @@ def write_cache(path: str, entry: dict[str, Any]) -> None:
 
 
 def read_sources(request: dict[str, Any]) -> Sources:
-    """Return the job's sources, and set the first directory of the search path to that of the job."""
+    """Return the job's sources, and set the first directory on the search path to the job's directory."""
     sources = Sources()
     if request["script"]:
         sys.path[0] = os.path.dirname(os.path.realpath(request["script"]))
@@ -422,7 +426,7 @@ def read_sources(request: dict[str, Any]) -> Sources:
 
 
 def test_imports(request: dict[str, Any], sources: Sources, report: Reporter) -> dict[str, Any]:
-    """Return the failures of the imports and of the GPUs; recent successes are not repeated."""
+    """Return the import failures and GPU failures; recent successes are not tested again."""
     now = time.time()
     entry = read_cache(cache_path(request, sources), now) if request["cache"] else {}
     cached = bool(entry)
@@ -436,13 +440,13 @@ def test_imports(request: dict[str, Any], sources: Sources, report: Reporter) ->
         cuda_failures = run_kernels(report)
         cuda = None if cuda_failures else [boot_id(), now]
     if request["cache"] and not failures and (not cached or cuda != entry.get("cuda")):
-        # importing may have created directories with bytecode
+        # importing may have created directories for bytecode
         write_cache(cache_path(request, sources), {"passed": entry.get("passed", now), "cuda": cuda})
     return {"cached": cached, "failures": failures, "cuda": cuda_failures}
 
 
 def main(request: dict[str, Any]) -> None:
-    """Write the result of the test, or if `test` is false, only the information from the sources."""
+    """Write the test result or, if `test` is false, only the information from the sources."""
     import faulthandler
     import sysconfig
 

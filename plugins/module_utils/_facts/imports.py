@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Start the import test of a job with its interpreter or in its image, and read the result."""
+"""Start a job's import test with its interpreter or in its image, and read the result."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
     from ansible_collections.muster.training.plugins.module_utils._facts.commands import CommandOutput
 
-REMOVAL_TIMEOUT = 10.0  # seconds to remove the container of a test that took too long
+REMOVAL_TIMEOUT = 10.0  # seconds allowed for removing the container of a test that took too long
 TIMEOUT = 60.0  # seconds; torch takes 2 s from a local disk, and up to a minute from a network drive
-# variables of a run's launcher that a test keeps
+# variables set by a run's launcher that a test keeps
 KEPT_VARIABLES = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ")
-MAX_OUTPUT = 1500  # characters of what a crashed interpreter printed last
-MAX_ENTRIES = 200  # entries of each list in a result
+MAX_OUTPUT = 1500  # number of characters of a crashed interpreter's last output
+MAX_ENTRIES = 200  # number of entries of each list in a result
 CACHE = "~/.muster/import_tests"
 GPU_OPTIONS = {"docker": ["--gpus=all"], "podman": ["--device=nvidia.com/gpu=all", "--security-opt=label=disable"]}
 
@@ -40,7 +40,7 @@ def has_gpus() -> bool:
 
 
 def job_environment(variables: dict[str, str], interpreter: str = "") -> dict[str, str]:
-    """Return the environment variables of a run that affect imports."""
+    """Return a run's environment variables that affect imports."""
     environment = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
     if interpreter:
         environment["PATH"] = os.path.dirname(interpreter) + os.pathsep + environment.get("PATH", "/usr/bin:/bin")
@@ -48,7 +48,7 @@ def job_environment(variables: dict[str, str], interpreter: str = "") -> dict[st
 
 
 def program_request(request: dict[str, Any], script: str, key: str) -> dict[str, Any]:
-    """Return the request of import_program.py without a cache; key: everything else that affects the imports."""
+    """Return the request for import_program.py without a cache; key: everything else that affects the imports."""
     return {
         "test": request["test"],
         "module": request["module"],
@@ -120,7 +120,9 @@ class ImageImportQuery:
         return result
 
     def digest(self, request: dict[str, Any]) -> str:
-        """Return a digest of all that affects the result: the image, the script, the files beside it, the machine."""
+        """Return a digest of everything that affects the result: the image, the script, the files next to it, the
+        machine.
+        """
         files = []
         for path in sorted(glob.glob(os.path.join(glob.escape(os.path.dirname(self.script)), "*.py")))[:1000]:
             with contextlib.suppress(OSError):
@@ -129,7 +131,7 @@ class ImageImportQuery:
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def command(self, request: dict[str, Any]) -> list[str]:
-        """Return the command that starts the container, with the job's directories read-only."""
+        """Return the command that starts the container with the job's directories mounted read-only."""
         directories = {self.directory, *([os.path.dirname(self.script)] if self.script else [])} - {"/", ""}
         user = f"--user={os.geteuid()}:{os.getegid()}"
         return [
@@ -157,7 +159,7 @@ class ImageImportQuery:
 
 
 def parse_result(output: CommandOutput) -> dict[str, Any]:
-    """Return the program's result, with the reason if it did not end by itself.
+    """Return the program's result, with the reason if it did not exit by itself.
 
     Keys: tested, cached, failures, cuda, libraries, features, files, python_h (see import_program.py); ended: "" or why
     the program has no result ("time" or "crash").
@@ -197,7 +199,7 @@ def parse_result(output: CommandOutput) -> dict[str, Any]:
 
 
 def clean_result(value: dict[str, Any]) -> dict[str, Any]:
-    """Return a result with the types that it should have, whatever a library has printed."""
+    """Return a result in which all values have the expected types, whatever a library has printed."""
 
     def entries(name: str, fields: dict[str, Any]) -> list[dict[str, Any]]:
         given = value.get(name)
@@ -228,7 +230,7 @@ def clean_result(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def describe_end(output: CommandOutput, printed: list[str]) -> str:
-    """Describe how an interpreter without a result ended, with its last output."""
+    """Describe how an interpreter ended without returning a result, with its last output."""
     if output.hangs:
         return f"it did not finish within {TIMEOUT:.0f} s"
     code = output.code or 0

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The inputs on a node that a job's variables and arguments refer to: caches, checkpoints, compilers, services.
+"""The inputs on a node that a job's variables and arguments refer to: caches, checkpoints, compilers and services.
 
 Nothing is written. The job's variables exclude secrets; of all others, only the names are known.
 """
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-SERVICE_TIMEOUT = 3.0  # seconds; a working service responds within a tenth of that
-METADATA = ("169.254.169.254", 80)  # a cloud's service with the machine's role
+SERVICE_TIMEOUT = 3.0  # seconds; a working service responds in a tenth of that time
+METADATA = ("169.254.169.254", 80)  # a cloud service that provides the machine's role
 METADATA_TIMEOUT = 0.5
-# Variables of cache directories, and the default location of each cache.
+# Cache directory variables, and the default location of each cache.
 CACHES = {
     "HF_HOME": "~/.cache/huggingface",
     "TRITON_CACHE_DIR": "~/.triton/cache",
@@ -37,14 +37,14 @@ CACHES = {
     "XDG_CACHE_HOME": "~/.cache",
     "TMPDIR": "/tmp",
 }
-# Arguments with the checkpoint to continue from, or the model to start from.
+# Arguments that specify the checkpoint to continue from, or the model to start from.
 CHECKPOINT_OPTION = re.compile(r"--?(resume|load|checkpoint|ckpt|init[-_]checkpoint|pretrained)([-_.][\w.-]*)?", re.I)
 NO_PATHS = {"true", "false", "auto", "latest", "last", "best", "none", "null", "yes", "no", "allow", "must", "never"}
 COMPILERS = ("gcc", "cc", "clang")
 CXX_COMPILERS = ("g++", "c++", "clang++")
 MAX_CHECKPOINTS = 8
 MAX_CHECKPOINT_FILES = 65536
-MAX_TEXT = 2**20  # characters of a script or of a file with credentials
+MAX_TEXT = 2**20  # number of characters of a script or of a credentials file
 SHARD = re.compile(r"(?:bf16_)?zero_pp_rank_([0-9]+)_mp_rank_[0-9]+_optim_states\.pt\Z")
 EXPIRY_KEYS = ("expiration", "aws_session_expiration", "aws_expiration", "x_security_token_expires")
 
@@ -60,7 +60,7 @@ def nearest_existing(path: str) -> str:
 
 
 def describe_directory(path: str) -> dict[str, Any]:
-    """Return whether this user may create files in a directory, or create it, and the space on its disk."""
+    """Return whether this user may create files in a directory, or create the directory, and the space on its disk."""
     parent = nearest_existing(path)
     entry: dict[str, Any] = {"path": path, "existing": parent, "writable": False, "free_bytes": None, "device": None}
     try:
@@ -79,7 +79,7 @@ def describe_directory(path: str) -> dict[str, Any]:
 def read_caches(
     environment: Mapping[str, str], home: str, user: str, dead_mount: Callable[[str], str]
 ) -> dict[str, dict[str, Any]]:
-    """Return {variable: directory} of the home and the caches, without those on dead mounts.
+    """Return {variable: directory} for the home directory and the caches, without those on dead mounts.
 
     `explicit`: whether the job sets the variable.
     """
@@ -97,7 +97,7 @@ def read_caches(
 
 
 def checkpoint_arguments(arguments: Sequence[str]) -> dict[str, str]:
-    """Return {option: path} of the checkpoints in a job's arguments."""
+    """Return {option: path} for the checkpoints in a job's arguments."""
     options: dict[str, str] = {}
     for index, argument in enumerate(arguments):
         name, equals, value = argument.partition("=")
@@ -111,7 +111,9 @@ def checkpoint_arguments(arguments: Sequence[str]) -> dict[str, str]:
 
 
 def read_checkpoint(path: str) -> dict[str, Any]:
-    """Return path, exists, readable, and shards: the ranks whose ZeRO optimizer states a DeepSpeed checkpoint has."""
+    """Return path, exists, readable, and shards: the ranks whose ZeRO optimizer states are in a DeepSpeed
+    checkpoint.
+    """
     directory = path
     names: list[str] = []
     with contextlib.suppress(OSError, UnicodeDecodeError):
@@ -140,7 +142,7 @@ def read_checkpoints(
 
 
 def find_program(names: Sequence[str], search_path: str) -> str:
-    """Return the path of the first of these programs, or ""."""
+    """Return the path of the first of these programs that exists, or ""."""
     return next((path for path in (shutil.which(name, path=search_path) for name in names) if path), "")
 
 
@@ -160,7 +162,7 @@ def read_compilers(environment: Mapping[str, str], search_path: str) -> dict[str
 
 
 def hub_models(arguments: Sequence[str]) -> dict[str, str]:
-    """Return {option: name} of models and datasets that a job's arguments name as on the Hub: OWNER/NAME."""
+    """Return {option: name} for models and datasets that a job's arguments name in Hub form: OWNER/NAME."""
     names = {}
     for index, argument in enumerate(arguments):
         option, equals, value = argument.partition("=")
@@ -193,7 +195,7 @@ def bucket_arguments(arguments: Sequence[str]) -> list[str]:
 
 
 def endpoint(url: str) -> tuple[str, int]:
-    """Return host and port of a URL, ("", 0) if it has none."""
+    """Return a URL's host and port, or ("", 0) if it has none."""
     match = re.match(r"(https?)://(?:[^/@]*@)?(\[[0-9a-fA-F:]+\]|[^/:]+)(?::([0-9]{1,5}))?", url)
     if not match:
         return "", 0
@@ -201,7 +203,7 @@ def endpoint(url: str) -> tuple[str, int]:
 
 
 def aws_credentials(environment: Mapping[str, str], home: str) -> dict[str, Any]:
-    """Return the credentials of the node's user that an AWS library would use: source ("" if none), expires."""
+    """Return the node user's credentials that an AWS library would use: source ("" if none), expires."""
     path = environment.get("AWS_SHARED_CREDENTIALS_FILE") or os.path.join(home, ".aws", "credentials")
     profile = environment.get("AWS_PROFILE") or "default"
     parser = configparser.RawConfigParser()
@@ -216,7 +218,7 @@ def aws_credentials(environment: Mapping[str, str], home: str) -> dict[str, Any]
 
 
 def has_machine_role() -> bool:
-    """Return whether the cloud's metadata service lists a role of this machine."""
+    """Return whether the cloud's metadata service lists a role for this machine."""
     request = "{} {} HTTP/1.0\r\nHost: 169.254.169.254\r\n{}\r\n"
     token = ask_metadata(
         request.format("PUT", "/latest/api/token", "X-aws-ec2-metadata-token-ttl-seconds: 60\r\nContent-Length: 0\r\n")
@@ -292,14 +294,14 @@ class ServiceQuery:
             }
         self.netrc = has_netrc_entry(context["home"], "api.wandb.ai") if "wandb" in calls else False
         self.pending = set(calls)
-        # daemons, so that a resolver that hangs does not block the reply
+        # daemon threads, so that a hanging resolver does not block the reply
         self.threads = [threading.Thread(target=self.call, args=item, daemon=True) for item in calls.items()]
         for thread in self.threads:
             thread.start()
 
     @staticmethod
     def connection(url: str) -> Callable[[], dict[str, Any]]:
-        """Return a function that connects to a URL's host."""
+        """Return a function that connects to the host in a URL."""
         host, port = endpoint(url)
 
         def connect() -> dict[str, Any]:
@@ -312,7 +314,9 @@ class ServiceQuery:
         self.results[name] = function()
 
     def result(self) -> dict[str, Any]:
-        """Return hub, wandb, s3 (each host and error), credentials, models, buckets, omitting unneeded ones."""
+        """Return hub, wandb, s3 (each host and error), credentials, models and buckets, omitting those that are not
+        needed.
+        """
         for thread in self.threads:
             thread.join(max(0.0, self.deadline - time.monotonic()))
         results = dict(self.results)
@@ -324,7 +328,7 @@ class ServiceQuery:
 
 
 def uses_wandb(arguments: Sequence[str], names: set[str], script_text: str) -> bool:
-    """Return whether a job certainly logs to W&B: an argument says so, or the script imports and starts it."""
+    """Return whether a job is certain to log to W&B: an argument says so, or the script imports and starts it."""
     if any(re.search(r"(^|[=,])(wandb|all)\Z", argument) for argument in arguments if "report_to" in argument):
         return True
     following = (arguments[index + 1 : index + 2] for index, entry in enumerate(arguments) if entry == "--report_to")
@@ -335,7 +339,7 @@ def uses_wandb(arguments: Sequence[str], names: set[str], script_text: str) -> b
 
 
 def has_netrc_entry(home: str, machine: str) -> bool:
-    """Return whether a user's .netrc has a machine's password."""
+    """Return whether a user's .netrc contains a machine's password."""
     return machine in read_text(os.path.join(home, ".netrc"))
 
 

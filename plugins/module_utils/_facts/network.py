@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Interfaces, routes, names and ports of a node, read from the kernel over netlink, without starting programs."""
+"""Read a node's interfaces, routes, names and ports from the kernel over netlink, without starting programs."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ RTAX_MTU = 2
 IFF_UP, IFF_LOOPBACK = 1, 8  # linux/if.h
 TCP_LISTEN = "0A"  # state in /proc/net/tcp
 RESOLVE_TIMEOUT = 3.0  # seconds for all names together; a single unanswered query takes 5 s or more
-RESOLVERS = 8  # names looked up at a time
-SOCKET_OWNERS_TIMEOUT = 3.0  # seconds; sudo may ask a directory service
-# Prints socket, pid and command line of each process that has one of the sockets in argv open. A user sees only their
-# own processes, root sees all.
+RESOLVERS = 8  # number of names looked up at a time
+SOCKET_OWNERS_TIMEOUT = 3.0  # seconds; sudo may query a directory service
+# Prints the socket, PID and command line of each process that has one of the sockets in argv open. Ordinary users see
+# only their own processes; root sees all.
 SOCKET_OWNERS_PROGRAM = """
 import os, sys
 def target(path):
@@ -55,7 +55,7 @@ for pid in filter(str.isdigit, os.listdir("/proc")):
 
 
 def attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Return the attributes of a netlink message: (type, value)."""
+    """Return a netlink message's attributes as (type, value)."""
     while len(data) >= 4:
         length, kind = struct.unpack_from("HH", data)
         if length < 4:
@@ -107,14 +107,15 @@ def read_interfaces(channel: socket.socket) -> dict[str, dict[str, Any]]:
             continue
         family, prefix, _flags, _scope, index = struct.unpack_from("BBBBI", content)
         values = dict(attributes(content[8:]))
-        raw = values.get(IFA_LOCAL) or values.get(IFA_ADDRESS)  # on a point-to-point link, IFA_ADDRESS is the other end
+        # on a point-to-point link, IFA_ADDRESS is the address of the other end
+        raw = values.get(IFA_LOCAL) or values.get(IFA_ADDRESS)
         if raw and index in interfaces and family in (socket.AF_INET, socket.AF_INET6):
             interfaces[index]["addresses"].append(f"{socket.inet_ntop(family, raw)}/{prefix}")
     return {interface.pop("name"): interface for interface in interfaces.values()}
 
 
 def read_route(channel: socket.socket, address: str) -> dict[str, Any] | None:
-    """Return the route to an address: interface, source, gateway, mtu (the route's, 0: the interface's).
+    """Return the route to an address: interface, source, gateway, mtu (the route's, or 0 for the interface's).
 
     None if there is no route. Sends nothing to the address.
     """
@@ -140,7 +141,7 @@ def read_route(channel: socket.socket, address: str) -> dict[str, Any] | None:
 
 
 def machine_id() -> str:
-    """Return an id that only nodes with a common loopback share: the kernel's boot id and the network namespace.
+    """Return an id shared only by nodes with the same loopback: the kernel's boot id and the network namespace.
 
     Return "" if it cannot be read. Containers of one kernel share its boot id, but each has its own network namespace,
     unless it uses the machine's, and thus its loopback.
@@ -190,7 +191,7 @@ def resolve_hostname(hostname: str) -> dict[str, Any]:
 
 
 def resolve(name: str) -> list[str]:
-    """Return the addresses of a name in the resolver's order, or [] for an unknown name."""
+    """Return a name's addresses in the resolver's order, or [] if the name is unknown."""
     try:
         entries = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
@@ -199,7 +200,7 @@ def resolve(name: str) -> list[str]:
 
 
 def parse_hosts(text: str) -> dict[str, list[str]]:
-    """Parse /etc/hosts: {lower-case name: its addresses in file order}."""
+    """Parse /etc/hosts into {lower-case name: its addresses in file order}."""
     addresses_by_name: dict[str, list[str]] = {}
     for line in text.splitlines():
         fields = line.partition("#")[0].split()
@@ -242,7 +243,7 @@ def read_names(names: Iterable[str], query_resolver: bool, timeout: float = RESO
             unanswered.discard(name or hostname)
 
     deadline = time.monotonic() + timeout
-    # daemons, so that a hanging resolver does not block the reply
+    # daemon threads, so that a hanging resolver does not block the reply
     workers = [threading.Thread(target=resolve_waiting, daemon=True) for _worker in range(min(RESOLVERS, len(waiting)))]
     for worker in workers:
         worker.start()
@@ -261,7 +262,7 @@ def read_names(names: Iterable[str], query_resolver: bool, timeout: float = RESO
 
 
 def listeners(ports: set[int]) -> dict[str, dict[str, Any]]:
-    """Return {port: {"pid", "command"}} for those of the TCP ports that have a listener on this node.
+    """Return {port: {"pid", "command"}} for the given TCP ports that have a listener on this node.
 
     pid is None if the process belongs to another user and sudo does not show it either.
     """
@@ -288,7 +289,7 @@ def listeners(ports: set[int]) -> dict[str, dict[str, Any]]:
 
 
 def socket_owners(sockets: Sequence[str], prefix: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Return {socket: {"pid", "command"}} of visible processes; prefix: command that runs the query, such as sudo.
+    """Return {socket: {"pid", "command"}} for visible processes; prefix: command that runs the query, such as sudo.
 
     Command lines are truncated to 200 characters.
     """
@@ -296,7 +297,7 @@ def socket_owners(sockets: Sequence[str], prefix: Sequence[str]) -> dict[str, di
 
     argv = [*prefix, sys.executable, "-I", "-S", "-c", SOCKET_OWNERS_PROGRAM, *sockets]
     output = commands.Command(argv).output(time.monotonic() + SOCKET_OWNERS_TIMEOUT).text
-    lines = re.findall(r"^(socket:\[\d+\]) (\d+) ?(.*)$", output, re.MULTILINE)  # other lines are sudo's
+    lines = re.findall(r"^(socket:\[\d+\]) (\d+) ?(.*)$", output, re.MULTILINE)  # other lines come from sudo
     return {
         inode: {"pid": int(pid), "command": command_line[:200]}
         for inode, pid, command_line in lines
@@ -305,7 +306,9 @@ def socket_owners(sockets: Sequence[str], prefix: Sequence[str]) -> dict[str, di
 
 
 def bind_error(address: str, port: int) -> str:
-    """Return why address and port cannot be bound, or "". Sets SO_REUSEADDR, as torch's store and our listeners do."""
+    """Return why an address and port cannot be bound, or "". Sets SO_REUSEADDR, as torch's store and our listeners
+    do.
+    """
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The NUMA nodes of a machine, and the GPUs and CPUs of each."""
+"""A machine's NUMA nodes, and the GPUs and CPUs of each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 NODES = "/sys/devices/system/node"
-DRIVER_GPUS = "/proc/driver/nvidia/gpus"  # contains a directory for each GPU of the driver, named by its PCI address
+# contains a directory for each GPU that the driver manages, named by its PCI address
+DRIVER_GPUS = "/proc/driver/nvidia/gpus"
 MAX_GPUS = 256
 CPU_LIST = re.compile(r"[0-9]{1,5}(?:-[0-9]{1,5})?(?:,[0-9]{1,5}(?:-[0-9]{1,5})?){0,2000}")
 
@@ -32,6 +33,6 @@ def read_numa(nodes: str = NODES, gpus: str = DRIVER_GPUS, devices: str = PCI_DE
     cpus = {}
     for path in glob.glob(f"{nodes}/node[0-9]*"):
         text = read_text(f"{path}/cpulist")
-        if CPU_LIST.fullmatch(text):  # a node without CPUs has an empty list
+        if CPU_LIST.fullmatch(text):  # the list is empty for a NUMA node without CPUs
             cpus[os.path.basename(path)[len("node") :]] = text
     return {"gpus": [int(number) if number.isdigit() else -1 for number in numbers], "cpus": cpus}

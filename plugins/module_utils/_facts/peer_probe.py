@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Connect each node with every other over TCP, both ways, with full-size packets.
+"""Connect each node to every other node over TCP, in both directions, with full-size packets.
 
 Every node creates one PeerProbe, at about the same time or one after another. A node first listens, then greets all
 peers. A peer that is not listening yet refuses immediately and greets this node later, so any order works. The
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
     from typing import Any
 
 CONNECT_TIMEOUT = 3.0  # seconds; the kernel resends an unanswered SYN after 1 s
-EXCHANGE_TIMEOUT = 3.0  # seconds without a byte in an open connection
-BULK_BYTES = 65536  # bytes each way, more than seven packets of 9000 bytes
+EXCHANGE_TIMEOUT = 3.0  # seconds without receiving a byte on an open connection
+BULK_BYTES = 65536  # bytes in each direction, more than seven packets of 9000 bytes
 GREETING_LIMIT = 4096  # bytes
-MAX_CONNECTIONS = 128  # connections served at a time
-MAX_GREETERS = 32  # peers greeted at a time
+MAX_CONNECTIONS = 128  # number of connections served at a time
+MAX_GREETERS = 32  # number of peers greeted at a time
 GREETED = b"\0"
 
 
 def connect_all(targets: list[tuple[str, int]], timeout: float) -> dict[tuple[str, int], socket.socket | str]:
-    """Connect to all (address, port) in parallel; return an open connection or the error message for each."""
+    """Connect to all (address, port) pairs in parallel; return an open connection or an error message for each."""
     results: dict[tuple[str, int], socket.socket | str] = {}
     opening = {}
     poller = select.poll()
@@ -103,7 +103,7 @@ def read_json_line(connection: socket.socket) -> Any:
 
 
 def write_json_line(connection: socket.socket, content: Mapping[str, Any]) -> None:
-    """Send an object as a line, in its own packet."""
+    """Send an object as one line, in its own packet."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.sendall(json.dumps(content).encode() + b"\n")
 
@@ -152,7 +152,7 @@ class Listener:
 
 
 def serve(listener: Listener, request: Mapping[str, Any], met_pipe: int) -> None:
-    """Serve peers until every pair with this node has met and this node has greeted all peers, or the lifetime ends.
+    """Serve peers until every pair that includes this node has met and this node has greeted all peers, or time is up.
 
     Args:
         met_pipe: a pipe with the names of the peers met while greeting, one per line, then GREETED. A peer that ran
@@ -178,10 +178,10 @@ def serve(listener: Listener, request: Mapping[str, Any], met_pipe: int) -> None
                 ports = [port for port in greeting.get("ports", []) if isinstance(port, int)][:8]
                 reply = {"name": name, "received": received, "ports": listener.fixed}
                 write_json_line(connection, {**reply, "back": try_ports(peers[peer], ports)})
-                with contextlib.suppress(OSError):  # the send buffer is full without acknowledgements
+                with contextlib.suppress(OSError):  # the send buffer is full because nothing is being acknowledged
                     connection.sendall(bytes(BULK_BYTES))
                     connection.settimeout(EXCHANGE_TIMEOUT + CONNECT_TIMEOUT)
-                    connection.recv(1)  # the peer closes when it has tried our ports
+                    connection.recv(1)  # the peer closes the connection once it has tried our ports
                 missing_peers.discard(peer)
                 os.write(wake_writer, b".")
         except OSError:
@@ -233,7 +233,7 @@ def greet(address: str, listener: Listener, request: Mapping[str, Any]) -> dict[
         result = connect_all([(address, port)], CONNECT_TIMEOUT)[(address, port)]
         if isinstance(result, str):
             outcome["to"] = "" if has_connected else result
-            if result == os.strerror(errno.ECONNREFUSED):  # another program may hold the peer's port: try the next
+            if result == os.strerror(errno.ECONNREFUSED):  # another program may be using the peer's port: try the next
                 continue
             break
         has_connected = True
@@ -250,13 +250,13 @@ def exchange(
     request: Mapping[str, Any],
     outcome: dict[str, Any],
 ) -> bool:
-    """Greet the other end of a connection and record the outcome; return False if it is not one of our probes."""
+    """Greet the other end of a connection and record the outcome; return False if it does not belong to our probes."""
     local_ports = ([listener.port] if listener.port else []) + listener.fixed
     greeting = {"token": request["probe"]["token"], "name": request["node"], "ports": local_ports}
     write_json_line(connection, greeting)
     with contextlib.suppress(OSError):  # the send buffer is full without acknowledgements
         connection.sendall(bytes(BULK_BYTES))
-    # the other end may wait for our bulk data, and then for a port of ours
+    # the other end may be waiting for our bulk data, and then for one of our ports
     connection.settimeout(EXCHANGE_TIMEOUT + CONNECT_TIMEOUT + 2.0)
     reply = read_json_line(connection)
     outcome["to"] = ""
@@ -270,7 +270,7 @@ def exchange(
 
 
 class PeerProbe:
-    """This node's part of the connection tests: listens and greets all peers as soon as it is created.
+    """This node's part in the connection tests: starts listening and greets all peers as soon as it is created.
 
     request: node (this node's name), address, peers ({name: address}), ports (the run's, also tested), probe: token;
     candidates (ephemeral ports, the same on all nodes, of which the first free one is used); lifetime (seconds).
@@ -292,14 +292,14 @@ class PeerProbe:
                     serve(self.listener, request, met_reader)
             finally:
                 os._exit(0)
-        os.waitpid(child, 0)  # only this child, not the caller's others
+        os.waitpid(child, 0)  # only this child, not the caller's other children
         os.close(met_reader)
         self.listener.close()
         self.greeter = threading.Thread(target=self.greet_all)
         self.greeter.start()
 
     def greet_all(self) -> None:
-        """Greet all peers, starting after this node in name order, so that not all nodes begin with the same peer."""
+        """Greet all peers in name order, starting after this node, so that not all nodes begin with the same peer."""
         node = self.request["node"]
         names = sorted(self.request["peers"], key=lambda name: (name < node, name))
         waiting = [name for name in reversed(names) if name != node]

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The inputs of a run on a node except its code: packages, data and models, so that the run can be repeated exactly.
+"""A run's inputs on a node, except its code: packages, data and models, so that the run can be repeated exactly.
 
 Nothing is imported or changed. Large inputs are identified by the names and sizes of their files, small files also by
 their content.
@@ -35,26 +35,26 @@ if TYPE_CHECKING:
 LOCK_BYTES = 4 << 20
 LOCK_FIELDS = ("layer", "order", "key", "python", "project", "project_name", "packages", "editable", "trees", "files")
 MAX_LOCKS = 8
-MAX_DISTRIBUTIONS = 20_000  # entries of one site-packages
+MAX_DISTRIBUTIONS = 20_000  # number of entries in one site-packages directory
 MAX_INPUTS = 16
 MAX_INPUT_FILES = 20_000
 LISTING_TIMEOUT = 1.0  # seconds
 MAX_HASHED_FILE = 1 << 20  # bytes; larger files are identified by their size
-MAX_HASHED_BYTES = 32 << 20  # bytes of all inputs together
+MAX_HASHED_BYTES = 32 << 20  # total bytes of all inputs
 MAX_REPOSITORIES = 200
 MAX_INDEX_BYTES = 64 << 20
-# Options whose value is a file or directory that the job reads. Directories that it writes change with each run.
+# Options whose value is a file or directory that the job reads. Directories that it writes to differ between runs.
 INPUT_OPTION = re.compile(
     r"--?(?:[\w.-]*[-_.])?(?:data|dataset|datasets|train|valid|validation|val|eval|test|corpus|input|inputs|model|tokenizer|"
     r"pretrained|vocab|config|deepspeed)(?:[-_.](?:dir|directory|path|file|files|root|name|name[-_]or[-_]path|set|config))*",
     re.IGNORECASE,
 )
 COMMIT = re.compile(r"[0-9a-f]{40}")
-STAGE_INDEX = ".muster-stage/index.jsonl"  # written by the role stage_data, with the checksum of each file
+STAGE_INDEX = ".muster-stage/index.jsonl"  # written by the role stage_data, with a checksum of each file
 
 
 class ProvenanceQuery:
-    """The query of a job's packages and inputs.
+    """A query for a job's packages and inputs.
 
     software: the query of the interpreter's search path; None if there is no interpreter to query.
     """
@@ -125,7 +125,7 @@ def installed_versions(search_path: Sequence[str]) -> dict[str, str]:
 
 
 def read_locks(directory: str) -> list[dict[str, Any]]:
-    """Return the locks of an environment in the order of their layers."""
+    """Return an environment's locks in the order of their layers."""
     names = [name for name in list_directory(directory) if name.endswith(".json")]
     documents = [read_json(os.path.join(directory, name), LOCK_BYTES) for name in names[:MAX_LOCKS]]
     locks = [
@@ -137,7 +137,7 @@ def read_locks(directory: str) -> list[dict[str, Any]]:
 
 
 def input_arguments(arguments: Sequence[str]) -> dict[str, str]:
-    """Return {option: path} of the files and directories that a job's arguments name as inputs."""
+    """Return {option: path} for the files and directories that a job's arguments name as inputs."""
     options: dict[str, str] = {}
     for index, argument in enumerate(arguments):
         name, equals, value = argument.partition("=")
@@ -148,7 +148,7 @@ def input_arguments(arguments: Sequence[str]) -> dict[str, str]:
 
 
 def describe_inputs(paths: dict[str, str]) -> dict[str, dict[str, Any]]:
-    """Return path, files, bytes and digest of the paths that exist; the digest is "" if there are too many files."""
+    """Return path, files, bytes and digest for the paths that exist; the digest is "" if there are too many files."""
     inputs: dict[str, dict[str, Any]] = {}
     budget = MAX_HASHED_BYTES
     for option, path in paths.items():
@@ -181,7 +181,7 @@ def describe_input(path: str, budget: int) -> tuple[dict[str, Any], int]:
 
 
 def list_files(path: str) -> tuple[dict[str, os.stat_result], bool]:
-    """Return the files of an input, and whether they are all; a file itself has the name ""."""
+    """Return an input's files, and whether the list is complete; if the input is itself a file, its name is ""."""
     if not os.path.isdir(path):
         return {"": os.stat(path)}, True
     deadline = time.monotonic() + LISTING_TIMEOUT
@@ -196,7 +196,7 @@ def list_files(path: str) -> tuple[dict[str, os.stat_result], bool]:
 
 
 def staged_checksums(path: str) -> dict[tuple[str, int, int], str]:
-    """Return the checksums that the role stage_data has verified in a directory, by path, size and time of a file."""
+    """Return the checksums that the role stage_data has verified in a directory, by each file's path, size and time."""
     checksums: dict[tuple[str, int, int], str] = {}
     with contextlib.suppress(OSError, ValueError):
         for line in read_bytes(os.path.join(path, STAGE_INDEX), MAX_INDEX_BYTES).decode().splitlines():
@@ -206,7 +206,7 @@ def staged_checksums(path: str) -> dict[tuple[str, int, int], str]:
 
 
 def read_repositories(cache: str) -> dict[str, str]:
-    """Return {name: commit} of the models and datasets in a cache of the Hugging Face hub."""
+    """Return {name: commit} for the models and datasets in a Hugging Face Hub cache."""
     commits: dict[str, str] = {}
     for folder in list_directory(cache)[:MAX_REPOSITORIES]:
         kind, *parts = folder.split("--")

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Ports of RDMA devices (InfiniBand, RoCE, EFA) as the kernel reports them."""
+"""RDMA device ports (InfiniBand, RoCE, EFA) as the kernel reports them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 DEVICES = "/sys/class/infiniband"
 MAX_PORTS = 64
-MAX_GIDS = 16  # entries read from a port's table, which has up to 256; those of addresses come first
+MAX_GIDS = 16  # number of entries read from a port's table, which has up to 256; those with addresses come first
 NO_GID = "0000:0000:0000:0000:0000:0000:0000:0000"
 IPV4_PREFIX = "0000:0000:0000:0000:0000:ffff:"
 
@@ -25,12 +25,12 @@ def read_value(path: str) -> str:
     try:
         with open(path, encoding="utf-8", errors="replace") as stream:
             return stream.read(256).strip()
-    except OSError:  # entries of a GID table that are not in use cannot be read
+    except OSError:  # GID table entries that are not in use cannot be read
         return ""
 
 
 def read_gids(port: str) -> list[dict[str, Any]]:
-    """Return the entries of a port's GID table that are in use: index, type (such as RoCE v2), ipv4."""
+    """Return the used entries of a port's GID table: index, type (such as RoCE v2), ipv4."""
     gids = []
     for index in range(MAX_GIDS):
         gid = read_value(f"{port}/gids/{index}")

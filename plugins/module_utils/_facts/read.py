@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Read the facts of a node in one call, without changing anything.
+"""Read a node's facts in one call, without changing anything.
 
 ``read_facts`` takes a request and returns plain data; the checks that judge it run on the controller. Slow queries are
 started first and collected last, each with a time limit: a hanging driver or mount is a fact, too.
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable
 
 PR_SET_DUMPABLE = 4  # linux/prctl.h
-# Environment variable, in seconds: shifts this node's clock in tests, whose hosts share the kernel's clock.
+# Environment variable, in seconds: shifts this node's clock in tests whose hosts share the kernel's clock.
 CLOCK_SHIFT = "MUSTER_CLOCK_SHIFT"
 
 
@@ -51,7 +51,7 @@ def glibc_version() -> str:
 
 
 def path_facts(path: str, home: str, dead_mount: str = "") -> dict[str, Any]:
-    """Describe a path as this user sees it, without touching a path on a dead mount."""
+    """Describe a path as this user sees it, without accessing paths on dead mounts."""
     if path.startswith("~/"):
         path = os.path.join(home, path[2:])
     if dead_mount:
@@ -85,7 +85,7 @@ def may_write(directory: str) -> bool:
 
 
 def user_ids(user: str) -> dict[str, int]:
-    """Return uid and gid of a user, or an empty dictionary if the user does not exist."""
+    """Return a user's uid and gid, or an empty dictionary if the user does not exist."""
     try:
         entry = pwd.getpwnam(user)
     except KeyError:
@@ -94,12 +94,13 @@ def user_ids(user: str) -> dict[str, int]:
 
 
 def become(user: str) -> None:
-    """Become the run's user if we are root, to see files as that user does."""
+    """Switch to the run's user if we are root, to see files as that user does."""
     act_as(user)
     become_user()
-    import ctypes  # costs milliseconds, and is rarely needed
+    import ctypes  # costs milliseconds and is rarely needed
 
-    # /proc files of a former root process are closed even to its new user, and a listener could not name itself
+    # /proc files of a process that used to be root are closed even to its new user, and a listener could not name
+    # itself
     ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
 
 
@@ -154,7 +155,7 @@ class FactsContext:
         return storage.dead_mount(path, self.mounts)
 
     def enter_user(self) -> None:
-        """Act as the run's user from here on, then find the mounts, and the directory and script of the job."""
+        """Act as the run's user from here on, then find the mounts and the job's directory and script."""
         request = self.request
         if os.geteuid() == 0 and self.user != "root":
             become(self.user)
@@ -188,7 +189,7 @@ def read_network(context: FactsContext) -> dict[str, Any]:
 
 
 def read_identity(context: FactsContext) -> dict[str, Any]:
-    """Return names, user, versions and runs of this node."""
+    """Return this node's names, user, versions and runs."""
     return {
         "hostname": os.uname().nodename,
         "user": context.user,
@@ -207,18 +208,19 @@ def read_identity(context: FactsContext) -> dict[str, Any]:
 
 
 # --- parts -----------------------------------------------------------------------------------------------------------
-# Each adds to context.facts, or starts a query in context.pending. Imports inside cost only the calls that need them.
+# Each adds to context.facts, or starts a query in context.pending. Imports are local so that only the calls that need
+# them pay for them.
 
 
 def start_gpus(context: FactsContext) -> None:
-    """Start the query of GPUs."""
+    """Start querying the GPUs."""
     from ansible_collections.muster.training.plugins.module_utils._facts import gpu_vendors
 
     context.pending["gpus"] = gpu_vendors.start_query()
 
 
 def start_connections(context: FactsContext) -> None:
-    """Start the connection tests, unless all nodes are this machine, without a network to test."""
+    """Start the connection tests, unless all nodes are on this machine, in which case there is no network to test."""
     if context.facts["interface"] in (None, "lo"):
         return
     from ansible_collections.muster.training.plugins.module_utils._facts import peer_probe
@@ -234,7 +236,7 @@ def start_ssh(context: FactsContext) -> None:
 
 
 def start_checkout(context: FactsContext) -> None:
-    """Start the query of the git checkout that holds the working directory."""
+    """Start querying the git checkout that contains the working directory."""
     if not context.dead_mount(context.directory) and os.path.isdir(context.directory):
         from ansible_collections.muster.training.plugins.module_utils._facts import git_checkout
 
@@ -242,7 +244,7 @@ def start_checkout(context: FactsContext) -> None:
 
 
 def read_paths(context: FactsContext) -> None:
-    """Read the facts of the interpreter, the working directory, the script and the runs directory."""
+    """Read the facts about the interpreter, the working directory, the script and the runs directory."""
     request, home = context.request, context.home
     directory, script, runs_directory = context.directory, context.script, context.runs_directory
     interpreter = request["interpreter"]
@@ -273,7 +275,7 @@ def read_code(context: FactsContext) -> None:
 
 
 def start_software(context: FactsContext) -> None:
-    """Read the DeepSpeed configuration, programs and hash of the script; start the query of the packages."""
+    """Read the DeepSpeed configuration, programs and script hash; start querying the packages."""
     from ansible_collections.muster.training.plugins.module_utils._facts import deepspeed_config, software
 
     directory, interpreter, facts = context.directory, context.interpreter, context.facts
@@ -281,7 +283,7 @@ def start_software(context: FactsContext) -> None:
     if path:
         path = os.path.join(directory, os.path.expanduser(path))
         facts["deepspeed_config"] = deepspeed_config.read_config(path) if not context.dead_mount(path) else None
-    # programs belong to the node, not to an interpreter, which with an image need not exist here
+    # programs belong to the node, not to an interpreter, which need not exist here if an image is used
     search_path = [entry for entry in os.get_exec_path() if not context.dead_mount(entry)]
     facts["programs"] = software.find_programs(search_path)
     if not context.dead_mount("/opt") and not context.dead_mount("/usr"):
@@ -306,7 +308,7 @@ def start_image(context: FactsContext) -> None:
 
 
 def start_links(context: FactsContext) -> None:
-    """Start the queries of links between GPUs, for machines with several or with NVSwitches."""
+    """Start querying the links between GPUs, on machines with several GPUs or with NVSwitches."""
     from ansible_collections.muster.training.plugins.module_utils._facts import gpu_links
 
     if "gpus" in context.pending and context.pending["gpus"].smi:
@@ -314,7 +316,7 @@ def start_links(context: FactsContext) -> None:
 
 
 def start_health(context: FactsContext) -> None:
-    """Start the queries of the node's health, and read its identity, which may need root."""
+    """Start querying the node's health, and read its identity, which may require root."""
     from ansible_collections.muster.training.plugins.module_utils._facts import health
 
     links = context.pending.get("links")
@@ -322,7 +324,7 @@ def start_health(context: FactsContext) -> None:
 
 
 def start_job(context: FactsContext) -> None:
-    """Read the files that the job's variables and arguments name; start the import test and the queries of services."""
+    """Read the files that the job's variables and arguments name; start the import test and the service queries."""
     from ansible_collections.muster.training.plugins.module_utils._facts import job_needs
 
     job, arguments, facts = context.request["job"], context.request["args"], context.facts
@@ -346,7 +348,7 @@ def start_imports(context: FactsContext, directory: str, is_readable: bool) -> N
     is_outdated = not context.facts.get("code", {"same": True})["same"] and job["copies_code"]
     if not has_program or job["no_python"] or is_outdated or not os.path.isdir(directory):
         return
-    is_busy = bool(context.facts["runs"])  # the memory of a run may leave no room on the GPUs
+    is_busy = bool(context.facts["runs"])  # a run's memory use may leave no room on the GPUs
     request = {**job, "cuda": job["cuda"] and not is_busy}
     if image:
         if shutil.which(image["engine"]) and job["test"]:
@@ -362,7 +364,7 @@ def start_imports(context: FactsContext, directory: str, is_readable: bool) -> N
 
 
 def start_provenance(context: FactsContext) -> None:
-    """Start the query of the packages and inputs that are needed to repeat a run."""
+    """Start querying the packages and inputs needed to repeat a run."""
     from ansible_collections.muster.training.plugins.module_utils._facts import provenance, software
 
     readable = context.interpreter and not context.request.get("image") and not context.dead_mount(context.interpreter)
@@ -391,7 +393,7 @@ def read_system(context: FactsContext) -> None:
 
 
 def read_storage(context: FactsContext) -> None:
-    """Read the free space of the disks that a run uses."""
+    """Read the free space on the disks that a run uses."""
     from ansible_collections.muster.training.plugins.module_utils._facts import storage
 
     paths = {"runs": context.runs_directory, "work": context.directory, "temporary": "/tmp"}
@@ -421,7 +423,7 @@ def read_names(context: FactsContext) -> None:
     context.facts["names"] = network.read_names(peers, query_resolver="resolver" in context.parts)
 
 
-# Executed in this order. ROOT_PARTS run before we become the run's user.
+# Executed in this order. ROOT_PARTS are executed before we become the run's user.
 ROOT_PARTS: dict[str, Callable[[FactsContext], None]] = {
     "gpus": start_gpus,
     "links": start_links,
@@ -432,9 +434,9 @@ PARTS: dict[str, Callable[[FactsContext], None]] = {
     "ssh": start_ssh,
     "checkout": start_checkout,
     "paths": read_paths,  # always
-    "code": read_code,  # only if the request has it
+    "code": read_code,  # only if the request includes it
     "software": start_software,
-    "image": start_image,  # if the request has it
+    "image": start_image,  # if the request includes it
     "job": start_job,  # if the request has it
     "system": read_system,
     "storage": read_storage,
@@ -445,7 +447,7 @@ PARTS: dict[str, Callable[[FactsContext], None]] = {
 
 
 def read_facts(request: dict[str, Any]) -> dict[str, Any]:
-    """Return the facts of this node for a request.
+    """Return this node's facts for a request.
 
     request: node (its inventory name), address (its node_address, or ""), peers ({name: address}), ports (TCP ports
     that must be free on the address), interpreter, script, working_directory (each may be ""), runs_directory, run_id,

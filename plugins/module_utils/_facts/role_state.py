@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The state of a node that roles compare with the desired one, read in one call. Needs root.
+"""The node state that roles compare with the desired state, read in one call. Needs root.
 
 Only the requested states are imported.
 """
@@ -33,7 +33,7 @@ def base_packages(options: Data) -> Data:
 
 
 def nvidia_driver(_options: Data) -> Data:
-    """Return the facts for the choice of a driver; without a GPU, the packages are not read."""
+    """Return the facts for choosing a driver; without a GPU, the packages are not read."""
     from ansible_collections.muster.training.plugins.module_utils._facts import driver as node_driver
     from ansible_collections.muster.training.plugins.module_utils._facts import gpu_vendors
     from ansible_collections.muster.training.plugins.module_utils._facts import gpus as node_gpus
@@ -48,7 +48,7 @@ def nvidia_driver(_options: Data) -> Data:
 
 
 def hosts_file(_options: Data) -> Data:
-    """Return how the machine resolves its own name and the other nodes'."""
+    """Return how the machine resolves its own name and the names of the other nodes."""
     from ansible_collections.muster.training.plugins.module_utils._hosts_file import resolution
 
     try:
@@ -67,7 +67,7 @@ def firewall(options: Data) -> Data:
 
 
 def ssh_mesh(options: Data) -> Data:
-    """Return the state of sshd, and of the user's key and files."""
+    """Return the state of sshd and of the user's key and files."""
     from ansible_collections.muster.training.plugins.module_utils._files import user_files
     from ansible_collections.muster.training.plugins.module_utils._ssh import mesh_state
 
@@ -89,7 +89,7 @@ def ssh_logins(options: Data) -> Data:
 
 
 def slurm(options: Data) -> Data:
-    """Return the inputs of Slurm's configuration, and the state of its packages, files, key and services."""
+    """Return the inputs for Slurm's configuration, and the state of its packages, files, key and services."""
     from ansible_collections.muster.training.plugins.module_utils._slurm import node_state
 
     return node_state.state(options)

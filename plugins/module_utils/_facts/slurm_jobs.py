@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The jobs that Slurm runs on this machine, from the titles of the processes that it starts for them as root.
+"""Find the jobs that Slurm is running on this machine, from the titles of the processes it starts for them as root.
 
 Needs neither Slurm's controller, which may be slow, nor Slurm's programs, which a container may lack.
 """
@@ -17,7 +17,7 @@ ROOT = 0
 
 
 def read_slurm_jobs(proc: str = "/proc", owner: int = ROOT) -> list[str]:
-    """Return the numbers of the jobs on this machine, in ascending order."""
+    """Return the job IDs of the jobs on this machine, in ascending order."""
     jobs = set()
     for name in os.listdir(proc):
         if not name.isdigit():
@@ -25,7 +25,7 @@ def read_slurm_jobs(proc: str = "/proc", owner: int = ROOT) -> list[str]:
         try:
             with open(f"{proc}/{name}/cmdline", "rb") as stream:
                 match = STEP.match(stream.read(64))
-            # users can choose the titles of their processes
+            # users can set the titles of their own processes
             if match and os.stat(f"{proc}/{name}").st_uid == owner:
                 jobs.add(int(match.group(1)))
         except OSError:  # the process has ended

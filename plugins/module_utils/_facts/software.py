@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from typing import Any
 
 INTERPRETER_TIMEOUT = 5.0  # seconds; 0.02 is usual
-# Reads the path from the interpreter itself: virtual environments, conda and .pth files all count.
+# Reads the path from the interpreter itself: virtual environments, conda and .pth files are all taken into account.
 PATH_PROGRAM = "import sys; print('%d.%d.%d' % sys.version_info[:3], sys.prefix, *sys.path, sep=chr(0))"
-# For each fact, the distributions that may provide it (named as in .dist-info: runs of - _ . become one _).
+# For each fact, the distributions that may provide it (named as in .dist-info: each run of - _ . becomes one _).
 DISTRIBUTIONS = {
     "torch": r"torch",
     "nccl": r"nvidia_nccl_cu[0-9]+",
@@ -43,9 +43,9 @@ DISTRIBUTIONS = {
 DISTRIBUTION_NAME = re.compile("|".join(f"(?P<{fact}>{pattern})" for fact, pattern in DISTRIBUTIONS.items()))
 METADATA_NAME = re.compile(r"(.+?)-([0-9][^-]*?)(?:-py[0-9.]+.*)?\.(?:dist|egg)-info\Z")
 ARCHS = re.compile(rb"((?:sm|compute)_[0-9]+[af]?(?: (?:sm|compute)_[0-9]+[af]?)*) ?\0")
-# Programs that launchers other than torchrun call.
+# Programs that launchers other than torchrun run.
 PROGRAMS = ("mpirun", "ompi_info", "orted", "pdsh", "docker", "podman")
-# Environments of projects that role python_env created in its default directory.
+# Project environments that the role python_env created in its default directory.
 PROJECT_ENVIRONMENTS = "/opt/muster/envs/*/env"
 # Where cloud images install their PyTorch environments, and the interpreter of each.
 IMAGE_ENVIRONMENTS = (
@@ -58,14 +58,14 @@ IMAGE_ENVIRONMENTS = (
     "/opt/anaconda*/envs/*",
     "/opt/venv",
 )
-# Paperspace, Lambda and NVIDIA install torch for the system's Python.
+# Paperspace, Lambda and NVIDIA install torch for the system Python.
 SYSTEM_PACKAGES = ("/usr/local/lib/python3*/dist-packages", "/usr/lib/python3/dist-packages")
 MAX_ENVIRONMENTS = 8
-HASH_LIMIT = 16 * 2**20  # bytes of a script to hash; no script is longer
+HASH_LIMIT = 16 * 2**20  # bytes of a script to hash; no script is longer than this
 
 
 class SoftwareQuery:
-    """The query of an interpreter's packages, started on creation."""
+    """A query for an interpreter's packages, started on creation."""
 
     def __init__(self, interpreter: str, directory: str, kernels: bool = False) -> None:
         """kernels: whether to read the architectures of torch's kernels, which takes about 30 ms."""
@@ -73,7 +73,7 @@ class SoftwareQuery:
         self.kernels = kernels
         self.deadline = time.monotonic() + INTERPRETER_TIMEOUT
         cwd = directory if os.path.isdir(directory) else "/"
-        # like a run, which does not get this login's PYTHONPATH
+        # like a run, which does not inherit this login's PYTHONPATH
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
         self.command = Command([interpreter, "-B", "-c", PATH_PROGRAM], cwd=cwd, env=environment)
 
@@ -81,7 +81,7 @@ class SoftwareQuery:
         """Return python (version), prefix, packages ({name: version}), cuda, hip, archs of torch, error ("": none)."""
         output = self.command.output(self.deadline)
         try:
-            line = next(line for line in output.text.splitlines() if "\0" in line)  # others are startup warnings
+            line = next(line for line in output.text.splitlines() if "\0" in line)  # the others are startup warnings
             python, prefix, *search_path = line.split("\0")
         except StopIteration:
             error = (
@@ -102,13 +102,13 @@ class SoftwareQuery:
 
 
 def find_programs(search_path: list[str]) -> dict[str, str]:
-    """Return {name: path} for those of PROGRAMS that are in a search path."""
+    """Return {name: path} for those of PROGRAMS that are on a search path."""
     paths = {name: shutil.which(name, path=os.pathsep.join(search_path)) for name in PROGRAMS}
     return {name: path for name, path in paths.items() if path}
 
 
 def find_environments(root: str = "/") -> list[dict[str, str | None]]:
-    """Return the environments with torch, of projects and the machine's image, each with its torch and CUDA versions.
+    """Return the project and machine image environments that have torch, each with its torch and CUDA versions.
 
     Their project is the name of the environment, or "" for the image's. Reads names and one small file per environment;
     nothing is started.
@@ -159,7 +159,9 @@ def find_packages(search_path: list[str]) -> dict[str, str]:
 
 
 def torch_build(search_path: list[str]) -> dict[str, str | None]:
-    """Return the CUDA or ROCm that torch on this path was built for; both None for a CPU build or without torch."""
+    """Return the CUDA or ROCm version that torch on this path was built for; both are None for a CPU build or without
+    torch.
+    """
     for directory in search_path:
         try:
             with open(os.path.join(directory, "torch", "version.py"), encoding="utf-8") as stream:
@@ -194,7 +196,7 @@ def torch_archs(search_path: list[str]) -> list[str]:
 
 
 def parse_archs(library: bytes | mmap.mmap) -> list[str]:
-    """Find the list of architectures in torch's library: names separated by spaces, followed by a NUL."""
+    """Find the list of architectures in torch's library: names separated by spaces and terminated by a NUL."""
     start = library.find(b"sm_")
     while start >= 0:
         match = ARCHS.match(library, start)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test whether a node can reach its peers by ssh, as some launchers do."""
+"""Test whether a node can reach its peers over SSH, as some launchers do."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import time
 from ansible_collections.muster.training.plugins.module_utils._facts.commands import Command
 
 CONNECT_TIMEOUT = 5  # seconds
-TIMEOUT = 10.0  # seconds for one peer
+TIMEOUT = 10.0  # seconds allowed for one peer
 MAX_PARALLEL = 4  # sshd randomly drops connections once ten are unauthenticated (MaxStartups 10:30:100)
 TRIES = 3
 
@@ -23,7 +23,7 @@ def peers_after(node: str, names: list[str]) -> list[str]:
 
 
 class SshQuery:
-    """Test logins with `ssh NAME true`, without a prompt, started on creation for all names, in this order.
+    """Tests logins with `ssh NAME true` without prompting; tests for all names start on creation, in this order.
 
     connect_timeout: seconds to connect. timeout: seconds per name.
     """
@@ -36,7 +36,7 @@ class SshQuery:
             worker.start()
 
     def work(self) -> None:
-        """Try peers one after another."""
+        """Try peers one by one."""
         while self.waiting:
             try:
                 name = self.waiting.pop()
@@ -46,7 +46,7 @@ class SshQuery:
                 self.outcomes[name] = try_peer(name, self.connect_timeout, self.timeout)
                 if "kex_exchange_identification" not in self.outcomes[name]:
                     break
-                time.sleep(0.2 * (attempt + 1))  # refused by MaxStartups, whose queue soon empties
+                time.sleep(0.2 * (attempt + 1))  # rejected because of MaxStartups, whose queue soon drains
 
     def result(self) -> dict[str, str]:
         """Return {name: "" or ssh's message}."""
@@ -56,7 +56,7 @@ class SshQuery:
 
 
 def try_peer(name: str, connect_timeout: int, timeout: float) -> str:
-    """Return "" if a login to a peer works without a prompt, otherwise the end of ssh's output."""
+    """Return "" if logging in to a peer works without a prompt, or the end of ssh's output otherwise."""
     options = [f"ConnectTimeout={connect_timeout}", "BatchMode=yes", "ForwardX11=no", "ClearAllForwardings=yes"]
     command = Command(["ssh", *(word for option in options for word in ("-o", option)), name, "true"])
     output = command.output(time.monotonic() + timeout)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Mounts and disk space of a node.
+"""A node's mounts and disk space.
 
 A mount whose server is unavailable blocks every access forever, so a child process tries each mount first, and paths
 below a dead mount are not touched.
@@ -28,23 +28,23 @@ if TYPE_CHECKING:
     from typing import Any
 
 MOUNT_TIMEOUT = 3.0  # seconds; a live server answers within milliseconds
-# File systems that depend on another machine or a process, so they can fail while mounted.
+# File systems that depend on another machine or on a process, so they can fail while mounted.
 REMOTE = re.compile(
     r"(fuse(\..*)?|nfs4?|cifs|smb3|ceph|lustre|9p|virtiofs|glusterfs|afs|beegfs|gpfs|ocfs2|gfs2|wekafs)\Z"
 )
-# FUSE mounts of desktops and container engines, which are private to one user and irrelevant to training.
+# FUSE mounts created by desktops and container engines, which are private to one user and irrelevant to training.
 PRIVATE = re.compile(r"fuse\.(gvfsd-fuse|portal|lxcfs|fuse-overlayfs|snapfuse)\Z")
 
 
 # How the job needs a mount, according to the node's configuration.
-REQUESTED = "wanted"  # requested by the caller, or by one of our units
+REQUESTED = "wanted"  # requested by the caller or by one of our units
 AT_BOOT = "boot"  # mounted at boot by /etc/fstab
 OPTIONAL = "optional"  # a local disk in /etc/fstab that the machine can boot without (nofail)
 UNREQUESTED = ""  # mounted, but not configured
 
 
 def normalize(path: str) -> str:
-    """Return a path in the kernel's form of a mount point: /mnt/data for /mnt//data/; expands ~."""
+    """Return a path in the form the kernel uses for mount points: /mnt/data for /mnt//data/; expands ~."""
     return re.sub("^//+", "/", os.path.normpath(os.path.expanduser(path)))
 
 
@@ -84,13 +84,13 @@ def parse_fstab(text: str) -> dict[str, dict[str, str]]:
 
 
 def read_units() -> dict[str, dict[str, str]]:
-    """Return the mounts of our units that are mounted at boot, in parse_unit's form."""
+    """Return the mounts in our units that are mounted at boot, in parse_unit's format."""
     units: dict[str, dict[str, str]] = {}
     for path in glob.glob(f"{UNITS}/remote-fs.target.wants/*.mount"):
         try:
             with open(path, encoding="utf-8", errors="surrogateescape") as stream:
                 units.update((normalize(point), unit) for point, unit in parse_unit(stream.read()).items())
-        except OSError:  # the mount is another user's, or was just removed
+        except OSError:  # the mount belongs to another user, or was just removed
             continue
     return units
 
@@ -116,7 +116,7 @@ def touch_mount(point: str) -> Callable[[], dict[str, Any]]:
     def touch() -> dict[str, Any]:
         try:
             space = os.statvfs(point)
-        except PermissionError:  # a FUSE mount of another user without allow_other
+        except PermissionError:  # another user's FUSE mount without allow_other
             return {"state": "unreadable", "error": "permission denied"}
         except OSError as error:
             return {"state": "stale", "error": error.strerror or str(error)}
@@ -133,7 +133,7 @@ def touch_mount(point: str) -> Callable[[], dict[str, Any]]:
 
 
 def resolve_links(paths: Iterable[str]) -> dict[str, str]:
-    """Return {path: the path without symbolic links}, omitting paths through a hanging mount."""
+    """Return {path: the path without symbolic links}, omitting paths that pass through a hanging mount."""
     return call_in_children({path: functools.partial(os.path.realpath, path) for path in paths}, MOUNT_TIMEOUT)
 
 
@@ -164,7 +164,7 @@ def read_mounts(requested: list[str]) -> list[dict[str, Any]]:
         at_boot = {}
     units = read_units()
     need_by_point = mount_needs(map(normalize, requested), units, at_boot)
-    # the kernel mounts on a symbolic link's target, and reports only that path
+    # the kernel mounts on a symbolic link's target and reports only that path
     targets = resolve_links(point for point in need_by_point if point not in mounted)
     need_by_point = {
         targets[point] if targets.get(point) in mounted else point: need for point, need in need_by_point.items()
@@ -181,7 +181,7 @@ def read_mounts(requested: list[str]) -> list[dict[str, Any]]:
     listings = call_in_children({point: list_mount(point) for point in responding}, MOUNT_TIMEOUT)
     facts = []
     for point, mount in watched.items():
-        # the kernel reports little or nothing about a FUSE mount's program
+        # the kernel reports little or nothing about the program behind a FUSE mount
         description = units.get(point, {"type": "mount-s3"} if mount["source"] == "mountpoint-s3" else {})
         fact = {
             "point": point,

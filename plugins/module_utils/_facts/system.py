@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Kernel, memory, limits and leftover environment variables of a node."""
+"""A node's kernel, memory, limits and leftover environment variables."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LAUNCHER_VARIABLES = (
     r"MASTER_ADDR|MASTER_PORT|PET_[A-Z_]+|TORCHELASTIC_[A-Z_]+|(?:NCCL|GLOO|TP)_SOCKET_IFNAME"
 )
 ASSIGNMENT = re.compile(rf"\s*(?:export\s+|declare\s+-x\s+)?({LAUNCHER_VARIABLES})=(\S*)")
-# Files that set the environment for SSH logins and systemd sessions. ~ is the home of the run's user.
+# Files that set the environment for SSH logins and systemd sessions. ~ is the home directory of the run's user.
 ENVIRONMENT_FILES = (
     "/etc/environment",
     "/etc/profile",
@@ -94,7 +94,7 @@ def parse_limit(text: str) -> int:
 
 
 class LimitsQuery:
-    """The query of a run's limits, started on creation."""
+    """A query for a run's limits, started on creation."""
 
     def __init__(self, has_systemd: bool, raises_limits: bool) -> None:
         self.raised_by_unit = has_systemd and raises_limits
@@ -106,7 +106,7 @@ class LimitsQuery:
 
     def result(self) -> dict[str, Any]:
         """Return a run's nofile and memlock (bytes), -1: unlimited, and from: what sets them."""
-        if self.raised_by_unit:  # the run's unit raises the limits
+        if self.raised_by_unit:  # the run's unit raises these limits
             return {"nofile": 1048576, "memlock": UNLIMITED, "from": "the run's unit"}
         if self.command:
             values = dict(re.findall(r"^DefaultLimit(\w+)Soft=(\w+)$", self.command.output(self.deadline).text, re.M))

@@ -23,17 +23,17 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
     from typing import Any
 
 MAX_JSON_BYTES = 8 * 2**20  # bytes of a JSON file, unless its reader sets another limit
-MAX_JSON_DEPTH = 64  # nested objects and lists
-MAX_DIGITS = 20  # digits of an integer; 64 bits need fewer
-MAX_DIRECTORY_DEPTH = 64  # levels below the directory that is walked
-MAX_ENTRIES = 2_000_000  # entries of one directory
+MAX_JSON_DEPTH = 64  # nesting depth of objects and lists
+MAX_DIGITS = 20  # number of digits of an integer; 64 bits need fewer
+MAX_DIRECTORY_DEPTH = 64  # directory levels below the directory being walked
+MAX_ENTRIES = 2_000_000  # number of entries in one directory
 ESCAPED = re.compile(r"\\.", re.DOTALL)
 STRING = re.compile(r'"[^"]*"')
 BRACKET = re.compile(r"[\[\]{}]")
 
 
 def open_regular(path: str, flags: int, mode: int = 0o600) -> int:
-    """Open a regular file: an opener for open(), and with O_CREAT for a file private to its user.
+    """Open a regular file: an opener for open() which, with O_CREAT, creates a file private to its user.
 
     Raise OSError if it is a link, which may lead to a dead mount, or not a regular file: a pipe may block forever, and
     a device may have no end.
@@ -66,7 +66,7 @@ def file_size(path: str) -> int:
 
 
 def read_bytes(path: str, limit: int, follow_links: bool = False) -> bytes:
-    """Return the content of a regular file. Raise OSError if it has more than `limit` bytes, or is anything else."""
+    """Return a regular file's content. Raise OSError if it has more than `limit` bytes or is not a regular file."""
     with open(path, "rb", opener=open_linked if follow_links else open_regular) as stream:
         if os.fstat(stream.fileno()).st_size > limit:
             raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path)
@@ -79,7 +79,7 @@ def read_bytes(path: str, limit: int, follow_links: bool = False) -> bytes:
 def nesting(text: str) -> int:
     """Return how deeply objects and lists are nested in a JSON text, without parsing it."""
     if text.count("[") + text.count("{") <= MAX_JSON_DEPTH:
-        return 0  # never deeper than allowed, whatever the strings contain
+        return 0  # never deeper than allowed, regardless of what the strings contain
     depth = deepest = 0
     for bracket in BRACKET.findall(STRING.sub("", ESCAPED.sub("", text))):
         depth += 1 if bracket in "[{" else -1
@@ -88,7 +88,7 @@ def nesting(text: str) -> int:
 
 
 def bounded_int(digits: str) -> int | float:
-    """Return a JSON integer; with too many digits, as a float, which is fast and may be infinite."""
+    """Return a JSON integer, as a float if it has too many digits, which is fast and may be infinite."""
     return int(digits) if len(digits) <= MAX_DIGITS else float(digits)
 
 
@@ -111,7 +111,7 @@ def read_json(path: str, limit: int = MAX_JSON_BYTES) -> Any:
 
 
 def without_non_finite(value: Any) -> Any:
-    """Return a value from JSON with null for NaN and infinity, which are not JSON.
+    """Return a JSON value with null in place of NaN and infinity, which are not JSON.
 
     Recursive: the value must come from parse_json() or from this program.
     """
@@ -125,7 +125,7 @@ def without_non_finite(value: Any) -> Any:
 
 
 def remove_entry(path: str) -> None:
-    """Remove a file, a link or a directory with its content, if it exists."""
+    """Remove a file, a link or a directory with its contents, if it exists."""
     with contextlib.suppress(FileNotFoundError):
         if stat.S_ISDIR(os.lstat(path).st_mode):
             remove_tree(path)
@@ -151,12 +151,12 @@ def write_atomically(path: str, text: str, mode: int = 0o600) -> None:
             os.replace(temporary, path)
     except OSError:
         with contextlib.suppress(OSError):
-            os.unlink(temporary)  # a partial file would take disk space that the next write needs
+            os.unlink(temporary)  # a partial file would use disk space that the next write needs
         raise
 
 
 class FileWalk:
-    """The regular files below a directory, as (path below it, lstat result), each directory in the order of names.
+    """The regular files below a directory, as (path below it, lstat result), with each directory sorted by name.
 
     Links are not followed. truncated: whether there are more than `limit` files, or some too deep or unreadable.
     """
@@ -184,14 +184,14 @@ class FileWalk:
                     continue
                 if stat.S_ISREG(status.st_mode):
                     yield path, status
-            scanned += len(subdirectories)  # limits the scan of a tree of empty directories, too
+            scanned += len(subdirectories)  # also limits the scan of a tree of empty directories
             if subdirectories and depth >= MAX_DIRECTORY_DEPTH:
                 self.truncated = True
                 continue
             queue += [(os.path.join(relative, name), depth + 1) for name in reversed(subdirectories)]
 
     def entries(self, relative: str, limit: int) -> tuple[list[str], list[str]]:
-        """Return the names of the subdirectories and of the other entries of a directory, sorted, at most `limit`."""
+        """Return the names of a directory's subdirectories and of its other entries, sorted, at most `limit`."""
         subdirectories: list[str] = []
         others: list[str] = []
         try:
@@ -239,7 +239,8 @@ def remove_tree(path: str) -> None:
     Moves down and up through descriptors: a path of a thousand directories is longer than the kernel accepts.
     """
     current = open_directory(path)
-    parents: list[tuple[str, tuple[int, int]]] = []  # name of each directory left above, and its identity
+    # name and identity of each parent directory that the walk will return to
+    parents: list[tuple[str, tuple[int, int]]] = []
     try:
         while True:
             subdirectory = remove_entries(current)
@@ -266,7 +267,7 @@ def remove_tree(path: str) -> None:
 
 
 def remove_entries(descriptor: int) -> str | None:
-    """Remove the files and empty directories in an open directory; return a directory that is not empty, or None."""
+    """Remove the files and empty directories in an open directory; return one directory that is not empty, or None."""
     if os.fstat(descriptor).st_mode & stat.S_IRWXU != stat.S_IRWXU:
         os.fchmod(descriptor, 0o700)
     removed = True

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Files in pieces: read them, compute their checksums, and format their sizes."""
+"""Process files in chunks: read them, compute their checksums and format their sizes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def format_size(size: float) -> str:
 
 
 def read_pieces(path: str, size: int) -> Iterator[bytes]:
-    """Yield the content of a file in pieces of `size` bytes; at least one piece, even if the file is empty."""
+    """Yield a file's content in chunks of `size` bytes; yield at least one chunk, even if the file is empty."""
     with open(path, "rb") as stream:
         piece = stream.read(size)
         yield piece

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The state of files, to compare with the desired one. Needs root."""
+"""The state of files, for comparison with the desired state. Needs root."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def read_files(paths: list[str], mark: str = "") -> dict[str, dict[str, str]]:
 def read_file(path: str, mark: str) -> dict[str, str]:
     """Return the state of a file, or {} if it is missing or cannot be trusted."""
     try:
-        # a user's link could lead to any file, and opening a pipe would block
+        # a user's link could point to any file, and opening a pipe would block
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return {}

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Set one entry in a user's ~/.netrc, and keep the others."""
+"""Set one entry in a user's ~/.netrc and keep the others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def set_entry(text: str, machine: str, login: str, password: str) -> str:
-    """Return a netrc text with this entry, which replaces an entry for the same machine. Keep macros and comments."""
+    """Return a netrc text with this entry, which replaces any entry for the same machine. Keep macros and comments."""
     new_entry = f"machine {machine}\n  login {login}\n  password {password}\n"
     lines = text.splitlines(keepends=True)
     start = end = len(lines)
@@ -31,7 +31,7 @@ def set_entry(text: str, machine: str, login: str, password: str) -> str:
             )
             end = next(following, len(lines))
             break
-        if fields[:1] == ["default"]:  # later entries are never read
+        if fields[:1] == ["default"]:  # the remaining entries are never read
             start = end = number
             break
     before = "".join(lines[:start])
@@ -39,7 +39,8 @@ def set_entry(text: str, machine: str, login: str, password: str) -> str:
 
 
 def ensure_entry(path: str, machine: str, login: str, password: str, check: bool) -> Data:
-    """Ensure the entry in a file that only its owner can read; return only {"changed"}: the text contains secrets.
+    """Ensure the entry in a file that only its owner can read; return only {"changed"}, because the text contains
+    secrets.
 
     Raise UserFileError if the file cannot be read or written.
     """

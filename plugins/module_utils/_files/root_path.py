@@ -34,7 +34,8 @@ def has_other_members(gid: int) -> bool:
 
 
 def is_group_of_root(gid: int) -> bool:
-    """Return whether only root is in a group: root's own, or Debian's staff (group of /usr/local) without members.
+    """Return whether only root is in a group: root's own group, or Debian's staff (group of /usr/local) if it has no
+    members.
 
     The members of other groups may be in a directory service that cannot be listed.
     """
@@ -116,7 +117,8 @@ def root_link(name: str, directory: int) -> str:
 def root_only_error(path: str) -> str:
     """Return why anyone but root could change or replace a directory, or "". Missing directories are safe."""
     reason = parent_error(os.path.join(path, "."), links=True)  # check the directory itself, too
-    if not reason and os.path.isdir(path) and others_can_write(os.stat(path)):  # the sticky bit protects only parents
+    # the sticky bit is sufficient protection only for parent directories
+    if not reason and os.path.isdir(path) and others_can_write(os.stat(path)):
         reason = f"{path} is writable by users other than root"
     return reason
 

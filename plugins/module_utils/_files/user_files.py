@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Create and write a user's directories and files, with that user's rights.
+"""Create and write a user's directories and files with that user's privileges.
 
 A file in a home may be a link to any other file; with the user's rights, it reaches only files that the user can
 reach anyway.
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Data = Dict[str, Any]
 
 MAX_BYTES = 16 << 20
-"""Upper limit for a file to read, in bytes: lines are only added to small files."""
+"""Maximum size in bytes of a file to read; lines are only added to small files."""
 
 
 class UserFileError(Exception):
@@ -47,7 +47,7 @@ def get_user(name: str) -> pwd.struct_passwd:
 
 
 def run_as_user(user: pwd.struct_passwd, function: Callable[[], Data]) -> Data:
-    """Run `function` in a child process with only the user's rights; return its result.
+    """Run `function` in a child process with only the user's privileges; return its result.
 
     Raise the child's UserFileError, or a new one if the child ended without a result.
     """
@@ -95,7 +95,7 @@ def describe_path(path: str) -> str:
 
 
 def ensure_directory(path: str, mode: int | None, closed: bool, check: bool) -> Data:
-    """Ensure a directory that its user can use; return {"changed"}, and {"missing"} if the user cannot create it.
+    """Ensure that a user has a usable directory; return {"changed"}, and {"missing"} if the user cannot create it.
 
     Args:
         mode: permissions of the directory if the user owns it; None: the user can read, write and enter it.
@@ -115,7 +115,7 @@ def ensure_directory(path: str, mode: int | None, closed: bool, check: bool) -> 
             os.makedirs(path)
         except PermissionError:
             return {"changed": True, "missing": True}
-        except FileExistsError:  # created in the meantime by another node that has the same file system
+        except FileExistsError:  # created in the meantime by another node that shares the file system
             return ensure_directory(path, mode, closed, check)
         os.chmod(path, 0o755 if mode is None else mode)
         return {"changed": True}
@@ -136,7 +136,7 @@ def ensure_directory(path: str, mode: int | None, closed: bool, check: bool) -> 
         return {"changed": desired != current}
     if not os.access(path, os.W_OK | os.X_OK):
         real = os.path.realpath(path)
-        # never suggest chown on the target of a user's link
+        # never suggest running chown on the target of a user's link
         remedy = f"give it to {name}: sudo chown {name} {path}" if real == path else f"remove the link to {real}"
         raise UserFileError(
             f"{describe_path(path)} belongs to {user_name(status.st_uid)}, and {name} cannot write there. "
@@ -166,7 +166,7 @@ def read(path: str) -> str | None:
 
 
 def set_line(text: str, line: str, mark: str) -> str:
-    """Return the text with a line, which replaces the line that ends with the mark, or is appended.
+    """Return the text with a line that replaces the line ending with the mark, or is appended.
 
     Without a mark, nothing is replaced. A line that ends with the desired one counts as present: options before a
     public key, such as from= and command=, restrict it, and sshd uses the first line of a key.
@@ -201,7 +201,7 @@ def ensure_file(  # noqa: PLR0913
         after = set_line(before or "", line, mark) if content is None else content
         changed = status is None or before != after or stat.S_IMODE(status.st_mode) != mode
         if os.geteuid() == 0 and status is not None and status.st_uid != 0:
-            changed = True  # a root-owned file must be root's; any other may have been changed by its user
+            changed = True  # a root-owned file must stay root's; any other may have been changed by its user
         if changed and not check:
             replace(real, after, mode, validate or [])
     except PermissionError as error:
@@ -214,7 +214,7 @@ def ensure_file(  # noqa: PLR0913
 
 
 def replace(path: str, text: str, mode: int, validate: list[str]) -> None:
-    """Write a file atomically: readers never see it incomplete, or with other permissions.
+    """Write a file atomically: readers never see it incomplete or with different permissions.
 
     A file that is itself a mount, like /etc/hosts in a container, cannot be replaced, so it is written in place.
     """

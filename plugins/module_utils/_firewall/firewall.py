@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Firewall rules that accept all traffic between a cluster's nodes, tried before they are kept.
+"""Firewall rules that accept all traffic between a cluster's nodes, tested before they are kept.
 
     firewall.py try SECONDS   read the desired rules from standard input; activate them, and roll back after SECONDS
     firewall.py confirm       keep the rules on trial
@@ -37,9 +37,9 @@ from ansible_collections.muster.training.plugins.module_utils._firewall.rules im
 )
 
 KEPT_FILE = Path("/etc/muster/firewall.json")
-STATE_DIRECTORY = Path("/var/lib/muster_firewall")  # on disk, since the changes of a trial also survive a reboot
+STATE_DIRECTORY = Path("/var/lib/muster_firewall")  # on disk, since a trial's changes also survive a reboot
 TRIED_FILE = STATE_DIRECTORY / "tried.json"  # exists from the start of a trial until it is confirmed or rolled back
-SAVED_FILE = STATE_DIRECTORY / "ufw.json"  # ufw's files from before the trial
+SAVED_FILE = STATE_DIRECTORY / "ufw.json"  # ufw's files as they were before the trial
 BOOT_UNIT = "muster_firewall.service"
 ROLLBACK_TIMER = "muster_firewall_rollback.timer"
 UFW_FILES = {4: Path("/etc/ufw/before.rules"), 6: Path("/etc/ufw/before6.rules")}
@@ -82,7 +82,7 @@ def sync_directory(directory: Path) -> None:
 
 @contextlib.contextmanager
 def exclusive_lock() -> Iterator[None]:
-    """Hold the lock that excludes other changing calls of this program."""
+    """Hold the lock that prevents other modifying calls of this program."""
     STATE_DIRECTORY.mkdir(mode=0o700, parents=True, exist_ok=True)
     with (STATE_DIRECTORY / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -126,7 +126,7 @@ def write_ufw(texts: dict[Path, str]) -> None:
 
 
 def activate(rules: Rules) -> None:
-    """Activate these rules, with ufw if it is active, otherwise with nftables."""
+    """Activate these rules, using ufw if it is active and nftables otherwise."""
     if ufw_is_active():
         texts = changed_files(desired_ufw_files(rules))
         if texts:
@@ -153,9 +153,9 @@ def read_kept_rules() -> Rules:
 
 
 def try_rules(rules_text: str, seconds: int) -> str:
-    """Activate the rules in a text for this many seconds; return a description of the change."""
+    """Activate the rules in a text for this many seconds; return a description of the changes."""
     desired: Rules = json.loads(rules_text)
-    rollback()  # end an earlier unconfirmed trial: its changes are not the previous state
+    rollback()  # end an earlier unconfirmed trial first: its changes are not the state to restore
     in_force = is_active(desired)  # raises StepError before any change if they cannot be activated
     if in_force and KEPT_FILE.exists() and KEPT_FILE.read_text() == rules_text:
         return "unchanged"
@@ -191,7 +191,7 @@ def confirm() -> str:
 
 
 def rollback() -> str:
-    """Restore the rules from before a trial."""
+    """Restore the rules from before the trial."""
     if not TRIED_FILE.exists():
         return "no rules are waiting for confirmation"
     saved = {Path(path): text for path, text in json.loads(SAVED_FILE.read_text()).items()}
@@ -231,7 +231,9 @@ def is_active_at_boot() -> bool:
 
 
 def state() -> str:
-    """Return JSON: the kept rules, whether they are active with none on trial, and whether a boot activates them."""
+    """Return as JSON: the kept rules, whether they are active with none on trial, and whether they are activated at
+    boot.
+    """
     has_kept = KEPT_FILE.exists()
     in_force = has_kept and not TRIED_FILE.exists() and is_active(read_kept_rules())
     return json.dumps(

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Firewall rules as text for nftables and ufw, and those that nft lists."""
+"""Format firewall rules for nftables and ufw, and parse those that nft lists."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def split_by_family(addresses: list[str]) -> dict[int, list[str]]:
 def list_openings(rules: Rules) -> list[dict[str, Any]]:
     """Return the ports that are open to machines other than the nodes."""
     ssh = [{"port": port, "protocol": "tcp", "from": rules["ssh_from"]} for port in rules["ssh_ports"]]
-    # A single network may be a plain string.
+    # A single network may be given as a plain string.
     other_openings = [
         {**opening, "from": opening["from"].split(",") if isinstance(opening["from"], str) else opening["from"]}
         for opening in rules["open"]
@@ -49,7 +49,7 @@ def nft_set(values: list[Any]) -> str:
 
 
 def format_node_rules(rules: Rules, family: str) -> list[str]:
-    """Return the rules that accept all traffic from the nodes, for a chain of this table family."""
+    """Return the rules that accept all traffic from the nodes, for a chain in a table of this family."""
     suffix = f'accept comment "{MARK} {digest(rules)}"'
     families = {4: ("ip", ("ip", "inet")), 6: ("ip6", ("ip6", "inet"))}
     return [
@@ -68,7 +68,7 @@ def format_own_table(rules: Rules) -> str:
         "ct state established,related accept",
         "iif lo accept",
         *format_node_rules(rules, "inet"),
-        # ICMP and ICMPv6, by number since minimal systems lack /etc/protocols: errors, path MTU, neighbors, ping.
+        # ICMP and ICMPv6, by number because minimal systems lack /etc/protocols: errors, path MTU, neighbors, ping.
         "meta l4proto { 1, 58 } accept",
         # DHCP.
         "udp dport { 68, 546 } accept",
@@ -98,7 +98,7 @@ def format_iptables_lines(rules: Rules, version: int) -> list[str]:
 
 
 def replace_block(text: str, lines: list[str]) -> str:
-    """Return a ufw file with the muster block at the end of its table `filter`; without lines, the block is removed."""
+    """Return a ufw file with the muster block at the end of its `filter` table; without lines, the block is removed."""
     text = re.sub(rf"^{BEGIN}[^\n]*\n.*?^{END}\n", "", text, flags=re.MULTILINE | re.DOTALL)
     if not lines:
         return text
@@ -127,7 +127,7 @@ def chain_rules(ruleset: list[dict[str, Any]], chain: dict[str, Any]) -> list[di
 
 
 def is_own_rule(rule: dict[str, Any]) -> bool:
-    """Return whether a rule was added by this program."""
+    """Return whether this program added a rule."""
     return str(rule.get("comment", "")).startswith(f"{MARK} ")
 
 

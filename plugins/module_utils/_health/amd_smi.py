@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 DIRECTORIES = ("/opt/rocm/bin", "/usr/bin", "/usr/local/bin")
 STATIC = ("static", "--asic", "--bus", "--vram", "--driver", "--json")
 METRIC = ("metric", "--usage", "--mem-usage", "--power", "--temperature", "--json")
-ECC = ("metric", "--ecc", "--json")  # queried separately: virtual machines do not have the option
+ECC = ("metric", "--ecc", "--json")  # queried separately: virtual machines do not support the option
 LIST = ("list", "--json")
 PROCESS = ("process", "--json")
-MAX_OUTPUT = 4 << 20  # characters; 64 partitions print 300 KiB
+MAX_OUTPUT = 4 << 20  # number of characters; 64 partitions print 300 KiB
 MAX_GPUS = 256
 MIB_PER_UNIT = {"B": 2.0**-20, "KB": 2.0**-10, "MB": 1.0, "GB": 2.0**10}  # amd-smi divides by 1024
 KERNEL_VERSION = re.compile(r"Linux ?version ?([0-9][^\s(]{0,60})")
@@ -54,13 +54,13 @@ def is_index(value: object) -> bool:
 
 
 def section(gpu: dict[str, Any], name: str) -> dict[str, Any]:
-    """Return a part of a GPU's object, or {} if the GPU does not report it."""
+    """Return a section of a GPU's object, or {} if the GPU does not report it."""
     part = gpu.get(name)
     return part if isinstance(part, dict) else {}
 
 
 def text_of(part: dict[str, Any], name: str) -> str:
-    """Return a text, or "" for N/A and the like."""
+    """Return a string, or "" for N/A and similar values."""
     value = part.get(name)
     return "" if not isinstance(value, str) or value.startswith("N/A") else value[:200]
 
@@ -99,7 +99,7 @@ def parse_identities(text: str) -> dict[int, str]:
 
 
 def parse_devices(static: str, metric: str, ecc: str, identities: dict[int, str]) -> list[dict[str, Any]]:
-    """Return the GPUs in the format of the facts, from the output of STATIC, METRIC and ECC.
+    """Return the GPUs in the format used for the facts, from the output of STATIC, METRIC and ECC.
 
     `target` is the architecture that torch's kernels are compiled for, such as gfx942; `fault` is "", since amd-smi
     reports no faults.
@@ -146,7 +146,7 @@ def parse_processes(text: str, identities: dict[int, str]) -> list[dict[str, Any
 
 
 def parse_sample(text: str) -> list[dict[str, float | None]]:
-    """Return each GPU's values in the output of METRIC by column of gpus.csv; None if not reported.
+    """Return each GPU's values in METRIC's output by gpus.csv column; None if not reported.
 
     amd-smi reports the power limit only in `static`, so it is omitted here.
     """

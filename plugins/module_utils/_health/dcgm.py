@@ -1,7 +1,9 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""NVIDIA's own diagnostic of a node's GPUs: ``dcgmi diag -r 1``, which takes seconds and loads no GPU."""
+"""Run NVIDIA's own diagnostics on a node's GPUs: ``dcgmi diag -r 1``, which takes seconds and puts no load on the
+GPUs.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,10 @@ DIRECTORIES = ("/usr/bin", "/usr/local/bin", "/usr/local/dcgm/bin")
 ROW = re.compile(r"\|\s*(?P<name>[^|]*?)\s*\|\s*(?P<value>[^|]*?)\s*\|?\s*\Z")
 RESULT = re.compile(r"(?P<result>Pass|Fail|Warn|Skip|Not Run)\b(?P<details>.*)", re.IGNORECASE)
 RESULT_OF_GPU = re.compile(r"GPU ?[0-9]+: (?:Pass|Skip|Fail)\Z", re.IGNORECASE)
-# first cells of rows that describe a test
+# first cells of table rows that describe a test
 DETAIL_NAMES = re.compile(r"(?:Error|Warning|Info|GPU ?[0-9]+)\b", re.IGNORECASE)
 MAX_TESTS = 100
-MAX_DETAILS = 2000  # characters of a test's details
+MAX_DETAILS = 2000  # number of characters of a test's details
 NO_ENGINE = "unable to establish a connection"  # printed if nv-hostengine is not running
 
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The health of GPUs as nvidia-smi reports it: memory, throttling, PCI express, NVLink. Pure parsers and their queries.
+"""GPU health as reported by nvidia-smi: memory, throttling, PCI Express and NVLink. Pure parsers and their queries.
 
 The queries are separate because nvidia-smi refuses a whole query for one field that a driver does not have.
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import Any
 
-# Fields that all drivers since 418 have.
+# Fields supported by all drivers since 418.
 DEVICE_FIELDS = (
     "index",
     "uuid",
@@ -28,7 +28,7 @@ DEVICE_FIELDS = (
     "pcie.link.width.max",
     "ecc.errors.uncorrected.aggregate.total",
 )
-# Fields of drivers since 450, for GPUs since Ampere.
+# Fields supported by drivers since 450, for GPUs since Ampere.
 ROW_FIELDS = (
     "gpu_uuid",
     "remapped_rows.correctable",
@@ -36,7 +36,7 @@ ROW_FIELDS = (
     "remapped_rows.pending",
     "remapped_rows.failure",
 )
-# Fields that change while a job runs. The first of the two throttle fields is its name before driver 535.
+# Fields that change while a job is running. The first of the two throttle fields uses its name before driver 535.
 PACE_FIELDS = ("index", "uuid", "clocks.current.sm", "clocks.max.sm", "power.draw", "power.limit", "utilization.gpu")
 THROTTLE_FIELDS = ("clocks_throttle_reasons.active", "clocks_event_reasons.active")
 # Bits of the throttle reasons (nvml.h, nvmlClocksEventReasons) that make a GPU slower than expected.
@@ -56,7 +56,7 @@ NVLINK_ERRORS = re.compile(
 
 
 def query(smi: str, target: str, fields: Iterable[str]) -> list[str]:
-    """Return the command of a query; its output has a line of names, then one line per GPU."""
+    """Return a query's command; its output has a line of names, then one line per GPU."""
     return [smi, f"--query-{target}={','.join(fields)}", "--format=csv,nounits"]
 
 
@@ -74,19 +74,19 @@ def parse_rows(text: str, fields: Sequence[str]) -> list[dict[str, str]]:
 
 
 def number(text: str) -> float | None:
-    """Return the number at the start of a value such as "1980", or None for [N/A] and the like."""
+    """Return the number at the start of a value such as "1980", or None for [N/A] and similar values."""
     match = re.match(r"[0-9]{1,15}(\.[0-9]{1,6})?", text)
     return float(match[0]) if match else None
 
 
 def whole(text: str) -> int | None:
-    """Return the integer at the start of a value, or None for [N/A] and the like."""
+    """Return the integer at the start of a value, or None for [N/A] and similar values."""
     value = number(text)
     return None if value is None else int(value)
 
 
 def text_or_empty(text: str) -> str:
-    """Return a text, or "" for [N/A], [Not Supported] and the like."""
+    """Return a string, or "" for [N/A], [Not Supported] and similar values."""
     return "" if text.startswith("[") or text in ("0", "N/A") else text
 
 
@@ -112,7 +112,7 @@ def parse_devices(text: str, fields: Sequence[str] = DEVICE_FIELDS) -> list[dict
 
 
 def parse_remapped(text: str) -> dict[str, dict[str, Any]]:
-    """Return the remapped rows of each GPU by UUID: correctable, uncorrectable, pending, failure."""
+    """Return each GPU's remapped rows by UUID: correctable, uncorrectable, pending, failure."""
     return {
         row["gpu_uuid"]: {
             "correctable": whole(row["remapped_rows.correctable"]),
@@ -135,13 +135,13 @@ def parse_mask(text: str) -> int:
 
 
 def parse_throttling(text: str, fields: Sequence[str]) -> list[int]:
-    """Return the throttle reasons of each GPU in index order, or [] if the query has none. fields: of the query."""
+    """Return each GPU's throttle reasons in index order, or [] if the query has none. fields: the query's fields."""
     names = [field for field in THROTTLE_FIELDS if field in fields]
     return [parse_mask(row[names[0]]) for row in parse_rows(text, fields)] if names else []
 
 
 def parse_pace(text: str) -> list[dict[str, Any]]:
-    """Return clock, power and utilization of each GPU, and its throttle reasons; None if unknown."""
+    """Return each GPU's clock, power, utilization and throttle reasons; None if unknown."""
     return [
         {
             "index": whole(row["index"]),
@@ -158,7 +158,7 @@ def parse_pace(text: str) -> list[dict[str, Any]]:
 
 
 def parse_nvlinks(status: str, errors: str) -> list[dict[str, Any]]:
-    """Return active and inactive links and the number of errors of each GPU with NVLink.
+    """Return the active links, inactive links and error count of each GPU with NVLink.
 
     status, errors: the output of `nvidia-smi nvlink --status` and of `nvidia-smi nvlink -e`.
     """
@@ -177,7 +177,7 @@ def parse_nvlinks(status: str, errors: str) -> list[dict[str, Any]]:
 
 
 def add_link(gpu: dict[str, Any], line: str) -> None:
-    """Add a line about a link to its GPU; {}: no GPU."""
+    """Add a line about a link to its GPU; {} means no GPU."""
     counter = NVLINK_ERRORS.match(line)
     if counter and gpu:
         gpu["errors"] += int(counter["count"])

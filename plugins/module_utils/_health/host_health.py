@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The health of a machine apart from its GPUs: memory and swap, ports of InfiniBand, disks that fill up."""
+"""A machine's health apart from its GPUs: memory and swap, InfiniBand ports, and disks that are filling up."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 PORTS = "/sys/class/infiniband"
 MEMINFO = "/proc/meminfo"
 MAX_PORTS = 64
-# Counters of a port (kernel documentation, sysfs-class-infiniband) that increase because of a bad cable or connector.
+# Port counters (kernel documentation, sysfs-class-infiniband) that increase because of a bad cable or connector.
 PORT_COUNTERS = (
     "link_downed",
     "link_error_recovery",
@@ -32,8 +32,8 @@ MEMORY_FIELDS = {
     "SwapTotal": "swap_total_bytes",
     "SwapFree": "swap_free_bytes",
 }
-WINDOW = 600.0  # seconds over which the growth of a disk's use is measured
-MIN_SPAN = 120.0  # seconds of samples before a disk's growth is judged
+WINDOW = 600.0  # seconds over which the growth of disk usage is measured
+MIN_SPAN = 120.0  # seconds of samples required before a disk's growth is evaluated
 
 
 def read_value(path: str) -> str:
@@ -46,7 +46,7 @@ def read_value(path: str) -> str:
 
 
 def read_memory(path: str = MEMINFO) -> dict[str, int]:
-    """Return the memory and swap of this machine in bytes; a field that the kernel omits is missing."""
+    """Return this machine's memory and swap in bytes; fields that the kernel omits are missing."""
     values = {}
     try:
         with open(path, encoding="ascii", errors="replace") as stream:
@@ -60,7 +60,7 @@ def read_memory(path: str = MEMINFO) -> dict[str, int]:
 
 
 def read_ports(root: str = PORTS) -> list[dict[str, Any]]:
-    """Return each port of RDMA devices: name, state, physical state, rate and the counters of errors."""
+    """Return each RDMA device port: name, state, physical state, rate and error counters."""
     ports = []
     for path in sorted(glob.glob(f"{glob.escape(root)}/*/ports/*"))[:MAX_PORTS]:
         device, _ports, port = path[len(root) + 1 :].split("/")
@@ -79,7 +79,7 @@ def read_ports(root: str = PORTS) -> list[dict[str, Any]]:
 
 
 def free_bytes(path: str) -> int | None:
-    """Return the free space of a disk for this user, or None if it cannot be read."""
+    """Return a disk's free space for this user, or None if it cannot be read."""
     try:
         status = os.statvfs(path)
     except OSError:
@@ -88,21 +88,22 @@ def free_bytes(path: str) -> int | None:
 
 
 class DiskForecast:
-    """A forecast of the time until a disk is full, from samples of its free space. Pure."""
+    """A forecast of when a disk will be full, from samples of its free space. Pure."""
 
     def __init__(self) -> None:
         self.samples: collections.deque[tuple[float, int]] = collections.deque()
 
     def add(self, now: float, free: int) -> None:
-        """Add a sample; now: seconds of any clock."""
-        if self.samples and free > self.samples[-1][1]:  # space was freed: earlier growth says nothing about the rest
+        """Add a sample; now: seconds on any clock."""
+        # space was freed: earlier growth says nothing about the remaining space
+        if self.samples and free > self.samples[-1][1]:
             self.samples.clear()
         self.samples.append((now, free))
         while self.samples and now - self.samples[0][0] > WINDOW:
             self.samples.popleft()
 
     def seconds_left(self) -> float | None:
-        """Return the seconds until the disk is full, or None if its use does not grow or is unknown."""
+        """Return the seconds until the disk is full, or None if its usage is not growing or is unknown."""
         if len(self.samples) < 2:
             return None
         (start, free_at_start), (end, free) = self.samples[0], self.samples[-1]

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The identity of a machine, which survives changes of its name and address."""
+"""A machine's identity, which survives changes to its name and address."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 DMI = "/sys/class/dmi/id"
 MACHINE_ID = "/etc/machine-id"
-# Placeholders of manufacturers and hypervisors for a missing number.
+# Placeholders that manufacturers and hypervisors use for a missing number.
 PLACEHOLDER = re.compile(
     r"(?i)(to be filled.*|default string|not (specified|applicable|available)|none|n/?a|unknown|system serial number"
     r"|chassis.*|amazon ec2|[0 .-]*|x+|1234567890?|0123456789)\Z"
@@ -46,7 +46,7 @@ def read_identity(dmi: str = DMI, machine_id: str = MACHINE_ID) -> dict[str, str
 
 
 def checked_uuids(values: Any) -> list[str]:
-    """Return the UUIDs of GPUs in a list of any values."""
+    """Return the GPU UUIDs in a list of arbitrary values."""
     uuids = [value for value in values if isinstance(value, str) and GPU_UUID.fullmatch(value)]
     return uuids[:MAX_GPUS]
 
@@ -57,7 +57,7 @@ def checked_texts(identity: Mapping[str, Any]) -> dict[str, str]:
 
 
 def summarize_identity(health: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the identity of a node, from its facts: serial, asset, machine_id, and the UUID of each GPU."""
+    """Return a node's identity from its facts: serial, asset, machine_id, and the UUID of each GPU."""
     facts = health or {}
     return {
         **checked_texts(facts.get("identity") or {}),

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 RING = "/dev/kmsg"
 MAX_RECORD = 8192  # bytes; the kernel's own limit on a record (CONSOLE_EXT_LOG_MAX)
-MAX_RECORDS = 200_000  # records read at once; a ring buffer of 16 MiB has fewer
-MAX_ERRORS = 100  # errors that are kept; a broken GPU repeats itself
+MAX_RECORDS = 200_000  # number of records read at once; a 16 MiB ring buffer holds fewer
+MAX_ERRORS = 100  # number of errors that are kept; a broken GPU repeats itself
 RECORD = re.compile(rb"(?P<priority>[0-9]+),[0-9]+,(?P<time>[0-9]+),[^;\n]*;(?P<text>[^\n]*)")
 JOURNAL = ("-k", "-b", "-q", "--no-pager", "-o", "short-unix")
 JOURNAL_LINE = re.compile(r"(?P<time>[0-9]+(?:\.[0-9]+)?) (?P<text>.*)")
-KERNEL = 8  # priorities from this value on belong to other facilities: a program's own messages
+KERNEL = 8  # values from this one on belong to other facilities: programs' own messages
 
 
 def journal_command(*options: str) -> list[str]:
@@ -38,7 +38,7 @@ def journal_command(*options: str) -> list[str]:
 
 
 def parse_record(record: bytes, boot: float) -> tuple[float, str] | None:
-    """Return the time and the text of a record of the ring buffer, or None if the kernel itself did not write it.
+    """Return the time and text of a ring buffer record, or None if the record was not written by the kernel itself.
 
     boot: the time at which the monotonic clock began, in seconds since 1970.
     """
@@ -70,7 +70,7 @@ def boot_time() -> float:
 
 
 def parse_journal(text: str) -> list[tuple[float, str]]:
-    """Return the time and the text of each line of the journal in the format short-unix."""
+    """Return the time and text of each journal line in the format short-unix."""
     matches = map(JOURNAL_LINE.match, text.splitlines())
     return [(float(match["time"]), match["text"]) for match in matches if match]
 
@@ -99,7 +99,7 @@ class KernelLog:
         self.descriptor: int | None = None
         try:
             self.descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-            with contextlib.suppress(OSError):  # a pipe has only new messages
+            with contextlib.suppress(OSError):  # a pipe delivers only new messages
                 os.lseek(self.descriptor, 0, os.SEEK_END)
         except OSError as error:
             self.error = error.strerror or str(error)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""NVIDIA's Xid catalogue: errors that the driver writes into the kernel log, and what to do about them. Pure.
+"""NVIDIA's Xid catalogue: errors that the driver writes to the kernel log, and what to do about them. Pure.
 
 The table is the sheet "Xids" of NVIDIA's Xid-Catalog.xlsx without its unused codes: code, description, and the
 "immediate action", which NVIDIA calls a resolution bucket. Descriptions are shortened.
@@ -157,7 +157,7 @@ CATALOGUE = {
         (172, "", "details of a double-bit ECC error (Xid 48)"),
     )
 }
-NVLINK5 = range(144, 151)  # codes whose line says whether the error is fatal
+NVLINK5 = range(144, 151)  # codes whose line in the log says whether the error is fatal
 RECOVERY = 154
 RECOVERY_ACTION = re.compile(r"\(([^()]*)\)[^()]*\Z")  # "changed from 0x0 (None) to 0x2 (Node Reboot Required)"
 RESTING = ("none", "")
@@ -172,9 +172,9 @@ SWITCH_LINE = re.compile(
     r"nvidia-nvswitch[0-9]+: SXid \(PCI:(?P<pci>[0-9a-fA-F:.]{4,20})\): (?P<code>[0-9]{1,6}), "
     r"(?P<kind>Fatal|Non-fatal)\b,?(?P<text>.*)"
 )
-MAX_TEXT = 300  # characters of a kernel message that are kept
+MAX_TEXT = 300  # number of characters of a kernel message that are kept
 
-# An error of a GPU or NVSwitch. pci: its address, such as 0000:44:00. kind: Xid or SXid (of an NVSwitch).
+# A GPU or NVSwitch error. pci: the device's address, such as 0000:44:00. kind: Xid or SXid (of an NVSwitch).
 GpuError = collections.namedtuple("GpuError", "kind code pci level description action text")
 
 
@@ -187,7 +187,7 @@ def normalize_pci(address: str) -> str:
 
 
 def parse_line(line: str) -> GpuError | None:
-    """Return the error that a line of the kernel log reports, or None for any other line."""
+    """Return the error reported by a line of the kernel log, or None for any other line."""
     match = XID_LINE.search(line)
     if match:
         return describe_xid(int(match["code"]), match["pci"], match["text"])

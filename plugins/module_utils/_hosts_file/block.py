@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""/etc/hosts of a node: every name of the cluster resolves only to its node_address.
+"""A node's /etc/hosts: every name in the cluster resolves only to its node_address.
 
 Measured with glibc 2.36: a line `127.0.1.1 NAME` hides the address in any order, and a name on localhost's line
 makes getfqdn() return "localhost". So our own block is not enough; names must be removed from all other lines. The

@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The names a machine uses for itself and others: its hosts file, other writers of it, and its resolver's replies."""
+"""The names that a machine uses for itself and others: its hosts file, other programs that write it, and its resolver's
+replies.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,7 @@ def block_of(hosts: str) -> str:
 
 
 def query_resolver(name: str) -> list[tuple[str, list[str]]]:
-    """Return the resolver's reply for a name to each function that Gloo, torchrun and MPI use.
+    """Return the resolver's reply for a name from each function that Gloo, torchrun and MPI use.
 
     A reply is a list of addresses or names.
     """
@@ -77,11 +79,11 @@ def query_resolver(name: str) -> list[tuple[str, list[str]]]:
 
 
 def differences(block: str) -> list[str]:
-    """Return a message for each reply of the resolver that contradicts the block."""
+    """Return a message for each resolver reply that contradicts the block."""
     lines = []
     canonical: dict[str, str] = {}
     for address, *names in (line.split() for line in block.splitlines() if line and not line.startswith("#")):
-        # getfqdn() takes the address's first line, and the first name with a dot on it.
+        # getfqdn() uses the address's first line, and the first name with a dot on it.
         full = canonical.setdefault(address, next((name for name in names if "." in name), names[0]))
         for name in names:
             for function, reply in query_resolver(name):

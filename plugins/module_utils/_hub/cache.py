@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The cache of the hub's library below HF_HOME, in its own layout."""
+"""The Hub library's cache below HF_HOME, in the library's own layout."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class HubCache:
         self.document_directory = os.path.join(self.home, HUB_DIRECTORY)
         for directory in (os.path.join(self.hub, STAGE_DIRECTORY), self.document_directory):
             os.makedirs(directory, mode=0o700, exist_ok=True)
-        # The transfer to the other nodes uses the same checksums, so that large files are read only once.
+        # The transfer to the other nodes uses the same checksums, so large files are read only once.
         self.checksums = ChecksumCache(os.path.join(self.hub, STAGE_DIRECTORY, "index.jsonl"))
 
     def read(self, name: str) -> Any:
@@ -56,7 +56,7 @@ class HubCache:
         return os.path.normpath(os.path.join(os.path.dirname(pointer), os.readlink(path)))
 
     def matches_content(self, repository: RepositorySnapshot, file: RepositoryFile) -> bool:
-        """Return whether a file exists with the same content as on the hub."""
+        """Return whether a file exists and has the same content as on the hub."""
         name = self.content_path(repository, file)
         path = os.path.join(self.hub, name)
         if not is_inside(name) or not os.path.isfile(path) or os.path.getsize(path) != file.size:
@@ -78,12 +78,12 @@ class HubCache:
                 os.unlink(path)
 
     def downloaded_bytes(self, repositories: list[RepositorySnapshot]) -> int:
-        """Return the bytes of these repositories on this disk, including incomplete files."""
+        """Return how many bytes of these repositories are on this disk, including incomplete files."""
         size = 0
         for folder in {repository.folder for repository in repositories}:
             with contextlib.suppress(OSError), os.scandir(os.path.join(self.hub, folder, "blobs")) as blobs:
                 for blob in blobs:
-                    with contextlib.suppress(OSError):  # it was just renamed
+                    with contextlib.suppress(OSError):  # it has just been renamed
                         size += blob.stat().st_size
         return size
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Get models and data sets from a hub to the first node, in the cache layout of the hub's library.
+"""Download models and datasets from a hub to the first node, in the cache layout of the hub's library.
 
     hub.py ask      look up the requested repositories and sizes: at most one request per repository
     hub.py fetch    download the missing files, and list the files for the other nodes

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Repositories of a hub and their files."""
+"""A hub's repositories and their files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 class RepositoryFile(NamedTuple):
-    """A file in a repository. Large files have a `sha256`, the others a `blob`, git's hash of the content."""
+    """A file in a repository. Large files have a `sha256`; others have a `blob`, git's hash of the content."""
 
     path: str
     size: int
@@ -32,7 +32,7 @@ class RepositorySnapshot(NamedTuple):
 
     @property
     def folder(self) -> str:
-        """The repository's directory in the cache, named as the library does."""
+        """The repository's directory in the cache, named as the library names it."""
         return "--".join([f"{self.kind}s", *self.name.split("/")])
 
     def pointer_path(self, file: RepositoryFile) -> str:

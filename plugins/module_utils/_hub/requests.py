@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Requests to a hub: environment of its library, retries, and errors as messages."""
+"""Send requests to a hub: environment of its library, retries, and errors as messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from ansible_collections.muster.training.plugins.module_utils._hub.repositories 
 )
 from ansible_collections.muster.training.plugins.module_utils._stage_data.pieces import is_inside
 
-RETRY_TIMEOUT = 120.0  # seconds for which the hub may fail or limit requests before the program fails
+# seconds for which the hub may keep failing or rate-limiting requests before the program gives up
+RETRY_TIMEOUT = 120.0
 TRANSIENT_STATUSES = (408, 429, 500, 502, 503, 504)
 SET_TOKEN = "export HF_TOKEN on the machine that runs ansible-playbook, or set hugging_face_token, and run this again"
 Result = TypeVar("Result")
@@ -38,7 +39,7 @@ def prepare(request: dict[str, Any]) -> None:
         HF_HUB_DISABLE_PROGRESS_BARS="1",
         HF_HUB_DISABLE_TELEMETRY="1",
         HF_HUB_DISABLE_UPDATE_CHECK="1",
-        HF_HUB_DISABLE_SHARED_BLOBS="1",  # otherwise a file may be a link out of the cache
+        HF_HUB_DISABLE_SHARED_BLOBS="1",  # otherwise a file may be a link that points outside the cache
         HF_HUB_DOWNLOAD_TIMEOUT="30",
         HF_HUB_ETAG_TIMEOUT="30",
     )
@@ -67,7 +68,7 @@ def retry_delay(response: Any) -> float:
 
 
 def explain(error: Exception, request: dict[str, Any], item: dict[str, Any]) -> str:
-    """Return a permanent error as a message on one line."""
+    """Return a permanent error as a one-line message."""
     response, endpoint, name = find_response(error), request["endpoint"], item["name"]
     label = f"{'data set' if item['kind'] == 'dataset' else 'model'} {name}"
     page = f"{endpoint}/{'datasets/' if item['kind'] == 'dataset' else ''}{name}"
@@ -101,7 +102,7 @@ def explain(error: Exception, request: dict[str, Any], item: dict[str, Any]) -> 
 
 
 def call_with_retries(call: Callable[[], Result], request: dict[str, Any], item: dict[str, Any]) -> Result:
-    """Return the result of a call to the hub, retried while that may help. Raise StepError."""
+    """Return the result of a call to the hub, retrying while that may help. Raise StepError."""
     pause, failing_since = 1.0, 0.0
     while True:
         started = time.monotonic()
@@ -111,12 +112,12 @@ def call_with_retries(call: Callable[[], Result], request: dict[str, Any], item:
             raise
         except Exception as error:
             response, message = find_response(error), explain(error, request, item)
-            # "Not in the cache" is also a ValueError, so check its cause.
+            # "Not in the cache" is also reported as a ValueError, so check its cause.
             no_response = response is None and not isinstance(error_chain(error)[-1], (ValueError, TypeError))
             disk_full = any(isinstance(cause, OSError) and cause.errno == errno.ENOSPC for cause in error_chain(error))
             if disk_full or not (no_response or (response is not None and response.status_code in TRANSIENT_STATUSES)):
                 raise StepError(message) from None
-            if not failing_since or time.monotonic() - started > 60:  # earlier calls succeeded for a while
+            if not failing_since or time.monotonic() - started > 60:  # earlier calls kept succeeding for a while
                 failing_since, pause = time.monotonic(), 1.0
             wait = pause
             if response is not None and response.status_code == 429:

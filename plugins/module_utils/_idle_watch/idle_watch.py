@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Power off an unused rented machine, to save its cost.
+"""Power off an unused rented machine to save costs.
 
     idle_watch.py check              check for use, then warn or power off if due; called by the timer, as root
     idle_watch.py status             show signs of use and when the machine will power off; changes nothing
@@ -29,21 +29,23 @@ from typing import Any, Callable, Collection, NamedTuple, Sequence
 SETTINGS = "/etc/muster/idle_watch.json"
 STATE = "/run/muster_idle_watch.json"  # owned by root, in memory
 PROGRAM = "/usr/local/lib/muster/idle_watch.py"
-WARNING_SECONDS = 15 * 60.0  # seconds from the warning to power-off
-BOOT_GRACE_SECONDS = 20 * 60.0  # seconds after boot without power-off
+WARNING_SECONDS = 15 * 60.0  # seconds between the warning and power-off
+BOOT_GRACE_SECONDS = 20 * 60.0  # seconds after boot during which the machine is not powered off
 GPU_IN_USE = 5.0  # percent
 AMD_DEVICE = "/dev/kfd"
 AMD_PROGRAMS = ("/opt/rocm/bin/amd-smi", "/usr/bin/amd-smi")  # ROCm adds itself to PATH only for login shells
-COMMAND_TIMEOUT = 60.0  # seconds; a broken driver makes nvidia-smi wait forever
+COMMAND_TIMEOUT = 60.0  # seconds; a broken driver makes nvidia-smi hang forever
 ROOT = 0
-ADMINISTRATORS = ("sudo", "admin", "wheel")  # groups whose members could keep the machine on anyway
+ADMINISTRATORS = ("sudo", "admin", "wheel")  # groups whose members could keep the machine on in any case
 PACKAGE_MANAGERS = ("apt", "apt-get", "aptitude", "dpkg", "dpkg-deb")
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-SSH_SESSION = re.compile(rb"sshd(?:-session)?: ([^\s@]+)@")  # sshd's title for a session's process
+SSH_SESSION = re.compile(rb"sshd(?:-session)?: ([^\s@]+)@")  # the title that sshd gives a session's process
 
 
 class IdleSettings(NamedTuple):
-    """Limits: `after` in seconds without use, `ttl` in seconds since boot; None means off. `user` runs the jobs."""
+    """Limits: `after` in seconds without use, `ttl` in seconds since boot; None means off. `user` is who runs the
+    jobs.
+    """
 
     after: float | None
     ttl: float | None
@@ -59,7 +61,7 @@ class IdleState(NamedTuple):
 
 
 class RunningProcess(NamedTuple):
-    """A process, with comm, cmdline and environ from /proc. `uid` is that of its user, even for a setuid program."""
+    """A process, with comm, cmdline and environ from /proc. `uid` is its user's UID, even for a setuid program."""
 
     uid: int
     comm: bytes
@@ -68,7 +70,7 @@ class RunningProcess(NamedTuple):
 
 
 class UsageSigns(NamedTuple):
-    """Signs of use. `work` prevents power-off altogether, `people` prevent it only until the ttl."""
+    """Signs of use. `work` prevents power-off altogether; `people` prevent it only until the ttl."""
 
     work: Sequence[str] = ()
     people: Sequence[str] = ()
@@ -98,13 +100,13 @@ def parse_duration(text: object) -> float | None:
 
 
 def format_duration(duration: float) -> str:
-    """Return a duration as text, in whole minutes or hours: 90 min, 26 h."""
+    """Format a duration in whole minutes or hours: 90 min, 26 h."""
     minutes = max(0, round(duration / 60))
     return f"{minutes} min" if minutes < 120 else f"{minutes / 60:.0f} h"
 
 
 def decide(settings: IdleSettings, state: IdleState, signs: UsageSigns, now: float) -> PowerDecision:
-    """Return the action that is due for a machine.
+    """Return the action that is due on a machine.
 
     It is powered off only after a warning that is at least 15 minutes old, and never during work.
 
@@ -170,7 +172,7 @@ def unit_signs(unit_list: str) -> list[str]:
 
 
 def process_signs(processes: Sequence[RunningProcess], run_users: Collection[int]) -> UsageSigns:
-    """Return signs of use from the machine's processes.
+    """Return signs of use found in the machine's processes.
 
     Anyone can choose a process's name and environment, so work counts only if its user is authorized.
 
@@ -230,7 +232,7 @@ def find_run_users(user: str, uids: Collection[int]) -> set[int]:
             names.update(entry.gr_mem)
     users = {ROOT}
     for uid in set(uids):
-        with contextlib.suppress(KeyError):  # a process in a container, or of an account that was removed
+        with contextlib.suppress(KeyError):  # a process in a container, or one that belongs to a removed account
             account = pwd.getpwuid(uid)
             if account.pw_name in names or account.pw_gid in groups:
                 users.add(uid)
@@ -238,7 +240,7 @@ def find_run_users(user: str, uids: Collection[int]) -> set[int]:
 
 
 def read_usage(run: CommandRunner, user: str, proc: str = "/proc") -> UsageSigns:
-    """Return the current signs of use of this machine. user: who runs the jobs, apart from administrators, or ""."""
+    """Return the current signs of use on this machine. user: who runs the jobs, apart from administrators, or ""."""
     processes = read_processes(proc)
     process_usage = process_signs(processes, find_run_users(user, {process.uid for process in processes}))
     work, people = list(process_usage.work), list(process_usage.people)
@@ -253,7 +255,7 @@ def read_usage(run: CommandRunner, user: str, proc: str = "/proc") -> UsageSigns
         except FileNotFoundError:
             pass  # no GPU
         except (OSError, subprocess.SubprocessError) as error:
-            # There may be undetected work. The TTL still applies, in case the driver is broken.
+            # There may be work that was not detected. The TTL still applies, in case the driver is broken.
             if "No devices were found" not in str(getattr(error, "stdout", "")):
                 people.append(f"{program} is not responding ({type(error).__name__})")
     return UsageSigns(work, people)
@@ -266,7 +268,7 @@ def read_nvidia_signs(run: CommandRunner) -> list[str]:
 
 
 def read_amd_signs(run: CommandRunner) -> list[str]:
-    """Return the signs of work on AMD GPUs. Without their device file, no process is started."""
+    """Return the signs of work on AMD GPUs. If their device file does not exist, no process is started."""
     if not os.path.exists(AMD_DEVICE):
         return []
     program = next((path for path in AMD_PROGRAMS if os.access(path, os.X_OK)), "amd-smi")

@@ -23,11 +23,12 @@ from ansible_collections.muster.training.plugins.module_utils._mounts.driver imp
 from ansible_collections.muster.training.plugins.module_utils._mounts.unit import format_options
 
 ECHO_INTERVAL = 5
-"""Seconds between echo requests. After three missed ones the server counts as lost, and waiting calls fail after one to
-five reconnects of 20 s each (39 to 106 s in total observed, no less with 2). The kernel's default of 60 would let a job
-hang for minutes."""
+"""Seconds between echo requests. After three missed requests, the server is considered lost, and waiting calls fail
+after one to five reconnects of 20 s each (39 to 106 s in total observed, no less with 2). The kernel's default of 60
+would let a job hang for minutes.
+"""
 MAX_PASSWORD_BYTES = 512
-"""mount.cifs refuses longer ones: Converted password too long."""
+"""mount.cifs refuses longer passwords: Converted password too long."""
 SHARE = re.compile(r"//[^/\s,]+(/[^/,\x00-\x1f\x7f]+)+")
 CREDENTIALS = ("username", "password", "domain")
 RESERVED_OPTIONS = {
@@ -35,7 +36,7 @@ RESERVED_OPTIONS = {
     **dict.fromkeys(("dom", "domain", "workgroup", "cred", "credentials"), "credentials"),
     **dict.fromkeys(("ro", "rw"), "read_only"),
 }
-"""Options of mount.cifs that have their own setting, by name."""
+"""mount.cifs options that have their own setting, by name."""
 
 
 def share_of(source: str) -> str:
@@ -73,14 +74,14 @@ def credential_problems(credentials: Mapping[str, str]) -> list[str]:
 
 
 class Cifs(MountDriver):
-    """A share of a file server, the same on all nodes."""
+    """A file server share, the same on all nodes."""
 
     name = "cifs"
     program = "mount.cifs"
     role = "cifs_share"
     filesystem = "cifs"
     kernel_pattern = "(?i)cifs"
-    # The kernel's log is more precise than the error it returns, so its messages come first.
+    # The kernel's log is more precise than the error it returns, so log messages come first.
     causes = (
         KnownFailure(
             r"cifs filesystem not supported|mount error\(19\)|unknown filesystem type '?cifs",
@@ -193,7 +194,7 @@ class Cifs(MountDriver):
     )
 
     def problems(self, mount: DesiredMount) -> list[str]:
-        """Return the reasons to refuse a mount."""
+        """Return the reasons for refusing a mount."""
         problems = [*super().problems(mount), *credential_problems(mount.credentials)]
         if not SHARE.fullmatch(share_of(mount.source)):
             problems.append(
@@ -221,7 +222,7 @@ class Cifs(MountDriver):
         return problems
 
     def credential_text(self, credentials: Mapping[str, str]) -> str:
-        """Return the file that mount.cifs reads: a value is all text after the =, including spaces and quotes."""
+        """Return the file that mount.cifs reads; a value is all text after the =, including spaces and quotes."""
         if not credentials:
             return ""
         return "".join(f"{name}={credentials[name]}\n" for name in CREDENTIALS if name in credentials)

@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Mapping
 
-# Characters that a line of mount options or of a unit cannot contain; a driver may allow more.
+# Characters that must not appear in a line of mount options or of a unit; a driver may allow more.
 FORBIDDEN_CHARACTERS = re.compile(r"[\x00-\x20\x7f,\"'\\]")
 
 
@@ -28,7 +28,7 @@ class DesiredMount:
     path: str
     source: str
     options: Mapping[str, Any] = field(default_factory=dict)
-    credentials: Mapping[str, str] = field(default_factory=dict)  # credentials without empty values
+    credentials: Mapping[str, str] = field(default_factory=dict)  # credentials, without empty values
     read_only: bool = False
     uid: int = 0
     gid: int = 0
@@ -59,14 +59,14 @@ class MountDriver:
 
     name = ""
     program = ""  # required program
-    role = ""  # role that installs it
-    filesystem = ""  # file system that the kernel must support: fuse, cifs
-    device = ""  # required device, "" for none
-    kernel_pattern = ""  # regular expression for kernel messages to show, "" for none
+    role = ""  # role that installs the driver
+    filesystem = ""  # file system that the kernel must support: fuse or cifs
+    device = ""  # required device; "" for none
+    kernel_pattern = ""  # regular expression for kernel messages to show; "" for none
     causes: tuple[KnownFailure, ...] = ()
 
     def problems(self, mount: DesiredMount) -> list[str]:
-        """Return the reasons to refuse a mount, each with a remedy."""
+        """Return the reasons for refusing a mount, each with a remedy."""
         return [
             f"option {name} has the value {value!r}: mount options cannot contain commas, quotes, backslashes, spaces "
             "or control characters"
@@ -75,11 +75,11 @@ class MountDriver:
         ]
 
     def credential_text(self, credentials: Mapping[str, str]) -> str:
-        """Return the content of the credentials file, or an empty string without credentials."""
+        """Return the content of the credentials file, or an empty string if there are no credentials."""
         raise NotImplementedError
 
     def parts(self, mount: DesiredMount, credentials_file: str) -> UnitContent:
-        """Return the unit's content; credentials_file is "" without credentials."""
+        """Return the unit's content; credentials_file is "" if there are no credentials."""
         raise NotImplementedError
 
     def directories(self, mount: DesiredMount) -> list[str]:
@@ -91,7 +91,7 @@ class MountDriver:
         return not mount.read_only
 
     def diagnose(self, text: str) -> tuple[str, str] | None:
-        """Return the cause and remedy of a failure from messages in the journal and of programs, or None."""
+        """Return a failure's cause and remedy based on messages from the journal and from programs, or None."""
         for failure in self.causes:
             match = re.search(failure.pattern, text, re.IGNORECASE)
             if match:
@@ -114,7 +114,7 @@ def common_options(mount: DesiredMount) -> dict[str, Any]:
 
 
 def merge_options(*parts: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge options of several sources; later values win, at the position of the first."""
+    """Merge options from several sources; later values win, at the position of the first."""
     result: dict[str, Any] = {}
     for part in parts:
         result.update(part)

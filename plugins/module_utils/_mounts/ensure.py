@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Bring a mount into the desired state, and verify it.
+"""Bring a mount to the desired state and verify it.
 
 The order makes every interruption harmless: a mount is unmounted before its files change, so an active mount was made
 with the current files. A mount that fails the verification is unmounted; its unit stays enabled, so the next boot or
@@ -40,12 +40,12 @@ STEP_ERRORS = {
     "read": "a written file cannot be read",
     "remove": "a written file cannot be removed",
 }
-JOURNAL_TIMEOUT = 2.0  # seconds for the journal to record a program's messages
+JOURNAL_TIMEOUT = 2.0  # seconds allowed for the journal to record a program's messages
 
 
 @dataclass(frozen=True)
 class MountFiles:
-    """The paths and contents of a mount's files; the credentials' content is empty without a file."""
+    """The paths and contents of a mount's files; the credentials' content is empty if there is no file."""
 
     unit: str
     unit_file: str
@@ -55,7 +55,7 @@ class MountFiles:
 
 
 def desired_files(kind: MountDriver, mount: DesiredMount) -> MountFiles:
-    """Return the desired files of a mount."""
+    """Return a mount's desired files."""
     credentials_text = kind.credential_text(mount.credentials)
     credentials_file = credentials_path(mount.path)
     parts = kind.parts(mount, credentials_file if credentials_text else "")
@@ -73,7 +73,7 @@ def desired_files(kind: MountDriver, mount: DesiredMount) -> MountFiles:
 
 
 def validate(kind: MountDriver, mount: DesiredMount) -> None:
-    """Raise MountError that lists all problems with the requested mount."""
+    """Raise a MountError that lists all problems with the requested mount."""
     problems = kind.problems(mount)
     path = mount.path
     if not path.startswith("/") or os.path.normpath(path) != path or path in ("/", "//"):
@@ -89,7 +89,7 @@ def validate(kind: MountDriver, mount: DesiredMount) -> None:
 
 
 def describe_unsafe_path(path: str) -> str:
-    """Return the message for a path that someone other than root could replace while root mounts there."""
+    """Return the message for a path that a user other than root could replace while root is mounting there."""
     return (
         f"root must not use {path}: {parent_error(path)}. Choose a path that only root can change, such as "
         f"/mnt/data; a link to it may be anywhere (ln -s /mnt/data {path})"
@@ -112,7 +112,7 @@ def changed_files(files: MountFiles) -> list[str]:
 
 
 def write_files(files: MountFiles) -> None:
-    """Write the files of a mount."""
+    """Write a mount's files."""
     if files.credentials_text:
         systemd.make_private([SECRETS])
         os.chmod(SECRETS, 0o700)
@@ -123,7 +123,7 @@ def write_files(files: MountFiles) -> None:
 
 
 def difference(files: MountFiles, changed: list[str], keep_unit: bool) -> list[dict[str, str]]:
-    """Return the output of --diff; for credentials, only that they change."""
+    """Return the output for --diff; for credentials, report only that they change."""
     diffs = []
     if "unit" in changed or not keep_unit:
         diffs.append(
@@ -219,7 +219,7 @@ def start_mount(kind: MountDriver, mount: DesiredMount, unit: str) -> dict[str, 
 
 
 def verify_mount(kind: MountDriver, mount: DesiredMount, seconds: float) -> dict[str, Any]:
-    """Use a mount as its user; fail if nothing is mounted, since the directory beneath would pass."""
+    """Use a mount as its user; fail if nothing is mounted, because the directory beneath would pass the check."""
     probe = f"{PROBE}{socket.gethostname()}-{os.getpid()}" if kind.may_probe(mount) else ""
     if not mount_probe.mounted_at(mount.path):
         return {"step": "stat", "errno": 0, "error": "the mount ended immediately"}
@@ -241,7 +241,7 @@ def ensure_mounted(kind: MountDriver, mount: DesiredMount, check_mode: bool) -> 
     broken = False
     if is_mounted:
         access = verify_mount(kind, mount, mount_probe.INSPECT_TIMEOUT)
-        # unmount mounts that are not ours only if their program has died; a hanging one may recover
+        # unmount mounts that are not ours only if their program has died; a hanging program may recover
         broken = mount_probe.is_broken(access) if is_managed else mount_probe.is_orphaned(access)
     if not broken:
         validate_mount_point(mount, is_mounted, is_managed)
@@ -276,7 +276,9 @@ def ensure_mounted(kind: MountDriver, mount: DesiredMount, check_mode: bool) -> 
 
 
 def ensure_unmounted(kind: MountDriver, mount: DesiredMount, check_mode: bool, absent: bool) -> dict[str, Any]:
-    """Ensure that nothing is mounted, now or after a boot; `absent` also removes unit and credentials, never data."""
+    """Ensure that nothing is mounted, now or after a boot; `absent` also removes the unit and credentials, but never
+    data.
+    """
     path, unit = mount.path, unit_name(mount.path)
     files = MountFiles(unit, f"{UNITS}/{unit}", "", credentials_path(path), "")
     has_unit = MARK in systemd.read_text(files.unit_file)

@@ -23,7 +23,7 @@ from ansible_collections.muster.training.plugins.module_utils._mounts.driver imp
 )
 from ansible_collections.muster.training.plugins.module_utils._mounts.unit import format_options
 
-# from cli.rs of mountpoint-s3, without options that the unit sets itself or that are useless in it
+# from cli.rs of mountpoint-s3, without the options that the unit sets itself or that are useless in it
 OPTIONS = frozenset(
     [
         "region",
@@ -73,10 +73,10 @@ OPTIONS = frozenset(
 
 
 class MountS3(MountDriver):
-    """Amazon's client: fast reads, writes only new objects, no rename, no append."""
+    """Amazon's client: fast reads, writes only new objects, cannot rename or append."""
 
     name = "mount-s3"
-    program = "mount.mount-s3"  # the name that mount(8) calls, since 1.18
+    program = "mount.mount-s3"  # the name that mount(8) calls, available since 1.18
     role = "mount_s3"
     filesystem = "fuse"
     device = "/dev/fuse"
@@ -102,7 +102,7 @@ class MountS3(MountDriver):
     )
 
     def problems(self, mount: DesiredMount) -> list[str]:
-        """Return the reasons to refuse a mount, including options that mount-s3 does not support."""
+        """Return the reasons for refusing a mount, including options that mount-s3 does not support."""
         unknown = sorted(name for name in mount.options if name not in OPTIONS)
         both = [name for name in ("allow-other", "allow-root") if mount.options.get(name)]
         problems = [
@@ -150,7 +150,7 @@ class MountS3(MountDriver):
         )
 
     def directories(self, mount: DesiredMount) -> list[str]:
-        """Return the directories of cache and logs."""
+        """Return the cache and log directories."""
         return [str(mount.options[name]) for name in ("cache", "log-directory") if mount.options.get(name)]
 
     def may_probe(self, mount: DesiredMount) -> bool:
@@ -159,5 +159,5 @@ class MountS3(MountDriver):
 
 
 def strip_commas(value: object) -> object:
-    """Return a value without commas, which mount-s3 options may hold in escaped form."""
+    """Return a value without commas, which mount-s3 options may contain in escaped form."""
     return value if isinstance(value, bool) or value is None else re.sub(",", "", str(value))

@@ -21,9 +21,10 @@ TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Any
 
-INSPECT_TIMEOUT = 5.0  # seconds for a first check of an existing mount; a live server answers within milliseconds
-# Errors of a file system that is broken for all users.
-# The last two are CIFS's: it is reconnecting, or the server no longer has the share.
+# seconds allowed for a first check of an existing mount; a live server answers within milliseconds
+INSPECT_TIMEOUT = 5.0
+# Errors of a file system that is broken for all users. The last two come from CIFS: it is reconnecting, or the server
+# no longer has the share.
 BROKEN = (
     *(errno.ENOTCONN, errno.ECONNABORTED, errno.EIO, errno.ESTALE, errno.EHOSTDOWN, errno.ETIMEDOUT, errno.ENODEV),
     *(errno.EAGAIN, errno.EREMCHG),

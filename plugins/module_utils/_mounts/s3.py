@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Credentials, sources and known failures of the two drivers that mount buckets."""
+"""Credentials, sources and known failures for the two drivers that mount buckets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Mapping
 
-# docs.aws.amazon.com/AmazonS3/latest/userguide/bucketnamingrules.html; older buckets may have capitals, underscores
+# docs.aws.amazon.com/AmazonS3/latest/userguide/bucketnamingrules.html; older buckets may have capitals and underscores
 BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}")
 
 
@@ -60,7 +60,9 @@ def credential_problems(credentials: Mapping[str, str]) -> list[str]:
 
 
 def credential_text(credentials: Mapping[str, str]) -> str:
-    """Return an environment file for the AWS tools, with both spellings: s3fs before 1.87 supports only the older."""
+    """Return an environment file for the AWS tools with both spellings, since s3fs before 1.87 supports only the older
+    one.
+    """
     if not credentials:
         return ""
     names = {
@@ -71,7 +73,7 @@ def credential_text(credentials: Mapping[str, str]) -> str:
     return environment_text({name: credentials[key] for key in names if key in credentials for name in names[key]})
 
 
-# Checked in this order: after each refusal s3fs tries an older signature, whose AccessDenied means nothing.
+# Checked in this order: after each refusal, s3fs tries an older signature version, whose AccessDenied means nothing.
 CAUSES = (
     KnownFailure(
         "RequestTimeTooSkewed|difference between the request time and the current time",

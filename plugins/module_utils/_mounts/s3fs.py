@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Buckets mounted by s3fs; the failures were observed with s3fs 1.90."""
+"""Buckets mounted by s3fs; the known failures were observed with s3fs 1.90."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class S3fs(MountDriver):
         ]
 
     def credential_text(self, credentials: Mapping[str, str]) -> str:
-        """Return an environment file: a passwd_file could not hold spaces, colons or a session token."""
+        """Return an environment file, because a passwd_file could not contain spaces, colons or a session token."""
         return s3.credential_text(credentials)
 
     def parts(self, mount: DesiredMount, credentials_file: str) -> UnitContent:

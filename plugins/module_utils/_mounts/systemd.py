@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Access to the machine: systemd, its journal, umount and files; each wait has a timeout."""
+"""Access to the machine: systemd, its journal, umount and files; every wait has a timeout."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Sequence
 
-QUERY_TIMEOUT = 10.0  # seconds for queries of systemd or the kernel
-RELOAD_TIMEOUT = 60.0  # seconds for systemd to reload all units on a busy machine
+QUERY_TIMEOUT = 10.0  # seconds allowed for queries to systemd or the kernel
+RELOAD_TIMEOUT = 60.0  # seconds allowed for systemd to reload all units on a busy machine
 CONNECTIONS = "/sys/fs/fuse/connections"
 
 
@@ -41,7 +41,7 @@ def call_checked(*argv: str) -> str:
 
 
 def missing_requirement(kind: MountDriver) -> str:
-    """Return a missing requirement of a mount driver and its remedy, or an empty string."""
+    """Return a mount driver's missing requirement with its remedy, or an empty string."""
     if not os.path.isdir("/run/systemd/system"):
         return "systemd is not running on this node. Mounts are systemd units: use a machine or container with systemd"
     if not shutil.which(kind.program):
@@ -75,7 +75,7 @@ def unit_state(unit: str) -> dict[str, str]:
 
 
 def read_journal(unit: str, kind: MountDriver, since: float) -> str:
-    """Return the messages of a unit, its program and, where relevant, the kernel since a time."""
+    """Return messages since a given time from a unit, its program and, where relevant, the kernel."""
     after = f"--since=@{since:.6f}"
     plain = ("--output=cat", "--no-pager", "--quiet")
     messages = call("journalctl", *plain, after, f"--unit={unit}").text
@@ -105,7 +105,7 @@ def find_users(path: str) -> list[str]:
 
 
 def unmount(path: str) -> None:
-    """Unmount a responding mount; raise MountError with its users if it is busy."""
+    """Unmount a responsive mount; raise MountError with its users if it is busy."""
     result = call("umount", path)
     if mounted_at(path):
         users = find_users(path)
@@ -129,7 +129,7 @@ def abort_requests(path: str) -> None:
 
 
 def force_unmount(path: str, unit: str) -> None:
-    """Unmount a path, whatever its state, and end all processes of its unit."""
+    """Unmount a path, whatever its state, and end all of its unit's processes."""
     deadline = time.monotonic() + QUERY_TIMEOUT
     while mounted_at(path) and time.monotonic() < deadline:
         abort_requests(path)
@@ -141,7 +141,7 @@ def force_unmount(path: str, unit: str) -> None:
 
 
 def end_processes(unit: str) -> None:
-    """Kill the remaining processes in the unit's cgroup: the mounting program outlives a failed mount."""
+    """Kill the remaining processes in the unit's cgroup, because the mounting program outlives a failed mount."""
     escaped = unit.replace("\\", "\\\\")
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:

@@ -43,7 +43,7 @@ def credentials_path(path: str) -> str:
 
 
 def escape_specifiers(text: str) -> str:
-    """Escape a value for a line of a unit, where % begins a specifier."""
+    """Escape a value for a line in a unit, where % starts a specifier."""
     return text.replace("%", "%%")
 
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Read data mounts from their units, and compare their contents across nodes by a short digest."""
+"""Read data mounts from their units, and compare their contents across nodes using a short digest."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 UNITS = "/etc/systemd/system"
 MARK = "# Written by muster.training.data_mount; changes are lost."
-PROBE = ".muster-probe-"  # prefix of files that are written to verify a mount, and then removed
+PROBE = ".muster-probe-"  # prefix of files that are written to verify a mount and then removed
 
 
 def parse_unit(text: str) -> dict[str, dict[str, str]]:
@@ -30,13 +30,13 @@ def parse_unit(text: str) -> dict[str, dict[str, str]]:
 
 
 def summarize_names(names: Iterable[str]) -> dict[str, Any]:
-    """Return count and digest of names, regardless of order; probes are ignored."""
+    """Return the number and a digest of names, regardless of order; probes are ignored."""
     visible_names = sorted(os.fsencode(name) for name in names if not name.startswith(PROBE))
     return {"count": len(visible_names), "digest": hashlib.sha256(b"\0".join(visible_names)).hexdigest()[:32]}
 
 
 def listing_differences(listings: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]:
-    """Return a line for each mount whose content differs between nodes."""
+    """Return a line for each mount whose contents differ between nodes."""
     lines = []
     for path in sorted({path for mounts in listings.values() for path in mounts}):
         nodes_by_listing: dict[tuple[int, str], list[str]] = {}

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Start a program of the collection muster.training, whose modules are in the folder `program` beside this file."""
+"""Start a program of the collection muster.training, whose modules are in the folder `program` next to this file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ FOLDER = "program"
 
 
 def make_importable(folder: str) -> None:
-    """Make the files in a folder importable by their names in the collection, which may not be on this node."""
+    """Make the files in a folder importable by their names in the collection, which may not be installed on this
+    node.
+    """
     parts = PACKAGE.split(".")
     for depth in range(1, len(parts) + 1):
         package = type(sys)(".".join(parts[:depth]))

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Users and passwords of package indexes: passed in a private file, never as an argument."""
+"""Usernames and passwords for package indexes: passed in a private file, never as an argument."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     Data = Dict[str, Any]
 
-# git+https:// URLs keep theirs: git handles them itself, and does not read netrc.
+# git+https:// URLs keep theirs: git handles them itself and does not read netrc.
 CREDENTIALS = re.compile(r"(?<!\+)\b(https?://)([^/\s@]+)@([^/\s:@]+)")
 
 
@@ -73,7 +73,7 @@ def netrc_login(paths: EnvironmentPaths, logins: dict[str, tuple[str, str]]) -> 
     lines = [read(before), *(f"machine {host} {login}" for host, login in zip(logins, login_lines)), ""]
     os.makedirs(paths.root, exist_ok=True)
     with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)  # left by a process that was killed
+        os.unlink(path)  # left behind by a process that was killed
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
         file.write("\n".join(lines))
     os.environ["NETRC"] = path
@@ -85,7 +85,7 @@ def netrc_login(paths: EnvironmentPaths, logins: dict[str, tuple[str, str]]) -> 
 
 
 def open_url(url: str) -> Any:
-    """Open a URL with the server's credentials, if there are any; return the response."""
+    """Open a URL with the server's credentials, if any; return the response."""
     request = urllib.request.Request(url)
     try:
         login = netrc.netrc(os.environ.get("NETRC", os.path.expanduser("~/.netrc"))).hosts.get(

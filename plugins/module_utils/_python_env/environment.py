@@ -117,7 +117,7 @@ def make_with_conda(paths: EnvironmentPaths, request: Data, files: list[Data]) -
     installer = os.path.join(paths.store, name)
     if not os.path.exists(program):
         get_conda_installer(request, installer)
-        shutil.rmtree(paths.conda, ignore_errors=True)  # left by an interrupted installation
+        shutil.rmtree(paths.conda, ignore_errors=True)  # left behind by an interrupted installation
         run(["bash", installer, "-b", "-p", paths.conda])
     if request["conda_accept_terms"]:
         run([program, "tos", "accept"])

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""List the Python environments of a node, and remove one."""
+"""List a node's Python environments, and remove one."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def contents(home: str, name: str) -> list[str]:
 
 
 def disk_usage(paths: list[str]) -> tuple[int, int]:
-    """Return the bytes that files use, and how many of them a removal frees: the rest is also linked elsewhere."""
+    """Return how many bytes files use, and how many bytes removing them frees: the rest is also linked elsewhere."""
     seen: dict[tuple[int, int], list[int]] = {}
     for top in paths:
         for directory, _names, files in os.walk(top):
@@ -72,13 +72,13 @@ def disk_usage(paths: list[str]) -> tuple[int, int]:
 
 
 def installed_version(environment: str, name: str) -> str:
-    """Return the version of a package, without starting the interpreter."""
+    """Return a package's version without starting the interpreter."""
     matches = glob.glob(os.path.join(environment, "lib", "python3*", "site-packages", f"{name}-*.dist-info"))
     return os.path.basename(matches[0])[len(name) + 1 : -len(".dist-info")] if matches else ""
 
 
 def last_used(environment: str) -> float:
-    """Return the time of the interpreter's last start, from the file that it reads first, accurate to a day."""
+    """Return when the interpreter was last started, from the file that it reads first; accurate to one day."""
     files = glob.glob(os.path.join(environment, "lib", "python3*", "__pycache__", "os.*.pyc"))  # conda
     times = []
     for path in [os.path.join(environment, "pyvenv.cfg"), *files]:
@@ -95,7 +95,7 @@ def python_version(environment: str) -> str:
 
 
 def processes_in(home: str, name: str) -> list[int]:
-    """Return the processes that run a program of an environment, or have mapped a file of it."""
+    """Return the processes that are running a program from an environment, or have mapped one of its files."""
     mark = b"\0" + os.fsencode(f"{home}/env/" if name == DEFAULT_NAME else f"{home}/")
     pids = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
@@ -122,7 +122,7 @@ def run_of(pid: int) -> str:
 
 
 def describe(directory: str, name: str) -> Data:
-    """Return the properties of an environment that users need."""
+    """Return an environment's properties that users need."""
     home = home_of(directory, name)
     environment = EnvironmentPaths({"directory": home}).environment
     size, freed = disk_usage(contents(home, name))
@@ -141,7 +141,7 @@ def describe(directory: str, name: str) -> Data:
 
 
 def remove_as_owner(paths: list[str], uid: int) -> None:
-    """Remove files and directories with their owner's rights; raise RemovalError if that is not possible."""
+    """Remove files and directories with their owner's privileges; raise RemovalError if that is not possible."""
     child = os.fork()
     if child == 0:
         code = 1
@@ -169,7 +169,7 @@ def remove_as_owner(paths: list[str], uid: int) -> None:
 
 
 def remove(directory: str, name: str) -> None:
-    """Remove an environment that no process uses. Raise RemovalError."""
+    """Remove an environment that no process is using. Raise RemovalError."""
     home = home_of(directory, name)
     if not os.path.isfile(os.path.join(home, "env", ".muster")):
         raise RemovalError(
@@ -183,7 +183,7 @@ def remove(directory: str, name: str) -> None:
 
 
 def main(request: Data) -> Data:
-    """Return the environments of this node; remove one of them if it is unused.
+    """Return this node's environments; remove one of them if it is unused.
 
     request: directory of all environments, remove (a name or ""), check (only report what would be done).
     """

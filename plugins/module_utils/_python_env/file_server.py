@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     Data = Dict[str, Any]
 
-IDLE_TIMEOUT = 600  # seconds without a request that has the token, after which the file server ends
-REQUEST_TIMEOUT = 60  # seconds for which a connection may be silent
-MAX_CONNECTIONS = 256  # simultaneous connections; a cluster has at most 64 nodes, each with a few downloads
+IDLE_TIMEOUT = 600  # seconds without a request that contains the token after which the file server ends
+REQUEST_TIMEOUT = 60  # seconds for which a connection may be idle
+MAX_CONNECTIONS = 256  # number of simultaneous connections; a cluster has at most 64 nodes, each with a few downloads
 
 
 class StoreHandler(http.server.SimpleHTTPRequestHandler):
@@ -48,7 +48,7 @@ class StoreHandler(http.server.SimpleHTTPRequestHandler):
         super().do_GET()
 
     def do_HEAD(self) -> None:
-        self.send_error(405)  # names and sizes of files need the token, too, and no client asks for them
+        self.send_error(405)  # file names and sizes also need the token, and no client asks for them
         self.close_connection = True
 
     def log_message(self, *_args: Any) -> None:
@@ -64,7 +64,7 @@ class StoreServer(http.server.ThreadingHTTPServer):
         return self.slots.acquire(blocking=False)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        slots = self.slots  # those from which verify_request() took one
+        slots = self.slots  # connections from which verify_request() took one
         try:
             super().process_request_thread(request, client_address)
         finally:

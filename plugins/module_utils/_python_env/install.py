@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Install a lock's packages on each node."""
+"""Install the packages in a lock on each node."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     Data = Dict[str, Any]
 
-MAX_NAMED = 5  # removed packages that a message names
+MAX_NAMED = 5  # number of removed packages that a message names
 
 
 def check(request: Data) -> Data:
@@ -157,7 +157,7 @@ def install(request: Data) -> Data:  # noqa: C901
         run([*uninstall, *unneeded], env=variables)
     if wheels:
         print_line(f"Installing {len(wheels)} packages")
-    # A pip running from its wheel considers itself installed, and would not install the same version.
+    # A pip that runs from its wheel considers itself installed, and would not install the same version.
     own_pip = [
         file for file in wheels if file.startswith("pip-") and request["manager"] != "uv" and "pip" not in present
     ]
@@ -184,7 +184,7 @@ def install(request: Data) -> Data:  # noqa: C901
     record["project"] = lock.get("project", "")  # allows a launch to report a later change
     record["project_name"] = lock.get("project_name", "")
     write(paths.installed(lock["layer"]), json.dumps(record))
-    if request["url"]:  # a copy; the first node keeps the original for nodes added later
+    if request["url"]:  # a copy; the first node keeps the original for nodes that are added later
         for name in {entry["file"] for entry in lock["files"]}:
             os.unlink(os.path.join(paths.store, name))
     reply = {"changed": True, "installed": missing, "removed": unneeded}

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Read the state of an environment: interpreters, packages, and the record of each layer."""
+"""Read an environment's state: interpreters, packages, and the record of each layer."""
 
 from __future__ import annotations
 
@@ -53,7 +53,9 @@ def installed_packages(paths: EnvironmentPaths) -> dict[str, str]:
 
 
 def read_record(paths: EnvironmentPaths, layer: str) -> Data:
-    """Return a layer's record on this node: its lock's key, the packages it needs, and those it installed itself."""
+    """Return a layer's record on this node: its lock's key, the packages that it needs, and those that it installed
+    itself.
+    """
     text = read(paths.installed(layer))
     record: Data = json.loads(text) if text.startswith("{") else {"key": text, "needs": None, "put": []}
     return record
@@ -79,7 +81,7 @@ def unneeded_packages(paths: EnvironmentPaths, lock: Data) -> list[str]:
 
 
 def missing_packages(paths: EnvironmentPaths, lock: Data) -> list[str]:
-    """Return the packages of a lock that are missing in the environment."""
+    """Return the packages in a lock that are missing from the environment."""
     present = installed_packages(paths)
     names = [package["name"] for package in lock["packages"] if present.get(package["name"]) != package["version"]]
     if not environment_version(paths):

@@ -67,7 +67,7 @@ def find_wheel(index: str, name: str, version: str) -> tuple[str, str]:
 
 
 def download(url: str, path: str, digest: str, setting: str) -> None:
-    """Download a file; refuse a wrong hash and, as root, a missing one.
+    """Download a file; refuse a wrong hash and, when running as root, a missing one.
 
     setting: where the user can set the hash.
     """

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Paths below the directory of an environment, the same on all nodes; reading and writing files."""
+"""Paths below an environment's directory, which are the same on all nodes, and functions to read and write files."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     Data = Dict[str, Any]
 
 CHUNK = 1 << 20
-# Name, version, and what the wheel is for, which is not examined.
+# Name, version, and what the wheel is built for, which is not examined.
 WHEEL = re.compile(
     r"([A-Za-z0-9](?:[A-Za-z0-9._]{0,100}[A-Za-z0-9])?)-([A-Za-z0-9][A-Za-z0-9_.+!]{0,100})-[A-Za-z0-9_.+-]{1,200}\.whl"
 )
-WHEEL_KINDS = ("wheel", "build", "tool")  # kinds of a lock's files
+WHEEL_KINDS = ("wheel", "build", "tool")  # kinds of lock files
 
 
 def read(path: str) -> str:
@@ -57,7 +57,7 @@ def normalize_name(name: str) -> str:
 
 
 def wheel_release(file: str) -> tuple[str, str]:
-    """Return the normalized name and the version in the name of a wheel. Raise ValueError if it is not one.
+    """Return the normalized name and the version from a wheel's file name. Raise ValueError if it is not a wheel name.
 
     Decoded before it is checked: a line break in it could add a pip option.
     """

@@ -47,7 +47,7 @@ MAX_NAMED = 10  # files that a message names
 
 
 def restore(request: Data) -> Data:
-    """Get the files of a lock, create the environment, and write the lock, which compare and install then use."""
+    """Download a lock's files, create the environment, and write the lock, which compare and install then use."""
     paths, lock = EnvironmentPaths(request), request["lock"]
     os.makedirs(paths.store, exist_ok=True)
     wheels = [entry for entry in lock["files"] if entry["kind"] in WHEEL_KINDS]
@@ -55,7 +55,7 @@ def restore(request: Data) -> Data:
     for entry in missing_files(paths, [entry for entry in wheels if entry["kind"] == "tool"]):
         get_tool(paths, request, entry)
     unpack_tools(paths, [entry for entry in wheels if entry["kind"] == "tool"])
-    # another node's archive of an interpreter contains different times: each first node packs its own
+    # an interpreter archive from another node contains different times: each first node packs its own
     base = json.loads(read(paths.lock("base")) or "{}").get("files", [])
     interpreters = [entry for entry in base if entry["kind"] == "python"]
     created = make_environment(paths, {**request, "requirements": []}, interpreters)
@@ -90,7 +90,7 @@ def get_tool(paths: EnvironmentPaths, request: Data, entry: Data) -> None:
 
 
 def release_of(entry: Data) -> tuple[str, str]:
-    """Return the normalized name and the version of a wheel in a lock. Raise StepError if its name has neither."""
+    """Return the normalized name and version of a wheel in a lock. Raise StepError if its name lacks either."""
     try:
         return wheel_release(entry["file"])
     except ValueError as error:
@@ -98,7 +98,7 @@ def release_of(entry: Data) -> tuple[str, str]:
 
 
 def requirement_of(entry: Data) -> str:
-    """Return the requirement of exactly one file."""
+    """Return a requirement that matches exactly one file."""
     name, version = release_of(entry)
     return f"{name}=={version} --hash=sha256:{entry['sha256']}"
 
@@ -137,7 +137,7 @@ def download(paths: EnvironmentPaths, request: Data, entries: list[Data]) -> boo
 
 
 def unavailable_message(entries: list[Data]) -> str:
-    """Return a message about files of a lock that cannot be restored, with a remedy."""
+    """Return a message about files in a lock that cannot be restored, with a remedy."""
     text = format_names((entry["file"] for entry in entries), MAX_NAMED)
     return (
         f"no package index has these files with the recorded content: {text}. They may have been built on a node, or "

@@ -33,7 +33,7 @@ def describe_other_writers(path: str, allow_sticky: bool = False) -> str:
 
 
 def parent_directories(path: str) -> list[str]:
-    """Return the existing directories above a path, including targets of links."""
+    """Return the existing directories above a path, including those of link targets."""
     parents = []
     for directory in sorted({os.path.abspath(path), os.path.realpath(path)}):
         while directory != "/":
@@ -44,7 +44,7 @@ def parent_directories(path: str) -> list[str]:
 
 
 def check_root_safety(paths: EnvironmentPaths) -> None:
-    """As root, raise StepError if anyone else can put programs into the directory, or has put some.
+    """As root, raise StepError if anyone else can put, or has put, programs into the directory.
 
     All files in it are checked once. Then a marker is written that no other user could create or move there: it belongs
     to root and contains the directory's inode number.

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     Data = Dict[str, Any]
 
-MIN_BYTES = 16 << 10  # minimum size of a file to link; there are many smaller files, but linking them saves little
+MIN_BYTES = 16 << 10  # minimum size of a file to link; there are many smaller files, but linking them would save little
 
 
 def other_homes(home: str) -> list[str]:
@@ -49,19 +49,19 @@ def other_homes(home: str) -> list[str]:
 
 
 def link(source: str, target: str) -> bool:
-    """Replace a file with a link to another; return whether that was possible."""
+    """Replace a file with a link to another file; return whether that was possible."""
     with contextlib.suppress(OSError):
         os.unlink(target + ".link")
     try:
         os.link(source, target + ".link", follow_symlinks=False)
-    except OSError:  # the link would cross file systems, or the file has too many links
+    except OSError:  # the link would cross file systems, or the file already has too many links
         return False
     os.replace(target + ".link", target)
     return True
 
 
 def locked_files(lock: str) -> list[Data]:
-    """Return the files of a lock of another environment, which may be damaged or removed at any time."""
+    """Return the files in another environment's lock, which may be damaged or removed at any time."""
     try:
         content = json.loads(read(lock))
         entries = content["files"]
@@ -71,7 +71,7 @@ def locked_files(lock: str) -> list[Data]:
 
 
 def adopt_wheels(paths: EnvironmentPaths, hashes: Iterable[str]) -> list[str]:
-    """Link wheels with these SHA-256 from the stores of other environments into this one; return their names."""
+    """Link wheels with these SHA-256 hashes from other environments' stores into this one; return their names."""
     wanted = {digest for digest in hashes if digest}
     adopted = []
     for home in other_homes(paths.root):
@@ -101,7 +101,7 @@ def recorded_files(environment: str, names: set[str]) -> Iterator[tuple[tuple[st
 
 
 def share_files(paths: EnvironmentPaths, names: set[str]) -> int:
-    """Link the files of these packages to those of other environments; return the number of bytes saved."""
+    """Link the files of these packages to those in other environments; return the number of bytes saved."""
     saved = 0
     own_files = dict(recorded_files(paths.environment, names))
     for home in other_homes(paths.root):
@@ -112,7 +112,7 @@ def share_files(paths: EnvironmentPaths, names: set[str]) -> int:
             theirs, ours = os.lstat(source), os.lstat(target)
             if not stat.S_ISREG(theirs.st_mode) or theirs.st_uid != os.geteuid() or theirs.st_ino == ours.st_ino:
                 continue
-            # compares the contents: the other file may have been edited
+            # compares the contents, since the other file may have been edited
             if theirs.st_mode == ours.st_mode and filecmp.cmp(source, target, shallow=False) and link(source, target):
                 saved += ours.st_size
     if saved:  # uv's cache still holds the files that were replaced

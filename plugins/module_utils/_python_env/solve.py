@@ -80,7 +80,7 @@ def earlier_packages(paths: EnvironmentPaths, request: Data) -> dict[str, Data]:
 
 
 def torch_index_url(request: Data, earlier: dict[str, Data]) -> str:
-    """Return the index of the installed torch, or "" if torch is missing or its index is unknown.
+    """Return the index that torch was installed from, or "" if torch is missing or its index is unknown.
 
     Role pytorch, which chooses the build, does not always run together with this one: if it does not, return the index
     of the installed version.
@@ -93,7 +93,7 @@ def torch_index_url(request: Data, earlier: dict[str, Data]) -> str:
 
 
 def lock_key(paths: EnvironmentPaths, request: Data) -> str:
-    """Return the hash of all inputs of a lock."""
+    """Return a hash of all inputs to a lock."""
     names = [*request["files"], *(name for path in request["editable"] for name in build_files(path))]
     parts = [
         request[name] for name in ("manager", "python_asked", "requirements", "editable", "pip_version", "uv_version")
@@ -126,7 +126,7 @@ def check_sources(request: Data) -> None:
 
 
 def fetch_wheel(paths: EnvironmentPaths, requirement: str) -> str:
-    """Download the wheel of a requirement with a URL, and return its path: pip would download it twice."""
+    """Download the wheel for a requirement with a URL, and return its path, because pip would download it twice."""
     name, at, url = requirement.partition(" @ ")
     address, _hash, digest = url.partition("#sha256=")
     file = urllib.parse.unquote(address.rpartition("/")[2])
@@ -142,22 +142,24 @@ def fetch_wheel(paths: EnvironmentPaths, requirement: str) -> str:
 
 
 def project_files(paths: EnvironmentPaths, request: Data) -> list[str]:
-    """Write the project's requirements file and the files that it includes, as on the controller."""
+    """Write the project's requirements file and the files that it includes, as they are on the controller."""
     shutil.rmtree(paths.project, ignore_errors=True)
     if not request["project"]:
         return []
-    os.makedirs(paths.project, 0o700)  # URLs in it may hold credentials
+    os.makedirs(paths.project, 0o700)  # its URLs may contain credentials
     for name, text in request["project"]["texts"].items():
         write(os.path.join(paths.project, name), text)
     return [os.path.join(paths.project, request["project"]["main"])]
 
 
 def check_torch(request: Data, earlier: dict[str, Data]) -> None:
-    """Raise StepError, with the setting to change, if the project requires a torch other than the installed one."""
+    """Raise StepError, with the setting to change, if the project requires a torch version other than the installed
+    one.
+    """
     installed = earlier.get("torch", {}).get("version", "")
     texts = {**request["project"].get("texts", {}), **{path: read(path) for path in request["files"]}}
     for name, text in texts.items():
-        # pip decides about the others: a line with a marker may not apply here, and 2.5 or 2.5.* allow 2.5.1
+        # pip decides about the other lines: a line with a marker may not apply here, and 2.5 or 2.5.* allow 2.5.1
         match = re.search(r"(?m)^\s*torch\s*==\s*(\d+\.\d+\.\d+(?:\+\w+)?)\s*(?:#.*)?$", text)
         if installed and match and match[1] not in (installed, installed.partition("+")[0]):
             raise StepError(
@@ -193,14 +195,16 @@ def pin_package(package: Data) -> str:
 
 
 def sha256_in(package: Data) -> str:
-    """Return the hash of the file that pip would download, if it is a wheel whose hash the index gives."""
+    """Return the hash of the file that pip would download, if it is a wheel and the index provides its hash."""
     info = package["download_info"]
     is_wheel = urllib.parse.urlsplit(info["url"]).path.endswith(".whl")
     return str(info.get("archive_info", {}).get("hashes", {}).get("sha256", "")) if is_wheel else ""
 
 
 def stored_name(paths: EnvironmentPaths, package: Data) -> str:
-    """Return the name of the store's wheel if it was requested by path, since its name may have a wrong version."""
+    """Return the name of the wheel in the store if it was requested by path, since its file name may have a wrong
+    version.
+    """
     path = urllib.parse.unquote(package["download_info"]["url"][len("file://") :])
     return os.path.basename(path) if package["is_direct"] and os.path.dirname(path) == paths.store else ""
 
@@ -215,7 +219,7 @@ def wheels_in(directory: str) -> dict[tuple[str, str], str]:
 
 
 def torch_builds(paths: EnvironmentPaths, request: Data, resolved: list[Data], earlier: dict[str, Data]) -> list[str]:
-    """Get packages that are built against torch from torch's own index; return the requirements for their builds."""
+    """Download packages built against torch from torch's own index; return requirements that pin these builds."""
     pins = companion_pins(resolved, earlier)
     builds = get_companions(paths, request, pins) if pins else []
     for pin in companion_pins(resolved, earlier, PARTIAL_COMPANIONS):
@@ -225,7 +229,7 @@ def torch_builds(paths: EnvironmentPaths, request: Data, resolved: list[Data], e
 
 
 def get_companions(paths: EnvironmentPaths, request: Data, pins: list[str]) -> list[str]:
-    """Download these packages from torch's own index; return the requirements for their builds. Raise ProgramError."""
+    """Download these packages from torch's own index; return requirements that pin these builds. Raise ProgramError."""
     torch_request = {
         **request,
         "index_url": request["torch_index_url"],
@@ -304,7 +308,7 @@ def build_requirements(paths: EnvironmentPaths, request: Data) -> list[str]:
 
 
 def read_lock(request: Data) -> Data:
-    """Return the lock of a layer, empty until it has been solved for the current request."""
+    """Return a layer's lock, which is empty until it has been solved for the current request."""
     paths = EnvironmentPaths(request)
     lock = json.loads(read(paths.lock(request["layer"])) or "{}")
     files_exist = all(os.path.exists(os.path.join(paths.store, file["file"])) for file in lock.get("files", []))
@@ -320,7 +324,7 @@ def solve(request: Data) -> Data:
     base = json.loads(read(paths.lock("base")) or "{}")
     files = get_tools(paths, request)
     unpack_tools(paths, files)
-    # the base layer, which created an existing environment, lists its files
+    # the base layer, which created an existing environment, records its files
     files += make_environment(
         paths, request, [package for package in base.get("files", []) if package["kind"] not in ("tool", "wheel")]
     )
@@ -340,7 +344,8 @@ def solve(request: Data) -> Data:
         write(constraints, read(constraints) + "".join(f"{build}\n" for build in builds))
         resolved = resolve(paths, request, constraints)
     chosen = [package for package in resolved if "dir_info" not in package["download_info"]]
-    names = {build.partition("==")[0] for build in builds}  # their wheels are in the store, in the build for this torch
+    # their wheels are in the store, in the build for this torch version
+    names = {build.partition("==")[0] for build in builds}
     others = [package for package in chosen if normalize_name(package["metadata"]["name"]) not in names]
     adopt_wheels(paths, (sha256_in(package) for package in others))
     wheels = wheels_in(paths.store)

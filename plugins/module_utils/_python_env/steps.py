@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The steps of the role python_env on a node.
+"""The steps of the role python_env on one node.
 
 Packages are solved once, and installed everywhere from the same wheels. The first node determines which packages,
 versions and files to install. The result is a lock, one per layer. Each node, including the first, installs a lock's

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Packages that are compiled against one build of torch, and so must come from the same index as torch.
+"""Packages that are compiled against one torch build, and so must come from the same index as torch.
 
 A project names them in any of its requirements, or another package requires them: timm requires torchvision. PyPI has
 them for one CUDA version only, and with another torch they do not even import.
@@ -19,12 +19,15 @@ if TYPE_CHECKING:
     Data = Dict[str, Any]
 
 COMPANIONS = ("torchvision", "torchaudio", "torchcodec")
-# Packages of this kind of which torch's index has only some releases; the others are taken from where pip finds them.
+# Packages of this kind for which torch's index has only some releases; the other releases are taken from wherever pip
+# finds them.
 PARTIAL_COMPANIONS = ("xformers", "torchao", "torchtext")
 
 
 def companion_pins(resolved: list[Data], earlier: dict[str, Data], companions: Sequence[str] = COMPANIONS) -> list[str]:
-    """Return requirements for torch's index from a pip report: companions that no earlier layer has installed."""
+    """Return requirements for torch's index from a pip report: companion packages that no earlier layer has
+    installed.
+    """
     if "torch" not in earlier:
         return []
     versions = {
@@ -38,7 +41,7 @@ def companion_pins(resolved: list[Data], earlier: dict[str, Data], companions: S
 
 
 def unavailable_advice(pins: list[str], index: str) -> str:
-    """Return the remedy if torch's index lacks a package."""
+    """Return the remedy if torch's index does not have a package."""
     return (
         f"{', '.join(pins)} must come from {index}, torch's index, to match its build. Check that it can be "
         "reached, or remove the versions from the project's requirements, so that a release in the index is "

@@ -37,14 +37,14 @@ if TYPE_CHECKING:
     class OmittedFile(TypedDict):
         """A file that is not packed completely."""
 
-        file: str  # its path below the run directory
-        size: int  # bytes in the file
-        kept: int  # bytes packed, from its end
+        file: str  # its path relative to the run directory
+        size: int  # size of the file in bytes
+        kept: int  # number of bytes packed, from the end of the file
 
     class Omissions(TypedDict):
         """Content of left_out.json."""
 
-        limit: int  # limit on the bytes of the job's measurements that are packed
+        limit: int  # limit on the packed bytes of the job's measurements
         limit_count: int  # limit on the number of these files
         files: list[OmittedFile]  # at most MAX_OMITTED_LISTED
         count: int  # number of all omitted files
@@ -52,27 +52,29 @@ if TYPE_CHECKING:
 
 
 FILE = "left_out.json"
-MEASURED = "measured"  # the directory for files with the job's measurements
+MEASURED = "measured"  # the directory for files that contain the job's measurements
 MEASURED_LIMIT = 64 * 2**20  # bytes of measurements packed per node
-MEASURED_COUNT = 10_000  # files of measurements packed per node
+MEASURED_COUNT = 10_000  # measurement files packed per node
 NAMED_LIMIT = 32 * 2**20  # bytes packed from the end of a file in SUMMARY_FILES, unless all logs are requested
-LOG_LIMIT = 8 * 2**20  # bytes packed from the end of a log of rank 0
-MAX_SCANNED_FILES = 100_000  # files that are scanned in a run directory
+LOG_LIMIT = 8 * 2**20  # bytes packed from the end of one of rank 0's logs
+MAX_SCANNED_FILES = 100_000  # number of files scanned in a run directory
 MAX_OMITTED_LISTED = 1000  # files
-MAX_WORK_FILES = 20_000  # files that are scanned in the working directory, which may be a home on a network drive
-CLOCK_TOLERANCE = 5.0  # seconds by which the clock of a file server may be behind
+# number of files scanned in the working directory, which may be a home directory on a network drive
+MAX_WORK_FILES = 20_000
+CLOCK_TOLERANCE = 5.0  # seconds by which a file server's clock may be behind
 PROGRAM = "supervisor.py"  # in the run directory, written when the run starts
 SNAPSHOT_FILE = "nvidia-smi.txt"  # nvidia-smi's full output, taken once in the middle of the run
 SNAPSHOT_LIMIT = 65536  # bytes; 16 GPUs take about 8 KB
-SKIPPED = (errno.ELOOP, errno.EINVAL, errno.ENXIO, errno.EACCES, errno.EISDIR)  # anything but a readable file
+SKIPPED = (errno.ELOOP, errno.EINVAL, errno.ENXIO, errno.EACCES, errno.EISDIR)  # anything other than a readable file
 SUMMARY_FILES = ("events.jsonl", gpu_samples.FILE, job_results.FILE)
 LOGS = (*SUMMARY_FILES, "plan.json", "status.json", "result.json", "ranks")
-# Files with curves, in any directory: from TensorBoard, Lightning's CSVLogger, timm, Ultralytics, and Transformers.
+# Files that contain curves, in any directory: from TensorBoard, Lightning's CSVLogger, timm, Ultralytics, and
+# Transformers.
 CURVES = re.compile(r"events\.out\.tfevents\..*|(?:metrics|summary|results)\.csv|trainer_state\.json", re.DOTALL)
 
 
 def is_log_directory(name: str) -> bool:
-    """Return whether a name is that of a log, or of a log directory: the ranks', or a later attempt's."""
+    """Return whether a name belongs to a log or log directory: the ranks', or a later attempt's."""
     return name in LOGS or bool(name and ATTEMPT_LOGS.fullmatch(name))
 
 
@@ -90,7 +92,8 @@ def output_paths(plan: Data, extra: list[str]) -> list[str]:
     ]
     paths: list[str] = []
     for pattern in patterns:
-        with contextlib.suppress(RecursionError):  # a hostile job's directories, nested thousands deep
+        # directories that a hostile job may have nested thousands of levels deep
+        with contextlib.suppress(RecursionError):
             paths += sorted(glob.glob(pattern, recursive=True))
     return list(dict.fromkeys(os.path.normpath(path) for path in paths))
 
@@ -126,7 +129,7 @@ def archive_name(path: str, plan: Data) -> str:
 
 
 def measured_files(directory: str, plan: Data, logs: bool) -> list[tuple[str, int, str]]:
-    """Return name, bytes and absolute path of each file of measurements, the smallest first.
+    """Return the name, size in bytes and absolute path of each measurement file, smallest first.
 
     These are all files in MEASURED, and files with curves: in the run directory, in launch_outputs, and in the working
     directory if they changed during the run. The latter are named outputs/NAME. logs: whether the files in `ranks` are
@@ -149,7 +152,7 @@ def measured_files(directory: str, plan: Data, logs: bool) -> list[tuple[str, in
 
 
 def working_curves(directory: str, plan: Data) -> dict[str, int]:
-    """Return the absolute path and bytes of each file with curves in the working directory that the run changed.
+    """Return the absolute path and size in bytes of each curve file in the working directory that the run changed.
 
     Most scripts write such files there.
     """
@@ -181,7 +184,8 @@ def changed_files(directory: str, plan: Data) -> Iterator[tuple[str, os.stat_res
 
 
 def read_end(path: str, limit: int) -> tuple[bytes, int]:
-    """Return the end of a file, at most `limit` bytes and if possible whole lines if it is longer, and its size.
+    """Return the end of a file and its size; the end has at most `limit` bytes and, if the file is longer, whole lines
+    if possible.
 
     Raise OSError if it is not a regular file.
     """
@@ -195,7 +199,9 @@ def read_end(path: str, limit: int) -> tuple[bytes, int]:
 
 
 class SteadySize:
-    """Reads a file that may still change as if it had a fixed size: cut off if it grows, with zeros if it shrinks."""
+    """Reads a file that may be changing as if its size were fixed: cuts it off if it grows, pads with zeros if it
+    shrinks.
+    """
 
     def __init__(self, stream: IO[bytes], size: int) -> None:
         self.stream = stream
@@ -213,7 +219,7 @@ class ArchiveWriter:
     def __init__(self, tar: tarfile.TarFile, directory: str, base: str) -> None:
         self.tar = tar
         self.directory = directory
-        self.base = base  # name of the top directory in the archive
+        self.base = base  # name of the top-level directory in the archive
         self.omitted: list[OmittedFile] = []
 
     def write(self, name: str, data: bytes) -> None:
@@ -256,7 +262,7 @@ class ArchiveWriter:
             self.omitted.append({"file": name, "size": size, "kept": len(data)})
 
     def add_measured(self, plan: Data, logs: bool) -> None:
-        """Add the job's measurements to the archive, only whole files, up to the limit."""
+        """Add the job's measurement files to the archive, only as whole files, up to the limit."""
         room, count = MEASURED_LIMIT, 0
         for name, size, path in measured_files(self.directory, plan, logs):
             if size > room or count == MEASURED_COUNT:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The work that each attempt of a run lost: the steps of its ranks since the newest checkpoint at its end."""
+"""The work lost in each attempt of a run: the steps its ranks took since the newest checkpoint when it ended."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from typing import Any, Mapping, Sequence
 
-# The step or epoch that a line of a job's output names: "step 40", "global_step=40", {"epoch": 3}, "step: 40/100".
+# The step or epoch that a line of a job's output mentions: "step 40", "global_step=40", {"epoch": 3}, "step: 40/100".
 STEP = re.compile(
     r"(?<![A-Za-z])(?:global_?)?(step|iteration|iter|epoch)s?[\"']?\s{0,3}[:=]?\s{0,3}\[?([0-9]{1,15})(?![0-9.])", re.I
 )
 SUCCEEDED = "succeeded"
 
-# The loss of an attempt. steps: None if unknown; unit: unit of the steps; seconds: the job's time, None if unknown.
+# What an attempt lost. steps: None if unknown; unit: unit of the steps; seconds: the job's time, None if unknown.
 Loss = collections.namedtuple("Loss", "steps unit seconds")
 
 
@@ -32,7 +32,7 @@ def last_step(text: str, unit: str) -> int | None:
 
 
 def loss_of(record: Mapping[str, Any], knows_checkpoints: bool) -> Loss:
-    """Return the loss of an attempt. knows_checkpoints: whether the supervisors knew where the checkpoints are."""
+    """Return an attempt's loss. knows_checkpoints: whether the supervisors knew where the checkpoints are."""
     unit = str(record.get("unit") or "step")
     if record.get("end_class") == SUCCEEDED:
         return Loss(0, unit, 0.0)
@@ -52,7 +52,7 @@ def losses(records: Sequence[Mapping[str, Any]], knows_checkpoints: bool) -> lis
 
 
 def format_loss(loss: Loss) -> str:
-    """Return a loss as text, such as "40 steps"; "unknown" if neither steps nor time are known."""
+    """Format a loss, such as "40 steps"; "unknown" if neither steps nor time are known."""
     if loss.steps is not None:
         return f"{loss.steps} {loss.unit}{'' if loss.steps == 1 else 's'}"
     return "unknown" if loss.seconds is None else f"{loss.seconds:.0f} s of work"

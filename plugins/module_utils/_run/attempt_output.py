@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The output of a rank in one attempt of a run, from the node that had the rank in that attempt."""
+"""A rank's output in one attempt of a run, read from the node that had the rank in that attempt."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ RANKS = {"first_rank": range(10**6), "slots": range(10**6)}
 
 
 def read_attempt(request: Data) -> Data:
-    """Return new output of a rank in an attempt, after at most ``wait`` seconds; ``ranks`` is [] on other nodes."""
+    """Return a rank's new output in an attempt, after at most ``wait`` seconds; ``ranks`` is [] on other nodes."""
     runs = node_directories(request)
     if not runs:
         check_alive_elsewhere(request)
@@ -85,6 +85,6 @@ def ranks_in_attempt(plan: Data, path: str, number: int) -> list[int]:
 
 
 def logs_in_attempt(plan: Data, path: str, number: int, local_rank: int) -> list[str]:
-    """Return the logs of a local rank in an attempt, including those from before torchrun restarted it."""
+    """Return a local rank's logs in an attempt, including those from before torchrun restarted it."""
     earlier = {**plan, "attempt": number, "logs": attempt_logs(number)}
     return list(dict.fromkeys([*earlier_starts(earlier, path, local_rank), *rank_logs(earlier, path, local_rank)]))

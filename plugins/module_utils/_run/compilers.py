@@ -1,7 +1,9 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Find the compilers that a silent job runs: DeepSpeed and torch compile extensions for minutes, without any output."""
+"""Find the compilers that a silent job is running: DeepSpeed and torch compile extensions for minutes without any
+output.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ COMPILERS = frozenset(("cc1", "cc1plus", "cicc", "clang", "clang++", "cudafe++",
 
 
 def running_compilers(directory: str) -> list[str]:
-    """Return the names of the compilers among the processes of a run on this node, sorted."""
+    """Return the names of the compilers among a run's processes on this node, sorted."""
     supervisor = read_supervisor_pid(directory)
     names = {name_of(pid) for pid in descendants(supervisor)} if supervisor else set()
     return sorted(names & COMPILERS)

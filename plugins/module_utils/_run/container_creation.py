@@ -25,13 +25,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from typing import Any, Mapping
 
-# This runs on a node without an AnsibleModule, so its run_command is not available.
-# pylint: disable=ansible-bad-function
+# This runs on a node without an AnsibleModule, so run_command is not available. pylint: disable=ansible-bad-function
 
 OPTION = "--remove-container"  # command-line option of supervisor.py
-MARKER = "container.creating"  # exists from before a client is started until it has the container's ID, or has ended
+# exists from just before a client is started until it has the container's ID or has ended
+MARKER = "container.creating"
 ID_FILE = "container.id"  # written by the client once the engine has created the container
-# A container engine's message if the container is being removed, and also if it was removed already.
+# A container engine's message if the container is being removed, or if it has already been removed.
 REMOVING = re.compile(r"removal of container .* is already in progress", re.I)
 ALREADY_REMOVED = re.compile(rf"no such container|no container with|{REMOVING.pattern}", re.I)
 
@@ -52,13 +52,15 @@ class ContainerCreation:
             return prefix
         path = os.path.join(self.directory, ID_FILE)
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)  # engines refuse an existing file
+            os.unlink(path)  # engines refuse to overwrite an existing file
         with open(os.path.join(self.directory, MARKER), "ab", opener=open_private):
             self.is_active = True
         return [*prefix[:2], f"--cidfile={path}", *prefix[2:]]
 
     def step(self, code: int | None) -> None:
-        """Remove the marker once the container exists, or its client has ended by itself. code: the client's."""
+        """Remove the marker once the container exists or its client has exited by itself. code: the client's exit
+        code.
+        """
         ended_by_itself = code is not None and code >= 0
         if self.is_active and (ended_by_itself or has_id(self.directory)):
             self.is_active = False
@@ -76,7 +78,7 @@ def remove_marker(directory: str) -> None:
 
 
 def is_creating(directory: str) -> bool:
-    """Return whether a client was killed, or is waiting, before the engine has reported its container."""
+    """Return whether a client was killed, or is still waiting, before the engine has reported its container."""
     return os.path.lexists(os.path.join(directory, MARKER)) and not has_id(directory)
 
 
@@ -100,7 +102,7 @@ def unit_removal(plan: Mapping[str, Any], directory: str, python: str, seconds: 
 
 
 def main(arguments: list[str]) -> int:
-    """Remove the container of a run directory, once the engine has created it; return the engine's last exit code.
+    """Remove a run directory's container once the engine has created it; return the engine's last exit code.
 
     arguments: the run directory, and the seconds after which an engine that has no such container counts as never
     having received the request to create it.

@@ -35,7 +35,7 @@ def path_components(path: str) -> Iterator[str]:
         yield path_so_far
         try:
             target = os.readlink(path_so_far)
-        except OSError:  # a directory, or it does not exist yet
+        except OSError:  # it is a directory, or does not exist yet
             current = path_so_far
             continue
         links += 1
@@ -47,7 +47,7 @@ def path_components(path: str) -> Iterator[str]:
 
 
 def others_may_write(status: os.stat_result) -> bool:
-    """Return whether anyone but the owner and root may add and remove names in a directory.
+    """Return whether anyone except the owner and root may add and remove names in a directory.
 
     The owner's private group, with the owner's name and no other member, is ignored.
     """
@@ -82,7 +82,7 @@ def check_ownership(path: str) -> None:
     for component in path_components(path):
         try:
             status = os.lstat(component)
-        except FileNotFoundError:  # missing directories are created later, then checked again
+        except FileNotFoundError:  # missing directories are created later, and then checked again
             return
         user = user_name(os.geteuid())
         if status.st_uid not in (0, os.geteuid()):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
 
 def run_operation(request: Data) -> Data:
-    """Carry out the request's operation; import only what it needs, since each import is compiled each time."""
+    """Carry out the requested operation; import only what it needs, since each import is compiled every time."""
     operation = request["operation"]
     if operation == "start":
         from ansible_collections.muster.training.plugins.module_utils._run.start import start

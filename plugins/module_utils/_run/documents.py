@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Types of a run's documents.
+"""Types for a run's documents.
 
 No node imports this file: every import of it is behind ``TYPE_CHECKING``. Times are seconds since 1970 by the
 clock of the node that wrote them, durations are in seconds, exit codes are in Popen's form.
@@ -15,9 +15,9 @@ Data = Dict[str, Any]
 
 
 class PlanNodeAttempt(TypedDict, total=False):
-    """Additional field of the node in the plan of a run that may restart."""
+    """Additional field for the node in the plan of a run that may restart."""
 
-    attempt_rank: int  # its node_rank in this attempt, or -1 if it does not take part
+    attempt_rank: int  # its node_rank in this attempt, or -1 if it is not taking part
 
 
 class PlanNode(PlanNodeAttempt):
@@ -33,25 +33,26 @@ class PlanNode(PlanNodeAttempt):
 class Hardware(TypedDict):
     """The GPUs of a node."""
 
-    gpu: str  # model as nvidia-smi names it, without the vendor; several are comma-separated; "" without GPUs
+    # model name as reported by nvidia-smi, without the vendor; several are comma-separated; "" if there are no GPUs
+    gpu: str
     gpus: int  # number of GPUs
-    memory_mib: int | None  # memory of one GPU, the smallest if they differ
+    memory_mib: int | None  # memory of one GPU; the smallest if they differ
     driver: str | None  # version of the NVIDIA driver
 
 
 class Software(TypedDict):
-    """Versions in the job's interpreter; None if not installed."""
+    """Versions in the job's interpreter; None if a package is not installed."""
 
     python: str | None
     torch: str | None
-    cuda: str | None  # CUDA version that torch was built for
+    cuda: str | None  # CUDA version that torch was built with
 
 
 class GitCheckout(TypedDict):
     """The git checkout in which a job starts."""
 
     commit: str
-    dirty: bool | None  # whether a tracked file has been changed since; None if git could not be run
+    dirty: bool | None  # whether a tracked file has been changed since then; None if git could not be run
 
 
 class MachineIdentity(TypedDict, total=False):
@@ -73,9 +74,9 @@ class RunMachine(TypedDict):
 
 
 class PlanPeerReplacement(TypedDict, total=False):
-    """Additional field of a node that has joined the run in place of a missing node."""
+    """Additional field for a node that has joined the run in place of a missing node."""
 
-    generation: int  # how often the node with this number has been replaced
+    generation: int  # number of times the node with this number has been replaced
 
 
 class Member(TypedDict):
@@ -106,29 +107,29 @@ class Lifeline(TypedDict):
 class TestTimeouts(TypedDict, total=False):
     """Timeouts that only tests change."""
 
-    gpu_free: float  # seconds to wait until the GPU memory of the last attempt is free
+    gpu_free: float  # seconds to wait for the last attempt's GPU memory to be freed
 
 
 class Timeouts(TestTimeouts):
     """Timeouts and intervals."""
 
-    start: float  # seconds for all nodes to check in
+    start: float  # seconds within which all nodes must check in
     heartbeat: float
-    sample: float  # seconds between two samples of the GPUs
-    silence: float  # seconds of silence after which a node counts as lost
+    sample: float  # seconds between two GPU samples
+    silence: float  # seconds of silence after which a node is considered lost
     grace: float  # seconds between SIGTERM and SIGKILL
-    hang: float  # seconds without output after which a run may hang; 0: never
+    hang: float  # seconds without output before a run is considered hung; 0: never
 
 
 class NoticeSettings(TypedDict):
     """Which notices end the run, and how its ranks receive them."""
 
     signal: str  # SIGTERM | SIGUSR1 | SIGUSR2 | none
-    grace: float  # seconds for the ranks to save
+    grace: float  # seconds that the ranks have to save
     time_limit: float  # seconds; 0: no limit
     cost_limit: float  # amount in the plan's currency; 0: no limit
-    stall_limit: float  # seconds that the run may hang; 0: no limit
-    metadata: dict[str, str]  # HOST:PORT of metadata services by provider, for tests
+    stall_limit: float  # seconds for which the run may hang; 0: no limit
+    metadata: dict[str, str]  # HOST:PORT of the metadata services by provider, for tests
 
 
 class SaveNotice(TypedDict):
@@ -137,7 +138,7 @@ class SaveNotice(TypedDict):
     source: str  # ec2 | gcp | azure | request | the name of a limit
     node: str
     text: str
-    ends: bool  # the run ends after it
+    ends: bool  # the run ends after this notice
     machine: bool  # whether it concerns the node's machine
     seconds: float  # seconds until the machine is taken away or the limit is reached; 0: unknown
     time: float
@@ -155,7 +156,7 @@ class Debugger(TypedDict):
 class Container(TypedDict, total=False):
     """Additional fields of a plan whose job runs in a container."""
 
-    wrap: list[str]  # the container engine's command, to which the job's is appended
+    wrap: list[str]  # the container engine's command, to which the job's command is appended
     remove: list[str]  # the command that removes the container
 
 
@@ -166,42 +167,42 @@ class OtherGpus(TypedDict, total=False):
 
 
 class AttemptFields(TypedDict, total=False):
-    """The parts of a launcher's setup that change in each attempt: texts with {values} of attempt_plan.py."""
+    """The parts of a launcher's setup that change in each attempt: strings with {values} of attempt_plan.py."""
 
     arguments: dict[str, str]  # value by option
     environment: dict[str, str]
-    settings: dict[str, dict[str, str]]  # name of a value by key, of each JSON file
-    hostfiles: list[str]  # files with one line for each node
+    settings: dict[str, dict[str, str]]  # for each JSON file, the names of values by key
+    hostfiles: list[str]  # files that have one line for each node
 
 
 class RestartPlan(TypedDict):
     """The restart policy of a run: the user's settings, and the data that the supervisors need."""
 
-    restarts: int  # attempts after the first
-    when: list[str]  # classes of an attempt's end, see restart_policy.py
+    restarts: int  # number of attempts after the first
+    when: list[str]  # ways in which an attempt can end, see restart_policy.py
     min_nodes: int
     wait: float  # seconds for which an attempt waits for new nodes if there are too few
-    spares: int  # number of nodes that wait: the last in `nodes`
-    slots: list[int]  # slots of each node
-    master_port: int  # master port of the first attempt
-    sorted: bool  # the launcher itself orders the nodes, as `nodes` is ordered
+    spares: int  # number of spare nodes, which wait: the last ones in `nodes`
+    slots: list[int]  # number of slots on each node
+    master_port: int  # the first attempt's master port
+    sorted: bool  # the launcher itself orders the nodes, in the same order as `nodes`
     counts_progress: bool  # the job writes checkpoints where the supervisor looks for them
     fields: AttemptFields
-    hostfile_lines: dict[str, list[str]]  # the line of each node, by file
+    hostfile_lines: dict[str, list[str]]  # each node's line, by file
 
 
 class AttemptExtras(TypedDict, total=False):
     """Additional fields of an attempt."""
 
     hub: int  # node_rank of the node whose supervisor leads the run; 0 if missing
-    checkpoint_name: str  # path relative to each node's directory of checkpoints, if the nodes have agreed on it
+    checkpoint_name: str  # path relative to each node's checkpoint directory, if the nodes have agreed on it
 
 
 class Attempt(AttemptExtras):
     """One start of the job within a run."""
 
     number: int  # counted from 0
-    members: list[int]  # the nodes that take part, by their number in the plan's `nodes`, in the order of their ranks
+    members: list[int]  # the nodes that take part, given by their numbers in the plan's `nodes`, in rank order
     master_port: int
     checkpoint: str  # path of the checkpoint from which the ranks resume; "" if there is none
 
@@ -209,19 +210,19 @@ class Attempt(AttemptExtras):
 class AttemptDetails(TypedDict, total=False):
     """Additional fields of an attempt that has ended, if known."""
 
-    checkpoint_name: str  # name of the checkpoint at its end, relative to each node's directory of checkpoints
+    checkpoint_name: str  # name of the checkpoint when it ended, relative to each node's checkpoint directory
     step: int | None  # step of that checkpoint
     unit: str  # unit of the step: "step" or "epoch"
     saved: float  # time at which that checkpoint was saved
     reached: int | None  # the last step that rank 0 printed
-    unusable: dict[str, str]  # reasons why nodes could not take part in the next attempt, by name
+    unusable: dict[str, str]  # reasons why nodes could not take part in the next attempt, by node name
 
 
 class AttemptPhases(TypedDict, total=False):
     """Additional fields of an attempt that a failure ended."""
 
     noticed: float  # time at which the failure was noticed
-    silent: float  # seconds without a sign of life of a lost node before that
+    silent: float  # seconds without a sign of life from a lost node before that
 
 
 class AttemptRecord(AttemptDetails, AttemptPhases):
@@ -232,9 +233,9 @@ class AttemptRecord(AttemptDetails, AttemptPhases):
     started: float
     ended: float
     end_class: str  # see restart_policy.py
-    node: str  # node that ended it, or "" if it is unknown
+    node: str  # node that ended the attempt, or "" if unknown
     reason: str
-    checkpoint: str  # path of the newest complete checkpoint at its end, or "" if there is none
+    checkpoint: str  # path of the newest complete checkpoint when it ended, or "" if there is none
 
 
 class Restartable(TypedDict, total=False):
@@ -243,21 +244,21 @@ class Restartable(TypedDict, total=False):
     restart: RestartPlan
     attempt: int
     hub: int  # node_rank of the node whose supervisor leads the run, once it is not 0
-    logs: str  # directory of the attempt's logs in the run directory; "" for the first attempt
+    logs: str  # directory of the attempt's logs, within the run directory; "" for the first attempt
 
 
 class Launched(TypedDict, total=False):
     """Additional field of a plan, to launch its job again."""
 
-    options: Data  # variables of the role launch that the user set; no secrets
+    options: Data  # the role launch's variables that the user set; no secrets
 
 
 class Plan(Container, OtherGpus, Restartable, Launched):
-    """plan.json: the part of one node in a run. Holds no secret."""
+    """plan.json: one node's part in a run. Contains no secrets."""
 
     run_id: str
     unit: str  # name of the systemd unit, without ".service"
-    supervision: str  # auto: a unit where there is systemd | process
+    supervision: str  # auto: a unit if systemd is available | process
     launcher: str
     program: str  # the script or module of the job, as the user wrote it
     program_sha256: str  # hash of the script; "" if it was not read
@@ -273,28 +274,28 @@ class Plan(Container, OtherGpus, Restartable, Launched):
     min_nnodes: int
     command: list[str]
     remote_start: bool  # rank 0's launcher starts the processes on the other nodes
-    bare_launcher: bool  # the launcher gets none of the user's variables
+    bare_launcher: bool  # the launcher receives none of the user's variables
     launcher_environment: dict[str, str]
-    files: dict[str, str]  # content of files in the run directory, by name
-    programs: list[str]  # names of programs in bin
+    files: dict[str, str]  # contents of files in the run directory, by name
+    programs: list[str]  # names of the programs in bin
     path_prefix: str
     working_directory: str
     environment: dict[str, str]
     variables: list[str]  # names of the user's variables
     temporary_directory: str
     mounts: list[str]  # mount points that are watched
-    gpus: list[int]  # GPUs that the run uses on this node, as nvidia-smi numbers them; [] for all
+    gpus: list[int]  # GPUs that the run uses on this node, numbered as in nvidia-smi; [] for all
     gpu_samples: list[str]  # the command that takes one sample; [] if no GPU can be queried
-    log_limit: int  # bytes of disk; 0: no limit
-    node_exporter_directory: str  # directory into which the node writes its metrics; "" for none
+    log_limit: int  # bytes of disk space; 0: no limit
+    node_exporter_directory: str  # directory in which the node writes its metrics; "" for none
     debugger: Debugger | None  # the rank that waits for a debugger; None if there is none
-    stacks: bool  # the job's Python processes offer their stacks
+    stacks: bool  # the job's Python processes can report their stacks
     on_hang: str  # report | stop
     metrics: list[str]  # regular expressions whose named groups are metrics in the job's output
     checkpoints: str  # directory or URL of the job's checkpoints
     checkpoint: str  # path of the checkpoint to resume from, or "" if there is none
-    resume_args: list[str]  # added to the arguments if there is a checkpoint, for {checkpoint}
-    outputs: list[str]  # paths and patterns of the job's output to fetch to the controller
+    resume_args: list[str]  # added to the arguments if there is a checkpoint, whose path replaces {checkpoint}
+    outputs: list[str]  # paths and patterns of the job's output files to fetch to the controller
     lifeline: Lifeline
     timeouts: Timeouts
     notices: NoticeSettings
@@ -328,32 +329,32 @@ class LogExcerpt(TypedDict):
 
 
 class NodeReport(TypedDict):
-    """The end of a node's part of a run, as reported to rank 0."""
+    """The end of a node's part in a run, as reported to rank 0."""
 
     exit_code: int | None  # exit code of the launcher
-    reason: str  # reason why the node ended its part, or "" if the launcher ended by itself
+    reason: str  # reason why the node ended its part, or "" if the launcher exited by itself
     state: str  # ended | not started
     ended: float | None
     ranks: list[RankReport]
     launcher_error: str
     launcher_log: str
-    oom_kills: int  # processes on this machine that the kernel killed for lack of memory during the run
-    limit_hits: int  # how often a container or service on it reached its memory limit during the run
-    stuck: list[int]  # pids that SIGKILL did not end
-    mounts: dict[str, str]  # error by mount point that has died
-    gpus: str  # the error of nvidia-smi, or "" if all GPUs are healthy
+    oom_kills: int  # number of processes on this machine that the kernel killed for lack of memory during the run
+    limit_hits: int  # number of times that a container or service on the node reached its memory limit during the run
+    stuck: list[int]  # PIDs that survived SIGKILL
+    mounts: dict[str, str]  # error for each mount point that has died
+    gpus: str  # error reported by nvidia-smi, or "" if all GPUs are healthy
     health: list[dict[str, str]]  # problems with the node: text, gpu (UUID or ""), hardware ("yes" or "")
     ended_by_us: bool
-    shutdown: bool  # it ended because its machine was rebooted or shut down
+    shutdown: bool  # it ended because its machine was rebooting or shutting down
     container: str  # reason why the container may still exist
     unwritten: str  # reason why the run directory could not be written; "" if it could
-    shortened: str  # how logs beyond log_limit were shortened
-    # log of the rank that failed first, the launcher, or the first rank that was ended; "" if nothing failed
+    shortened: str  # how logs that exceeded log_limit were shortened
+    # log of the rank that failed first, of the launcher, or of the first rank that was ended; "" if nothing failed
     last_log: str
     last_lines: str  # last lines of that log
     outputs: list[LogExcerpt]  # last lines of other ranks whose logs show an error
-    stacks: list[Data]  # activity of its ranks before they were ended: groups as in _run/hang_analysis.py
-    # collectives in which its ranks were, according to torch's flight recorder: _run/flight_records.py
+    stacks: list[Data]  # what its ranks were doing before they were ended: groups as in _run/hang_analysis.py
+    # collectives that its ranks were in, according to torch's flight recorder: _run/flight_records.py
     operations: list[Data]
     nccl: list[Data]  # what NCCL has set up for its ranks: _run/nccl_setups.py
 
@@ -371,7 +372,7 @@ class NodeResult(NodeStatus):
     """Rank 0's view of a node at the end of the run."""
 
     report: NodeReport | None
-    why: str  # reason why it was lost
+    why: str  # reason why it is considered lost
     survived: bool  # an elastic run continued without it
     launcher_log: str
 
@@ -381,10 +382,10 @@ class NodeView(NodeResult):
 
     broken: float | None  # monotonic time at which its connection broke
     heard: float  # monotonic time at which its last message arrived
-    remote_started: bool  # whether a launcher that starts all nodes has started this one
+    remote_started: bool  # whether a launcher that starts all nodes has started this node
     answered: bool  # whether bin/ssh has received its exit code
-    return_by: float  # monotonic time until which a silent node may return
-    excluded: bool  # whether it must not be used again, such as a node with a broken GPU
+    return_by: float  # monotonic time until which a silent node may come back
+    excluded: bool  # whether it must not be used again, for example because its GPU is broken
 
 
 class RankZeroStatus(TypedDict, total=False):
@@ -396,7 +397,7 @@ class RankZeroStatus(TypedDict, total=False):
     slow: list[str]  # GPUs or ranks that are slower than the others
     hub: int  # node_rank of the node whose supervisor leads the run; set on all nodes of a run that may restart
     exited: str  # ranks that exited a while ago, and the ranks that the run still waits for; "" if none
-    lost: str  # work that the attempts so far lost, such as "40 steps"; "" if none has ended
+    lost: str  # work that has been lost in the attempts so far, such as "40 steps"; "" if none has ended
     missing: list[Data]  # nodes that new nodes can replace: node_rank, name, excluded
 
 
@@ -415,7 +416,8 @@ class Status(RankZeroStatus):
     launcher_pid: int | None
     report: NodeReport | None
     health: list[str]  # current problems with this node
-    # times at which ranks exited while the launcher runs: this node's ranks, on rank 0 all nodes'
+    # times at which ranks exited while the launcher was still running: this node's ranks, or on rank 0 those of all
+    # nodes
     ended_ranks: dict[str, float]
 
 
@@ -433,9 +435,9 @@ class Result(TypedDict):
     nodes: list[NodeResult]
     ended_early: list[int]  # ranks that had exited with 0 when the run began to end
     hang: Data | None  # the hang that was reported and had not ended: text, since, culprits, groups
-    attempts: list[AttemptRecord]  # [] if the run was not to restart
-    not_restarted: str  # reason why no attempt followed the last one
+    attempts: list[AttemptRecord]  # [] if the run was not meant to restart
+    not_restarted: str  # reason why the last attempt was not followed by another
     notice: SaveNotice | None  # the notice that ended the run
-    broken: list[dict[str, str]]  # broken hardware, in all attempts: node and text
+    broken: list[dict[str, str]]  # broken hardware across all attempts: node and text
     hub: int  # node_rank of the node whose supervisor wrote this
-    cut_off: bool  # whether it reached fewer than half of the nodes: the others may have continued
+    cut_off: bool  # whether it reached fewer than half of the nodes, in which case the others may have continued

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Ranks that have exited while others of the run continue; used on nodes and the controller."""
+"""Ranks that have exited while others in the run continue; used on nodes and the controller."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     Data = Dict[str, Any]
 
-MAX_NODES_LISTED = 3  # names of nodes in a message
-RANK_NUMBER = re.compile(r"[0-9]{1,7}")  # str.isdigit accepts characters that int() refuses
+MAX_NODES_LISTED = 3  # number of node names in a message
+RANK_NUMBER = re.compile(r"[0-9]{1,7}")  # str.isdigit accepts characters that int() rejects
 
 
 def ended_ranks(status: Mapping[str, Any], first_rank: int = 0, count: int = 1 << 20) -> dict[int, float]:
@@ -60,7 +60,8 @@ def locate_ranks(ranks: Sequence[int], nodes: Sequence[Mapping[str, Any]]) -> st
 
 
 def describe_ended_ranks(ages: Mapping[int, float], nodes: Sequence[Mapping[str, Any]]) -> str:
-    """Describe which ranks of a run have exited and which still run; return an empty string if none has exited.
+    """Describe which ranks of a run have exited and which are still running; return an empty string if none have
+    exited.
 
     Args:
         ages: seconds since each rank exited.

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Extract the error that ended a program from its output, and the last lines to search for its cause."""
+"""Extract the error that ended a program from its output, along with the last lines to search for the cause."""
 
 from __future__ import annotations
 
@@ -9,39 +9,40 @@ import re
 
 from ansible_collections.muster.training.plugins.module_utils._run.output_formats import TRACEBACK, plain_output
 
-MAX_ERROR = 2000  # characters of an error ...
-MAX_ERROR_LINES = 12  # ... and lines: some messages name each parameter that does not match
-MAX_BANNER_LINES = 40  # between two lines of dashes; Open MPI's longest help text has 30
-MAX_TAIL_LINES = 120  # lines to search for a cause ...
-MAX_TAIL = 12288  # ... and characters: an NCCL watchdog writes 300 in a line
-MIN_PROGRESS = 3  # lines of progress after an error that the program survived
+MAX_ERROR = 2000  # number of characters of an error ...
+MAX_ERROR_LINES = 12  # ... and of lines: some messages name each parameter that does not match
+MAX_BANNER_LINES = 40  # number of lines between two lines of dashes; Open MPI's longest help text has 30
+MAX_TAIL_LINES = 120  # number of lines searched for a cause ...
+MAX_TAIL = 12288  # ... and of characters: an NCCL watchdog writes 300 per line
+MIN_PROGRESS = 3  # number of progress lines after an error that show that the program survived it
 
 # torch's prefix of each line of a traceback
 RANK_PREFIX = re.compile(r"^\[(?:rank|default)\d+\]:\s?", re.MULTILINE)
-# What launchers put before each line: "[1,3]<stderr>:", "node2: [rank3]: ", "(worker6, rank=6) ", srun's "3: ".
+# What launchers put at the start of each line: "[1,3]<stderr>:", "node2: [rank3]: ", "(worker6, rank=6) ", srun's "3:
+# ".
 LINE_PREFIX = (
     r"(?:\[(?!(?:DEBUG|INFO|WARN|ERROR|CRITICAL))[\w.,:| -]{1,60}\](?:<std(?:err|out)>)?: ?|"
     r"\((?=[^)\n]{0,100}\b(?:pid|rank)=)[^)\n]{1,120}\) |(?=[\w.-]{0,63}\d)[\w.-]{1,64}: ){0,3}"
 )
 PREFIXED_TRACEBACK = re.compile(rf"^(?P<prefix>{LINE_PREFIX})Traceback \(most recent call last\):\s*$", re.MULTILINE)
-# The start of a line that is not part of the exception's message above it.
+# The start of a line that does not belong to the exception message above it.
 NEXT_MESSAGE = re.compile(
     r"Traceback \(most recent|During handling of the above|The above exception was|Exception ignored in|"
     r"Exception raised from |frame #|\[?[DEFIW]\d{3,4} |\[?\d{4}-\d\d-\d\d[ T]|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b|"
     r"\[W |\[E |wandb: |srun: |slurmstepd|terminate called|Fatal Python error|\S{0,200}: UserWarning|-{10}|={10}|"
     r"\*{10}|Set the environment variable HYDRA_FULL_ERROR=1"
 )
-IGNORED = "Exception ignored in"  # printed for an exception in a destructor, above its traceback
-ORIGINAL = "Original Traceback (most recent call last):"  # from a DataLoader's worker, inside the message
+IGNORED = "Exception ignored in"  # printed above the traceback of an exception in a destructor
+ORIGINAL = "Original Traceback (most recent call last):"  # from a DataLoader worker, inside the message
 FRAME = re.compile(r"(?:\[(?:rank|default)\d{1,9}\]:\s?)?frame #\d{1,9}: ")
-# Lines of a program that continues: "step 20 loss 0.3", "Epoch 2/10", "45%|####", "3.2it/s".
+# Lines of a program that is still running: "step 20 loss 0.3", "Epoch 2/10", "45%|####", "3.2it/s".
 PROGRESS = re.compile(
     r"\b(?:steps?|iter|iteration|epoch|batch)\b[ =:\[#(]{0,8}\d|\bloss\b'?[ =:]{1,3}-?\d|\d%\||\d(?:it/s|s/it)\b",
     re.IGNORECASE,
 )
 TERMINATE = re.compile(r"terminate called after throwing an instance of '(?P<type>[^'\n]{1,200})'\s{1,4}what\(\): ")
 FATAL_PYTHON = re.compile(r"^Fatal Python error: [^\n]{1,300}", re.MULTILINE)
-# glibc's assert() and its checks of the heap and the stack.
+# glibc's assert() and its heap and stack checks.
 FATAL_C = re.compile(
     r"^(?:[^\n]{1,300}:\d{1,6}: [^\n]{1,300}: Assertion [`'][^\n]{1,300}' failed\.|malloc\(\): [^\n]{1,80}|"
     r"(?:free|munmap_chunk|realloc)\(\): invalid [^\n]{1,40}|double free or corruption [^\n]{1,40}|"
@@ -51,7 +52,7 @@ FATAL_C = re.compile(
 RANK_OF_TRACEBACK = re.compile(
     r"^\[(?:rank|default)(?P<rank>\d{1,9})\]:\s?Traceback \(most recent call last\):", re.MULTILINE
 )
-MAX_RANKS = 64  # ranks that share a log, each with a traceback of its own
+MAX_RANKS = 64  # ranks that share a log, each with its own traceback
 # Exceptions whose message contains the frames of another process.
 REMOTE = ("ray.exceptions.", "ray::")
 NO_MESSAGE = re.compile(r"[A-Za-z_][\w.]{0,200}(?:Error|Exception)")
@@ -66,26 +67,26 @@ def first_error(text: str) -> str:
     """
     text = plain_output(text)
     ranks = list(dict.fromkeys(RANK_OF_TRACEBACK.findall(text)))[:MAX_RANKS]
-    if len(ranks) > 1:  # the lines of several ranks may alternate
+    if len(ranks) > 1:  # lines from several ranks may be interleaved
         errors = (last_exception(lines_of_rank(text, rank)) for rank in ranks)
         return next(filter(None, errors), "")
     return last_exception(without_prefix(RANK_PREFIX.sub("", text)).splitlines())
 
 
 def lines_of_rank(text: str, rank: str) -> list[str]:
-    """Return the lines with torch's prefix of a rank, without it."""
+    """Return the lines with torch's prefix for a rank, without the prefix."""
     prefix = re.compile(rf"\[(?:rank|default){rank}\]:\s?")
     return [prefix.sub("", line, count=1) for line in text.splitlines() if prefix.match(line)]
 
 
 def last_exception(lines: list[str]) -> str:
-    """Return the message of the last traceback in the lines of a process, or "" if the process survived it."""
+    """Return the message of the last traceback in a process's lines, or "" if the process survived it."""
     starts = [
         index
         for index, line in enumerate(lines)
         if line.strip() == TRACEBACK and not lines[max(0, index - 1)].startswith(IGNORED)
     ]
-    if not starts:  # the head of the only traceback may be cut off
+    if not starts:  # the beginning of the only traceback may be cut off
         first = next((index for index, line in enumerate(lines) if SOURCE.match(line)), None)
         starts = [] if first is None or any(line[:1].strip() for line in lines[:first]) else [first]
     for start in reversed(starts):
@@ -106,7 +107,7 @@ def without_prefix(text: str) -> str:
 
 
 def add_statement(message: str, frames: list[str]) -> str:
-    """Return the message; without a message, as for a bare assert, the statement that raised the exception."""
+    """Return the message or, if there is none, as for a bare assert, the statement that raised the exception."""
     position = next((index for index in reversed(range(len(frames))) if SOURCE.match(frames[index])), None)
     if position is None or position + 1 >= len(frames) or not NO_MESSAGE.fullmatch(message):
         return message
@@ -118,7 +119,9 @@ def add_statement(message: str, frames: list[str]) -> str:
 
 
 def count_progress(lines: list[str]) -> int:
-    """Return how many lines show that a program continues; the summary that wandb prints at its end does not."""
+    """Return how many lines show that a program is continuing; the summary that wandb prints at its end does not
+    count.
+    """
     return sum(bool(PROGRESS.search(line[:500])) for line in lines if not line.startswith("wandb: "))
 
 
@@ -140,7 +143,7 @@ def message_at(lines: list[str], index: int) -> str:
 
 
 def fatal_error(text: str) -> str:
-    """Return the message with which a C++ library or the interpreter ended the process, or ""."""
+    """Return the message with which a C++ library or the interpreter terminated the process, or ""."""
     text = RANK_PREFIX.sub("", text)
     asserted = list(FATAL_C.finditer(text))
     thrown = list(TERMINATE.finditer(text))
@@ -154,7 +157,7 @@ def fatal_error(text: str) -> str:
 
 
 def final_message(text: str) -> str:
-    """Return the exception that ended a program, otherwise its last message (a banner, or its last line), or ""."""
+    """Return the exception that ended a program, or else its last message (a banner, or its last line), or ""."""
     error = first_error(text)
     if error:
         return error

@@ -55,7 +55,7 @@ def node_directories(request: Data) -> list[tuple[str, Data]]:
 
 
 def private_plan(path: str, name: str = "") -> Data | None:
-    """Return the plan in a node's run directory; None if it is missing or invalid, or others can write there.
+    """Return the plan in a node's run directory, or None if it is missing or invalid or others can write there.
 
     name: that of the node of interest, if only its plans are; the plan of another may count as missing.
     """
@@ -113,12 +113,12 @@ def substitute_plan(supervisor: Data, node: str) -> Data:
 
 
 def check_alive_elsewhere(request: Data) -> None:
-    """Raise RunError if the run is alive on this machine, but in a directory, or for a user, that was not searched."""
+    """Raise RunError if the run is alive on this machine, but in a directory or under a user that was not searched."""
     searched = runs_directory(request)
     for supervisor in find_supervisors():
         runs = os.path.dirname(os.path.dirname(supervisor["directory"]))
         if supervisor["run_id"] != request.get("run_id") or (
-            runs == searched and supervisor["user"] == os.geteuid()  # then it is the part of another node
+            runs == searched and supervisor["user"] == os.geteuid()  # in that case it is another node's part
         ):
             continue
         user = supervisor["owner"]
@@ -135,5 +135,5 @@ def remove_directory(directory: str) -> None:
     """
     remove_secrets(directory)
     remove_tree(directory)
-    with contextlib.suppress(OSError):  # another node on this machine uses it, too
+    with contextlib.suppress(OSError):  # another node on this machine is using it, too
         os.rmdir(os.path.dirname(directory))

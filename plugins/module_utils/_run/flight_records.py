@@ -18,10 +18,10 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 WAITING, COMPLETED = "waiting", "completed"
 ROW = {"rank": RANK, "number": range(10**15), "state": (WAITING, COMPLETED)}
 TEXTS = ("group", "description", "operation", "sizes")
-MAX_TEXT = 100  # characters of each text
+MAX_TEXT = 100  # number of characters of each text
 MAX_ROWS_PER_RANK = 4
-MAX_SHOWN = 4  # different operations in a message
-UNNAMED = ("", "undefined")  # descriptions of process groups without one
+MAX_SHOWN = 4  # number of different operations in a message
+UNNAMED = ("", "undefined")  # descriptions of process groups that have none of their own
 
 
 def checked_operations(value: Any, ranks: Iterable[int]) -> list[Data]:
@@ -36,7 +36,9 @@ def checked_operations(value: Any, ranks: Iterable[int]) -> list[Data]:
 
 
 def by_group(rows: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
-    """Return the rows of each process group in which a rank waits, the group with the most waiting ranks first."""
+    """Return the rows of each process group in which a rank is waiting, starting with the group with the most waiting
+    ranks.
+    """
     groups: dict[str, dict[int, Mapping[str, Any]]] = {}
     for row in rows:
         groups.setdefault(row["group"], {})[row["rank"]] = row
@@ -52,7 +54,7 @@ def position(row: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def behind(rows: Sequence[Mapping[str, Any]]) -> list[int]:
-    """Return the ranks of a process group that the others wait for, or none if that is unknown.
+    """Return the ranks of a process group that the others are waiting for, or none if that is unknown.
 
     They have launched fewer operations than the others or, at the same number, a different operation from most.
     """
@@ -81,7 +83,8 @@ def clause(rows: Sequence[Mapping[str, Any]], with_sizes: bool) -> str:
 
 
 def describe_operations(rows: Sequence[Mapping[str, Any]]) -> tuple[str, list[int]]:
-    """Return a description of the operations in which ranks wait ("" if none does), and the ranks that they wait for.
+    """Describe the operations in which ranks are waiting ("" if none are), and return the ranks that they are waiting
+    for.
 
     It covers the process group with the most waiting ranks, preferably one whose ranks differ.
     """

@@ -23,7 +23,7 @@ def share_gpus(first: Iterable[int], second: Iterable[int]) -> bool:
 
 
 def claim_of(directory: str) -> Data:
-    """Return gpus and working_directory of the run in a directory: all GPUs and "" if its plan cannot be read."""
+    """Return gpus and working_directory for the run in a directory: all GPUs and "" if its plan cannot be read."""
     plan = read_plan(directory) or {}
     return {"gpus": plan.get("gpus") or [], "working_directory": plan.get("working_directory") or ""}
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Samples of a node's GPUs during a run: gpus.csv of its run directory."""
+"""Samples of a node's GPUs during a run, from gpus.csv in its run directory."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from typing import Any, Mapping
 
 FILE = "gpus.csv"
-SAMPLE_ENVIRONMENT = {"TZ": "UTC0"}  # nvidia-smi prints local time without a zone
-# Field of nvidia-smi by column; every driver since 418 has them.
+SAMPLE_ENVIRONMENT = {"TZ": "UTC0"}  # nvidia-smi prints local time without a time zone
+# nvidia-smi field for each column; every driver since 418 supports them.
 COLUMNS = {
     "timestamp": "timestamp",
     "index": "index",
@@ -26,23 +26,23 @@ COLUMNS = {
     "power_watts": "power.draw",
     "power_limit_watts": "power.limit",
 }
-# The driver's account of each process over its whole life, if accounting is on (root: nvidia-smi -am 1): one line per
-# GPU that says whether it is on, then one line per process. A process that is still running has time 0.
+# The driver's accounting data for each process over its whole life, if accounting is on (root: nvidia-smi -am 1): one
+# line per GPU that says whether it is on, then one line per process. A process that is still running has time 0.
 ACCOUNTING_FILE = "accounting.csv"
 ACCOUNTING_ON = "Enabled"
 ACCOUNTING_QUERIES = (
     "--query-gpu=index,uuid,accounting.mode",
     "--query-accounted-apps=gpu_uuid,pid,gpu_utilization,mem_utilization,max_memory_usage,time",
 )
-INDEX = re.compile(r"[0-9]{1,9}\Z")  # the job may write to the file, too
+INDEX = re.compile(r"[0-9]{1,9}\Z")  # the job may write to the file as well
 NUMBER = re.compile(r"[0-9]{1,15}(\.[0-9]{1,15})?\Z")
-TREND_PARTS = 12  # parts of the trend, from the samples at the end of gpus.csv
-LEGACY_COLUMN_COUNT = 7  # columns of a file started by a version without the power limit
+TREND_PARTS = 12  # components of the trend, computed from the samples at the end of gpus.csv
+LEGACY_COLUMN_COUNT = 7  # columns of a file started by a version that did not record the power limit
 HEADER = ", ".join(COLUMNS) + "\n"
 
 
 def sample_command(facts: Mapping[str, Any], run_directory: str = "") -> list[str]:
-    """Return the command that prints one sample, one line per GPU, from a node's facts; [] if it has no usable GPU.
+    """Return the command that prints one sample, one line per GPU, based on a node's facts; [] if it has no usable GPU.
 
     If the job uses only some GPUs, only those are sampled. run_directory: the node's, which contains the programs.
     """
@@ -69,7 +69,7 @@ def amd_sampler(smi: str, selected: list[str], facts: Mapping[str, Any], run_dir
     ]
 
 
-SAMPLERS = {"nvidia": nvidia_sampler, "amd": amd_sampler}  # sampler by vendor of the GPUs
+SAMPLERS = {"nvidia": nvidia_sampler, "amd": amd_sampler}  # sampler for each GPU vendor
 
 
 def last_sample(text: str) -> tuple[float, list[dict[str, float | None]]]:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The programs with which a run's supervisor queries the GPUs of its node, by vendor."""
+"""The programs that a run's supervisor uses to query its node's GPUs, by vendor."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TOOLS = {
 
 
 def tool_of(plan: Plan) -> GpuTool:
-    """Return the program for the GPUs of a plan's node; by default NVIDIA's."""
+    """Return the program for the GPUs of a plan's node; NVIDIA's by default."""
     return TOOLS.get(plan.get("gpu_vendor", DEFAULT), TOOLS[DEFAULT])
 
 

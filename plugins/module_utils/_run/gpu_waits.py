@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples import read_line
 
-WAITING_SAMPLES = 3  # number of the newest samples, in all of which the GPU must be busy at low power
-EARLIER_SAMPLES = 4  # number of earlier samples in which it must have been busy, at least
+WAITING_SAMPLES = 3  # number of newest samples, in all of which the GPU must be busy at low power
+EARLIER_SAMPLES = 4  # minimum number of earlier samples in which it must have been busy
 BUSY = 50.0  # percent of utilization
 FULLY_BUSY = 95.0
-LOW_POWER = 0.6  # share of the power that the GPU used while it was busy before
+LOW_POWER = 0.6  # fraction of the power that the GPU used before, while it was busy
 
 
 def busy_samples(text: str) -> dict[int, list[tuple[float, float]]]:
@@ -27,17 +27,17 @@ def busy_samples(text: str) -> dict[int, list[tuple[float, float]]]:
 
 
 def waits(samples: list[tuple[float, float]]) -> bool:
-    """Return whether a GPU is fully busy, but uses much less power than in most of its earlier work."""
+    """Return whether a GPU is fully busy but using much less power than in most of its earlier work."""
     newest, earlier = samples[-WAITING_SAMPLES:], samples[:-WAITING_SAMPLES]
     powers = sorted(power for utilization, power in earlier if utilization >= BUSY)
     if len(powers) < EARLIER_SAMPLES:
         return False
-    usual = powers[len(powers) * 3 // 4]  # not the mean: the wait itself may be among them
+    usual = powers[len(powers) * 3 // 4]  # not the mean: the wait itself may be included in the samples
     return all(utilization >= FULLY_BUSY and power <= LOW_POWER * usual for utilization, power in newest)
 
 
 def waiting_gpus(text: str) -> list[bool]:
-    """Return whether each sampled GPU of a node waits for other ranks, in the order of their indexes.
+    """Return whether each sampled GPU of a node is waiting for other ranks, in index order.
 
     False if this is unknown, for example because no earlier sample shows work. text: the end of gpus.csv.
     """

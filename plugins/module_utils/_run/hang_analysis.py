@@ -1,7 +1,9 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Compare the activity of a run's ranks, and name the ranks that others wait for; used on nodes and the controller."""
+"""Compare the activity of a run's ranks, and name the ranks that others are waiting for; used on nodes and the
+controller.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +30,13 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
     Data = Dict[str, Any]
 
-HANG = "hang: "  # prefix of the reason of a run that was ended because it hung
+HANG = "hang: "  # prefix of the reason given for a run that was ended because it hung
 WAITING = (COLLECTIVE, IN_BACKWARD, ON_GPU)
 STATES = ("", "R", "S", "D", "T", "t", "I", "Z", "X", "W", "P", "K")  # states of a process, as in /proc/PID/stat
-GPU_WAITS = "waits"  # a group's `gpu` if the GPUs of its ranks are busy at low power: see gpu_waits.py
-CPU = ("", "moving", "still")  # whether its CPU time grew between two samples
-MAX_GROUPS = 64  # groups of a run
-MAX_WORKERS = 8  # worker processes of a rank
+GPU_WAITS = "waits"  # a group's `gpu` if its ranks' GPUs are busy at low power: see gpu_waits.py
+CPU = ("", "moving", "still")  # whether its CPU time increased between two samples
+MAX_GROUPS = 64  # number of groups in a run
+MAX_WORKERS = 8  # number of worker processes of a rank
 GROUP = {"ranks": [RANK], "kind": KINDS, "line": range(10**9), "state": STATES, "cpu": CPU}
 TEXTS = (("call", MAX_NAME), ("function", MAX_NAME), ("file", MAX_PATH), ("text", MAX_PATH))
 KEY = ("kind", "call", "function", "file", "line")
@@ -47,7 +49,7 @@ def text_of(value: Any, limit: int) -> str:
 
 
 def texts_of(value: Any, number: int) -> list[str]:
-    """Return a list of texts from another node, bounded in number and length."""
+    """Return a list of strings from another node, bounded in number and length."""
     return [text_of(text, MAX_NAME + MAX_PATH) for text in value[:number]] if isinstance(value, list) else []
 
 
@@ -77,7 +79,7 @@ def checked_groups(value: Any, ranks: Iterable[int] | None = None) -> list[Data]
 
 
 def checked_hang(value: Any) -> Data | None:
-    """Return the description of a hang from a document of a run; None if it is missing or invalid."""
+    """Return the description of a hang from one of a run's documents, or None if it is missing or invalid."""
     if not isinstance(value, dict) or not isinstance(value.get("text"), str):
         return None
     culprits = value.get("culprits")
@@ -90,7 +92,7 @@ def checked_hang(value: Any) -> Data | None:
 
 
 def merge_groups(groups: Iterable[Mapping[str, Any]]) -> list[Data]:
-    """Return the groups, merging those with the same activity, the largest first."""
+    """Return the groups, merging those with the same activity, largest first."""
     merged: dict[tuple[Any, ...], Data] = {}
     for group in groups:
         key = tuple(group[name] for name in KEY)
@@ -99,7 +101,8 @@ def merge_groups(groups: Iterable[Mapping[str, Any]]) -> list[Data]:
             merged[key]["workers"] = (merged[key]["workers"] + group["workers"])[:MAX_WORKERS]
             merged[key]["state"] = group["state"] if group["state"] == "D" else merged[key]["state"]
             merged[key]["cpu"] = group["cpu"] if group["cpu"] == "moving" else merged[key]["cpu"]
-            merged[key]["gpu"] = merged[key].get("gpu", "") if group.get("gpu") else ""  # only if all of them wait
+            # only if all of them are waiting
+            merged[key]["gpu"] = merged[key].get("gpu", "") if group.get("gpu") else ""
         else:
             merged[key] = dict(group)
     return sorted(merged.values(), key=lambda group: (-len(group["ranks"]), group["ranks"]))[:MAX_GROUPS]
@@ -114,7 +117,7 @@ def differing(groups: Sequence[Mapping[str, Any]]) -> list[int]:
 
 
 def find_culprits(groups: Sequence[Mapping[str, Any]], ended: Iterable[int] = ()) -> list[int]:
-    """Return the ranks for which the others wait; none if that cannot be told.
+    """Return the ranks that the others are waiting for, or none if that cannot be determined.
 
     In this order: ranks that are stopped; ranks that do something else while others wait in a collective; ranks that
     have ended while others wait; ranks that differ from the majority. groups: merged. ended: ranks that exited with 0.
@@ -136,7 +139,7 @@ def find_culprits(groups: Sequence[Mapping[str, Any]], ended: Iterable[int] = ()
 
 
 def location(group: Mapping[str, Any]) -> str:
-    """Return the position of a group in the user's code: "train.py:88"."""
+    """Return a group's position in the user's code: "train.py:88"."""
     return f"{posixpath.basename(group['file'])}:{group['line']}"
 
 
@@ -171,7 +174,7 @@ def activity(group: Mapping[str, Any]) -> str:
 def describe(
     groups: Sequence[Mapping[str, Any]], nodes: Sequence[Mapping[str, Any]], ended: Iterable[int] = ()
 ) -> tuple[str, list[int]]:
-    """Return the activity of a run's ranks as one sentence, and the ranks that the others wait for.
+    """Describe the activity of a run's ranks in one sentence, and return the ranks that the others are waiting for.
 
     Args:
         groups: merged.

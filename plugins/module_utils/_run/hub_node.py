@@ -13,7 +13,7 @@ LEAST_NODES = 3  # with only two nodes, the remaining one would not be a majorit
 
 
 def leads_run(plan: Mapping[str, Any]) -> bool:
-    """Return whether the supervisor of the node that a plan is for leads the run: that of node 0, or its successor."""
+    """Return whether the supervisor of a plan's node is leading the run: the supervisor of node 0, or its successor."""
     return bool(plan["node"]["node_rank"] == (plan.get("hub") or 0))
 
 

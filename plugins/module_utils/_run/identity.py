@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Switch between root's rights and those of the run's user on a node."""
+"""Switch between root's privileges and those of the run's user on a node."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class RunError(Exception):
 
 
 def act_as(user: str) -> None:
-    """As root, drop to the rights of the run's user, whose files may be links to anything.
+    """As root, drop to the privileges of the run's user, whose files may be links to anything.
 
     run_as_root() can still regain root's rights.
     """
@@ -39,7 +39,9 @@ def act_as(user: str) -> None:
 
 
 def reply_as_user(request: Data, operation: Callable[[Data], Data]) -> Data:
-    """Return the reply of an operation as the user whom a request names; ``error`` in it is a message for the user."""
+    """Run an operation as the user named in a request and return the reply; ``error`` in it is a message for the
+    user.
+    """
     try:
         if request.get("user"):
             act_as(request["user"])
@@ -82,7 +84,7 @@ def become_user() -> None:
 
 
 def run_as_root(command: list[str]) -> subprocess.CompletedProcess[str] | None:
-    """Run a command as root; return the completed process, or None if root's rights are not available."""
+    """Run a command as root; return the completed process, or None if root privileges are not available."""
 
     def run(argv: list[str]) -> subprocess.CompletedProcess[str]:
         regain = None if os.getuid() == os.geteuid() else regain_root
@@ -95,5 +97,5 @@ def run_as_root(command: list[str]) -> subprocess.CompletedProcess[str] | None:
     if not shutil.which("sudo"):
         return None
     completed = run(["sudo", "-n", *command])
-    # only after a failure, spend another process to learn whether sudo or the command failed
+    # start another process only after a failure, to find out whether sudo or the command failed
     return None if completed.returncode != 0 and run(["sudo", "-n", "true"]).returncode != 0 else completed

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The files in a run directory that muster itself writes: all others are the job's output files."""
+"""The files in a run directory that muster itself writes; all others are the job's output files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Any, Mapping
 
-# First parts of paths. Those that begin with "supervisor" are internal as well, and the files that the plan lists.
+# First components of paths. Those that begin with "supervisor" are internal as well, as are the files that the plan
+# lists.
 INTERNAL_NAMES = frozenset(
     (
         "attempt.json",  # belongs to _checkpoints/resume.py

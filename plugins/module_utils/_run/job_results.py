@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
     Data = Dict[str, Any]
 
-FILE = "said.jsonl"  # in the run directory on rank 0's node: the reports of a finished run, one JSON object per line
-LIMIT = 2**20  # bytes of the file; the last reports are kept
-MARK = b"MUSTER_RESULT "  # begins a line in which a job reports results
+FILE = "said.jsonl"  # in the run directory on rank 0's node: a finished run's reports, one JSON object per line
+LIMIT = 2**20  # size limit of the file in bytes; the last reports are kept
+MARK = b"MUSTER_RESULT "  # marks the beginning of a line in which a job reports results
 REPORT = MARK.decode()
-MAX_LINE_BYTES = 65536  # bytes of such a line; a longer line counts as ordinary output
-BLOCK = 262144  # bytes of a log read at a time
-NOT_FINITE = "_not_finite"  # key in said.jsonl: names of values that were nan or infinite
-MAX_DEPTH = 20  # nesting depth of a job's report: its readers are recursive
+MAX_LINE_BYTES = 65536  # maximum length of such a line in bytes; a longer line is treated as ordinary output
+BLOCK = 262144  # bytes of a log read at once
+NOT_FINITE = "_not_finite"  # key in said.jsonl for the names of values that were nan or infinite
+MAX_DEPTH = 20  # maximum nesting depth of a job's report: its parsers are recursive
 
 
 def depth(value: Any) -> int:
@@ -65,7 +65,7 @@ def read_object(text: str) -> Data | None:
 
 
 def encode_report(report: Data) -> str:
-    """Return a report as valid JSON: null for nan and infinity, whose names are listed under NOT_FINITE."""
+    """Return a report as valid JSON, with null for nan and infinity, and with their names listed under NOT_FINITE."""
     names = [name for name, value in report.items() if isinstance(value, float) and not math.isfinite(value)]
     fields = without_non_finite(report)
     return json.dumps({**fields, NOT_FINITE: names} if names else fields)
@@ -89,7 +89,7 @@ def merge_reports(lines: str) -> Data:
 
 
 def results_between(path: str, start: int, end: int, limit: int) -> bytes:
-    """Return the last `limit` bytes of the reports in a part of a log; the part begins with a whole line."""
+    """Return the last `limit` bytes of the reports in a section of a log; the section starts with a whole line."""
     reports = []
     remainder = b"\n"
     with contextlib.suppress(OSError), open(path, "rb", opener=open_regular) as stream:
@@ -130,7 +130,7 @@ def load_reports(path: str, plan: Data) -> str:
     try:
         write_private(temporary, lines)
         os.replace(temporary, file)
-    except OSError:  # a full disk: the next request extracts them again
+    except OSError:  # if the disk is full: the next request extracts them again
         with contextlib.suppress(OSError):
             os.unlink(temporary)
     return lines

@@ -38,7 +38,7 @@ MAX_ENVIRONMENT_BYTES = 4 * 2**20
 
 
 def join(request: Data) -> Data:
-    """Have a run accept a node; return its node_rank, and the data that its supervisor needs.
+    """Have a run accept a node; return its node_rank and the data that its supervisor needs.
 
     Only the node that leads the run accepts the request. The reply contains the job's environment variables.
     """
@@ -52,7 +52,7 @@ def join(request: Data) -> Data:
 
 
 def request_join(path: str, member: Data) -> Data:
-    """Write a request into a run directory; return the supervisor's reply with the run's plan and environment."""
+    """Write a request to a run directory; return the supervisor's reply with the run's plan and environment."""
     if os.path.lexists(os.path.join(path, queued_run.MARKER)):
         raise RunError(
             "the run is a Slurm job, which no other node can join: launch with launch_spares, or with "
@@ -103,7 +103,9 @@ def read_documents(path: str) -> Data:
 
 
 def start_member(request: Data) -> Data:
-    """Start the supervisor of a node that joins a run, after moving away its earlier part of the run, if any."""
+    """Start the supervisor of a node that is joining a run, after moving aside the directory of its earlier part, if
+    any.
+    """
     plan = request["plan"]
     directory = os.path.join(runs_directory(request), plan["run_id"], f"node{plan['node']['node_rank']}")
     for supervisor in find_supervisors():

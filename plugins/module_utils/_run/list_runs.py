@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""List the runs on a node, and remove finished ones."""
+"""List the runs on a node and remove finished ones."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 
 
 def directory_size(path: str) -> int:
-    """Return the total bytes of the regular files in a run directory."""
+    """Return the total size in bytes of the regular files in a run directory."""
     return sum(status.st_size for _path, status in FileWalk(path, MAX_ENTRIES))
 
 
 def describe(path: str, plan: Data) -> Data:
-    """Return a run's entry in the list of this node's runs."""
+    """Return a run's entry for the list of this node's runs."""
     status = read_status(path) or {"state": "starting"}
     result = read_result(path) or {}
     alive = is_alive(path)
@@ -68,7 +68,7 @@ def main(request: Data) -> Data:
     """
     try:
         if request.get("active"):
-            if processes_are_hidden():  # a run of another account may be active
+            if processes_are_hidden():  # another account's run may be active
                 return {"changed": False}
             return {"changed": False, "active": sorted({supervisor["run_id"] for supervisor in find_supervisors()})}
         if request.get("user"):

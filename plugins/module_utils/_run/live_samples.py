@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Samples of all nodes during a run: samples.jsonl in the run directory of the node that leads it."""
+"""Samples from all nodes during a run: samples.jsonl in the run directory of the node that is leading it."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
 
 FILE = "samples.jsonl"
-MAX_FILE_BYTES = 4 * 2**20  # bytes beyond which older samples are thinned out
-CHUNK = 524288  # bytes in one reply
+MAX_FILE_BYTES = 4 * 2**20  # size in bytes beyond which older samples are thinned out
+CHUNK = 524288  # maximum number of bytes in one reply
 MAX_GPUS = 64  # GPUs per node
 HEADER = re.compile(rb'\{"node": ("(?:[^"\\]|\\.)*"), "number": [0-9]{1,12}, "time": ([0-9]{1,11}(?:\.[0-9]{1,9})?), ')
 VALUE = Maybe(Between(0, 1e15))
@@ -41,7 +41,7 @@ SAMPLE = {
     "job_cores": VALUE,  # CPU cores that the job uses
     "memory_used": VALUE,  # bytes
     "memory_total": VALUE,
-    "disk_free": VALUE,  # bytes on the disk of the run directory
+    "disk_free": VALUE,  # bytes of disk space used by the run directory
     "disk_total": VALUE,
 }
 STORED_SAMPLE = {**SAMPLE, "node": NAME, "number": range(10**12), "time": TIME}
@@ -82,7 +82,7 @@ def thin(lines: list[bytes]) -> list[bytes]:
 
 
 def read_samples(path: str, cursor: list[int]) -> tuple[list[Data], list[int]]:
-    """Return the samples that were added to the file since the cursor, and the new cursor.
+    """Return the samples that were added to the file after the cursor, and the new cursor.
 
     cursor: inode, offset and number of the last sample that was read; [0, 0, 0] before the first.
     """
@@ -96,11 +96,11 @@ def read_samples(path: str, cursor: list[int]) -> tuple[list[Data], list[int]]:
             data = stream.read(CHUNK)
     except OSError:
         return [], cursor
-    is_one_line = b"\n" not in data and len(data) == CHUNK  # longer than any sample: skip it
+    is_one_line = b"\n" not in data and len(data) == CHUNK  # longer than any sample can be: skip it
     data = data if is_one_line else data[: data.rfind(b"\n") + 1]
     samples = []
     for line in data.splitlines():
-        with contextlib.suppress(ValueError):  # a full disk may cut a line
+        with contextlib.suppress(ValueError):  # a full disk may truncate a line
             sample = parse_json(line.decode("utf-8", "replace"))
             if conforms(sample, STORED_SAMPLE) and sample["number"] > last:
                 samples.append(sample)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Pack a run's files on a node, and send the archive in pieces."""
+"""Pack a run's files on a node and send the archive in chunks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
 
-PIECE_BYTES = 8 * 1024 * 1024  # bytes of the archive in one reply
+PIECE_BYTES = 8 * 1024 * 1024  # bytes of the archive per reply
 
 
 def archive_path(path: str) -> str:
@@ -34,7 +34,7 @@ def archive_path(path: str) -> str:
 
 
 def pack(request: Data) -> Data:
-    """Pack a run's files into one archive on the node: all logs, or only the files about its outcome.
+    """Pack a run's files into one archive on the node: all logs, or only the files relevant to its outcome.
 
     Return its size in bytes (None if the run does not exist), its first piece, and the omitted files.
     """
@@ -44,10 +44,10 @@ def pack(request: Data) -> Data:
     path, plan = runs[0]
     is_first = leads_run(plan)
     if is_first and not is_alive(path):
-        load_reports(path, plan)  # writes the file that is packed
+        load_reports(path, plan)  # writes the file that is being packed
     remove_entry(archive_path(path))  # the job may have put anything there
     descriptor = os.open(archive_path(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    import tarfile  # takes as long as all other imports, and only this call needs it
+    import tarfile  # takes as long as all other imports together, and only this call needs it
 
     logs = logs_of_rank_zero(plan, path) if is_first else ()
     with os.fdopen(descriptor, "wb") as stream, tarfile.open(fileobj=stream, mode="w:gz") as tar:
@@ -63,7 +63,7 @@ def logs_of_rank_zero(plan: Data, path: str) -> tuple[str, ...]:
 
 
 def read_piece(request: Data) -> Data:
-    """Return a piece of the archive in base64, and remove the archive after the last piece."""
+    """Return an archive chunk in base64, and remove the archive after the last chunk."""
     runs = node_directories(request)
     if not runs:
         raise RunError(f"run {request['run_id']} was removed from this node while its logs were being fetched")

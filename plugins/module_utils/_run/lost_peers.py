@@ -9,7 +9,7 @@ import re
 
 # What faulthandler prints for SIGABRT: it says no more than the signal.
 BARE_ABORT = re.compile(r"Fatal Python error: Aborted\b")
-# Errors of a rank that lost a peer: a consequence, not a cause.
+# Errors of a rank that lost contact with a peer: a consequence, not a cause.
 SECONDARY = re.compile(
     r"connection (was )?(closed|reset|refused)|broken pipe|remote process exited|peer .*(closed|gone)|"
     r"recvbytes failed|socket timeout|timed out|storeerror|failed to recv|NCCL communicator was aborted|"

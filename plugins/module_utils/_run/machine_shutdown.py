@@ -13,7 +13,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
 # This runs on a node without an AnsibleModule, so its run_command is not available.
 # pylint: disable=ansible-bad-function
 
-SIGNS = ("/run/nologin", "/run/systemd/shutdown/scheduled")  # files that exist from the beginning of a shutdown
+SIGNS = ("/run/nologin", "/run/systemd/shutdown/scheduled")  # files that exist from the beginning of a shutdown onward
 
 
 def is_shutting_down() -> bool:

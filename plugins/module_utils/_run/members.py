@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The nodes of a run, which may be replaced while it is alive: each replacement fills the position of a missing node.
+"""A run's nodes, which may be replaced while it is alive: each replacement fills a missing node's position.
 
 A replacement gets the node_rank of the node that it replaces, so that the number of nodes, and with it the majority,
 stays the same. The generation of a node_rank counts its replacements: a node that was replaced and returns can no
@@ -41,7 +41,7 @@ MEMBER = {"node_rank": RANK, "name": NAME, "address": ADDRESS, "generation": ran
 
 
 def checked_member(message: Mapping[str, Any], nnodes: int) -> Member | None:
-    """Return the replacement of a node in a message; None if it is invalid."""
+    """Return the replacement node in a message, or None if it is invalid."""
     if not conforms(message, MEMBER) or message["node_rank"] >= nnodes:
         return None
     return {
@@ -53,7 +53,7 @@ def checked_member(message: Mapping[str, Any], nnodes: int) -> Member | None:
 
 
 def generation_of(plan: Mapping[str, Any], node_rank: object) -> int:
-    """Return how often a node was replaced, or 0 for anything that is not a node of the plan."""
+    """Return how often a node has been replaced, or 0 for anything that is not a node in the plan."""
     nodes = plan["nodes"]
     if not isinstance(node_rank, int) or isinstance(node_rank, bool) or not 0 <= node_rank < len(nodes):
         return 0

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Metrics of a run in Prometheus's text format, for the textfile collector of node_exporter.
+"""A run's metrics in Prometheus text format, for the textfile collector of node_exporter.
 
 Device metrics use the names and units of NVIDIA's dcgm-exporter, job metrics those of dstack with another prefix, so
 that existing dashboards need few changes.
@@ -44,7 +44,7 @@ METRICS = {
     "muster_run_nodes": (GAUGE, "Nodes of the run by state, on the node that leads the run."),
     "muster_run_silent_seconds": (GAUGE, "Time since a rank of this node last printed or wrote anything."),
 }
-# Field of a sample of a GPU by metric, and the factor to the metric's unit.
+# GPU sample field for each metric, and the factor that converts it to the metric's unit.
 GPU_FIELDS = {
     "DCGM_FI_DEV_GPU_UTIL": ("utilization_percent", 1.0),
     "DCGM_FI_DEV_FB_USED": ("memory_used_mib", 1.0),
@@ -71,7 +71,7 @@ def escape(value: str) -> str:
 
 
 def format_value(value: float) -> str:
-    """Return a number in Prometheus's format."""
+    """Format a number for Prometheus."""
     if not math.isfinite(value):
         return "NaN"
     return str(int(value)) if value == int(value) and abs(value) < 2**53 else repr(float(value))
@@ -92,7 +92,7 @@ def gpu_samples(gpus: Iterable[Mapping[str, Any]]) -> list[Sample]:
 
 
 def node_samples(sample: Data) -> list[Sample]:
-    """Return the samples of a node: its GPUs, memory and disk. sample: as in live_samples.py."""
+    """Return a node's samples: its GPUs, memory and disk. sample: as in live_samples.py."""
     samples = gpu_samples(sample["gpus"])
     samples.append(("muster_job_gpus", {}, float(len(sample["gpus"]))))
     samples += [(name, {}, float(sample[field])) for name, field in NODE_FIELDS.items() if sample[field] is not None]
@@ -100,7 +100,7 @@ def node_samples(sample: Data) -> list[Sample]:
 
 
 def render(samples: Iterable[Sample], labels: Mapping[str, str]) -> str:
-    """Return the text of all samples, grouped by metric. labels: those of each sample."""
+    """Return the text for all samples, grouped by metric. labels: the labels of each sample."""
     by_name: dict[str, list[str]] = {}
     for name, own_labels, value in samples:
         pairs = {**labels, **own_labels}

@@ -1,11 +1,13 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Why a supervisor ended without a result: this machine shut down or was restarted, or only the supervisor died."""
+"""Determine why a supervisor ended without a result: this machine shut down or restarted, or only the supervisor
+died.
+"""
 
 from __future__ import annotations
 
-SHUT_DOWN = "was rebooted or shut down"  # describes a node whose supervisor could still report it
+SHUT_DOWN = "was rebooted or shut down"  # describes a node whose supervisor was still able to report it
 RESTARTED = "the node was restarted during the run"
 SUPERVISOR_DIED = "the supervisor was killed, or stopped because it hung, while the node itself stayed up"
 UNKNOWN = "the supervisor died without reporting a result (killed, stopped because it hung, or the node went down)"

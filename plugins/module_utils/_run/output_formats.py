@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Rewrite tracebacks of rich, loguru, torchelastic, exception groups and logs with times as Python prints them."""
+"""Rewrite tracebacks from rich, loguru, torchelastic, exception groups and timestamped logs in Python's format."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import json
 import re
 
 TRACEBACK = "Traceback (most recent call last):"
-MAX_REWRITTEN = 2000000  # characters of a text to rewrite
-MAX_DECODED = 20000  # characters of a JSON string
+MAX_REWRITTEN = 2000000  # number of characters of a text to rewrite
+MAX_DECODED = 20000  # number of characters of a JSON string
 RICH_START = re.compile(
     r"^(?P<before>[^\n\u256d]{0,200})\u256d[\u2500 ]{1,200}Traceback \(most recent call last\)[^\n]{0,300}$"
 )
-RICH_END = "\u2570"  # the lower left corner of the box
+RICH_END = "\u2570"  # the box's lower left corner
 RICH_FRAME = re.compile(r"^(?:in )?(?P<path>/?[^\s:]{1,400}\.py):(?P<line>\d{1,9}) in (?P<function>[\w.<>]{1,200})$")
 RICH_WRAPPED = re.compile(r"^/[^\s:]{20,400}(?::\d{1,9}(?: in)?)?$")
 RICH_SOURCE = re.compile(r"^\u2771 {0,6}\d{1,9} (?:[\u2502|] ?)?(?P<source>.{1,500})$")
-# "  | " and "  +-+---- 1 ----" before the lines of an exception group.
+# "  | " and "  +-+---- 1 ----" before an exception group's lines.
 GROUP_MARGIN = re.compile(r"^ {1,80}\| ?|^ {1,80}\+-[+-][ \d+-]{0,120}(?:\.\.\.)?[ -]{0,40}$")
 GROUP_START = "Exception Group Traceback (most recent call last):"
 LOGURU_FRAME = re.compile(r"^> (?= ?File \")")
 LOGURU_VALUES = re.compile(r"^[ \u2502|]{2,300}\u2514 |^ {4,300}\u2502(?: |$)")
-# "2024-02-27 21:35:34.29", "[2024-02-27T21:35:34Z] fa88a9df || " before each line, as clusters log it.
+# "2024-02-27 21:35:34.29", "[2024-02-27T21:35:34Z] fa88a9df || " before each line, as clusters log them.
 TIME = (
     r"\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\]?:?"
     r"(?: \w{6,16} \|\|| - [\w.]{1,60} - [A-Z]{4,8} -)? ?"
@@ -32,7 +32,7 @@ TIMED_TRACEBACK = re.compile(
     rf"^{TIME}(?:\[[\w,]{{1,20}}\](?:<std(?:err|out)>)?:\s?)?Traceback \(most recent call last\):", re.MULTILINE
 )
 TIMESTAMP = re.compile(rf"^{TIME}", re.MULTILINE)
-# A frame of a log that lost its indentation, perhaps behind the prefix of a rank.
+# A frame in a log that lost its indentation, perhaps after a rank's prefix.
 RANKS = r"(?P<prefix>(?:\[(?:rank|default)\d{1,9}\]: ?){0,2})"
 FLAT_FRAME = re.compile(RANKS + r'File "[^"\n]{1,500}", line \d{1,9}')
 FLAT_TRACEBACK = re.compile("^" + FLAT_FRAME.pattern, re.MULTILINE)
@@ -44,7 +44,7 @@ JSON_REST = re.compile(r"^\s{0,20}(?:[}\]]{1,4},?|\"\w{1,30}\": [^\n]{1,200})\s{
 
 
 def plain_output(text: str) -> str:
-    """Return a text with all tracebacks in the form in which Python prints them; other lines are unchanged."""
+    """Return a text with all tracebacks in Python's format; other lines are unchanged."""
     if len(text) > MAX_REWRITTEN:
         return text
     if TIMED_TRACEBACK.search(text):
@@ -67,7 +67,7 @@ def plain_output(text: str) -> str:
 
 
 def indented(lines: list[str]) -> list[str]:
-    """Return tracebacks that lost their indentation with frames and lines of code indented again."""
+    """Return tracebacks that lost their indentation with their frames and code lines indented again."""
     result: list[str] = []
     after_frame = False
     for line in lines:
@@ -101,7 +101,7 @@ def without_boxes(lines: list[str]) -> list[str]:
     """
     result: list[str] = []
     inside, before = False, ""
-    wrapped = ""  # the first line of a path that the box is too narrow for
+    wrapped = ""  # the first line of a path that does not fit into the box
     for line in lines:
         start = RICH_START.match(line)
         if start:
@@ -121,7 +121,7 @@ def without_boxes(lines: list[str]) -> list[str]:
 
 
 def box_line(content: str) -> list[str]:
-    """Return a line of a box as a line of a traceback; [] if it is neither a frame nor the line of code of one."""
+    """Return a line of a box as a traceback line, or [] if it is neither a frame nor a frame's code line."""
     frame, source = RICH_FRAME.match(content), RICH_SOURCE.match(content)
     if frame:
         return [f'  File "{frame["path"]}", line {frame["line"]}, in {frame["function"]}']

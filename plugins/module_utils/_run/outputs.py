@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""List, compare and send in pieces the files that a run's job has written on this node.
+"""List, compare and send in chunks the files that a run's job wrote on this node.
 
 This runs as the run's user. A file is named run/PATH below the run directory, work/PATH below the job's working
 directory, and root/PATH elsewhere.
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
         mtime: int  # nanoseconds since 1970
 
 
-MAX_LISTED_FILES = 100_000  # files listed per node
-MAX_SCANNED_FILES = 2_000_000  # files in a directory, including those that are not the job's
-MAX_UNLISTED = 20  # names of files and directories that are not outputs
-PIECE_BYTES = 16 * 2**20  # bytes of file data in one reply
-BLOCK = 2**20  # bytes read at a time
+MAX_LISTED_FILES = 100_000  # number of files listed per node
+MAX_SCANNED_FILES = 2_000_000  # number of files in a directory, including those that are not the job's
+MAX_UNLISTED = 20  # names of files and directories that are not part of the output
+PIECE_BYTES = 16 * 2**20  # bytes of file data per reply
+BLOCK = 2**20  # bytes read at once
 
 
 def path_of(name: str, directory: str, plan: Data) -> str:
@@ -64,7 +64,7 @@ def job_files(
 
 
 def list_files(directory: str, plan: Data, request: Data) -> Data:
-    """Return the job's files as `files`, and as `more` whether some could not be listed."""
+    """Return the job's files as `files`, and whether some could not be listed as `more`."""
     files: list[ListedFile] = []
     walks: list[FileWalk] = []
     truncated = False
@@ -109,7 +109,7 @@ def open_file(path: str) -> int:
 
 
 def file_hash(path: str) -> str | None:
-    """Return the SHA-256 of a file, or None if it cannot be read."""
+    """Return a file's SHA-256, or None if it cannot be read."""
     try:
         digest = hashlib.sha256()
         with os.fdopen(open_file(path), "rb") as stream:

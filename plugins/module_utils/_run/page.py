@@ -21,14 +21,14 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
 
 SEARCHED_BYTES = 16 * 2**20  # bytes searched at the end of each log
-BLOCK = 2**20  # bytes that are read at a time
+BLOCK = 2**20  # bytes read at once
 MAX_REMAINDER = 2**20  # bytes of a line that are searched
-MAX_MATCHES = 50  # number of the last matches shown for each rank
-MAX_LINE = 400  # characters of a match that are sent
+MAX_MATCHES = 50  # number of most recent matches shown for each rank
+MAX_LINE = 400  # number of characters of a match that are sent
 
 
 def page(request: Data) -> Data:
-    """Return the updates that watch() has immediately, and the samples of all nodes."""
+    """Return the updates that watch() has available immediately, and the samples from all nodes."""
     reply = watch({**request, "wait": 0})
     path = os.path.join(reply["directory"], live_samples.FILE)
     samples, cursor = live_samples.read_samples(path, request["sample_cursor"])

@@ -1,7 +1,9 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Send the updates of a run to its live page as they arise, from one process, since a process per reply costs more."""
+"""Send a run's updates to its live page as they occur, from a single process, because one process per reply costs
+more.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,7 @@ def fingerprint(paths: list[str]) -> list[tuple[int, ...]]:
 
 
 def stream(request: Data) -> Data:
-    """Write the updates of a run, one per line, and return the last ones when the run ends or after `seconds`.
+    """Write a run's updates, one per line, and return the last ones when the run ends or after `seconds`.
 
     Without any updates, a line is sent as a sign of life.
     """

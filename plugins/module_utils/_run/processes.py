@@ -20,8 +20,8 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 # This runs on a node without an AnsibleModule, so its run_command is not available.
 # pylint: disable=ansible-bad-function
 
-KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)  # exit codes; a shell or container engine reports the latter
-# Signals that end a process by themselves, not on request, by number.
+KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)  # exit codes; the latter is what a shell or container engine reports
+# Signals that end a process when something goes wrong, not on request, by number.
 FATAL_SIGNALS = {
     int(number): number.name
     for number in (signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGKILL, signal.SIGSEGV)
@@ -39,7 +39,7 @@ def become_subreaper() -> None:
 
 
 def read_stat(path: str) -> list[bytes]:
-    """Return the fields of a file such as /proc/PID/stat from the state on, or [] if the process has ended."""
+    """Return the fields of a file such as /proc/PID/stat, starting with the state, or [] if the process has ended."""
     try:
         descriptor = os.open(path, os.O_RDONLY)  # open() needs three times as many system calls, for each process
     except OSError:
@@ -79,7 +79,7 @@ def descendants(root: int) -> list[int]:
 
 
 def is_rank(pid: int, directory: str) -> bool:
-    """Return whether a process is a rank of the run in this directory, or was started by one."""
+    """Return whether a process is a rank of the run in this directory, or was started by such a rank."""
     return local_rank_of(pid, directory) is not None
 
 
@@ -99,7 +99,9 @@ def local_rank_of(pid: int, directory: str) -> int | None:
 
 
 def local_rank_in(variables: list[bytes]) -> int | None:
-    """Return LOCAL_RANK of an environment, or None if it is unset or not a possible rank: the job may change it."""
+    """Return LOCAL_RANK from an environment, or None if it is unset or not a possible rank, because the job may change
+    it.
+    """
     numbers = [variable[len(b"LOCAL_RANK=") :] for variable in variables if variable.startswith(b"LOCAL_RANK=")]
     return next((int(number) for number in numbers if number.isdigit() and len(number) <= MAX_RANK_DIGITS), None)
 
@@ -153,7 +155,7 @@ def handled_signals(status: dict[bytes, bytes]) -> set[int]:
 def signal_all(pids: Iterable[int], number: int) -> None:
     """Send a signal to each process that this user may signal."""
     for pid in pids:
-        # the process has ended, or is root's: the unit's cgroup ends the latter
+        # the process has ended or belongs to root: in the latter case the unit's cgroup ends it
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
 
@@ -185,12 +187,12 @@ def describe_exit(code: int | None) -> str:
             return f"signal {signal.Signals(-code).name}"
         except ValueError:
             return f"signal {-code}"
-    name = FATAL_SIGNALS.get(code - 128)  # the code as a shell or container engine reports it
+    name = FATAL_SIGNALS.get(code - 128)  # the exit code as a shell or container engine reports it
     return f"exit code {code} ({name})" if name else f"exit code {code}"
 
 
 def oom_kills() -> int | None:
-    """Return how many processes the kernel has killed for lack of memory since boot, or None if unknown.
+    """Return how many processes the kernel has killed for lack of memory since boot, or None if this is unknown.
 
     Counts kills because the machine ran out, and at the limit of a container or service: see limit_hits().
     """

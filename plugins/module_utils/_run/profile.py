@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Have this node's ranks of a run profile some steps, and send their traces in pieces."""
+"""Profile some steps of a run on this node's ranks, and send their traces in chunks."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
 
-MAX_TRACE = 256 * 2**20  # bytes of a rank's trace
-PIECE_BYTES = 8 * 2**20  # bytes of a trace in one reply
+MAX_TRACE = 256 * 2**20  # maximum size of a rank's trace in bytes
+PIECE_BYTES = 8 * 2**20  # bytes of a trace per reply
 NO_HANDLER = "the rank is not a Python process that muster can signal, or it has ended"
 
 
@@ -64,7 +64,7 @@ def find_run(request: Data) -> tuple[str, Data]:
 
 
 def profile(request: Data) -> Data:
-    """Profile ranks of a run on this node; return the result for each rank."""
+    """Profile a run's ranks on this node; return the result for each rank."""
     path, plan = find_run(request)
     if not is_alive(path):
         raise RunError(f"run {plan['run_id']} is not active on this node, so nothing can be profiled")
@@ -110,18 +110,18 @@ def file_of(path: str, identifier: str, pid: int, suffix: str) -> str:
 
 
 def read_state(path: str, identifier: str, pid: int) -> Data:
-    """Return a rank's report on its profile, or {} if there is none yet. An invalid report counts as failed."""
+    """Return a rank's report about its profile, or {} if there is none yet. An invalid report counts as failed."""
     state = read_job_object(file_of(path, identifier, pid, ".json"))
     return state if not state or conforms(state, STATE_SCHEMA) else {"state": "failed", "error": "", "steps": []}
 
 
 def waiting(path: str, identifier: str, pids: list[int]) -> list[int]:
-    """Return the processes that have not finished their profile."""
+    """Return the processes that have not finished profiling."""
     return [pid for pid in pids if read_state(path, identifier, pid).get("state") not in ("profiled", "failed")]
 
 
 def wait_for_ranks(path: str, order: Data, pids: list[int], seconds: float) -> None:
-    """Wait until all processes have finished their profile, or the run has ended.
+    """Wait until all processes have finished profiling or the run has ended.
 
     order: the latest that the supervisor has received, which is repeated to processes that are importing torch.
     """
@@ -169,7 +169,7 @@ def rank_result(path: str, identifier: str, rank: int, pid: int) -> Data:
 
 
 def profile_piece(request: Data) -> Data:
-    """Return a piece of a rank's packed trace in base64, and remove the profile's files after the last piece."""
+    """Return a chunk of a rank's packed trace in base64, and remove the profile's files after the last chunk."""
     path, _plan = find_run(request)
     if not IDENTIFIER.fullmatch(str(request["id"])):
         raise RunError("the profile has an invalid id")

@@ -9,8 +9,8 @@ import re
 
 from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import RANK, TIME
 
-PROFILE_REQUEST = "profile.request"  # in the run directory: the request of profile.yml
-PROFILE_REPLY = "profile.json"  # the supervisor's reply, which the ranks read as well
+PROFILE_REQUEST = "profile.request"  # in the run directory: the request made by profile.yml
+PROFILE_REPLY = "profile.json"  # the supervisor's reply, which the ranks also read
 DIRECTORY = "profiles"
 IDENTIFIER = re.compile(r"[0-9a-f]{16}")
 REQUEST_SCHEMA = {"id": IDENTIFIER, "steps": range(1, 1001), "ranks": [RANK], "finish": bool}

@@ -23,11 +23,11 @@ MAX_NAME = 120
 MAX_OPERATIONS = 50
 MAX_COLLECTIVES = 5000
 MAX_NUMBER = 1e20  # larger than any time in nanoseconds since 1970
-MAX_TIME = 1e12  # microseconds: longer ones are not real
+MAX_TIME = 1e12  # microseconds: longer times are not real
 
 
 def checked_events(trace: Any) -> list[Data]:
-    """Return the events of a trace that have a duration, in their order, without those that are malformed."""
+    """Return a trace's events that have a duration, in order, without malformed events."""
     events = trace.get("traceEvents") if isinstance(trace, dict) else None
     checked = []
     for event in events if isinstance(events, list) else ():
@@ -61,8 +61,8 @@ def base_time(trace: Any) -> float:
 
 
 def self_times(events: Iterable[Data]) -> list[tuple[str, float]]:
-    """Return the name of each CPU operation, and its microseconds without the operations that it called."""
-    stacks: dict[tuple[str, str], list[list[Any]]] = {}  # open operations by thread: [end, name, own time]
+    """Return each CPU operation's name and its time in microseconds, excluding the operations that it called."""
+    stacks: dict[tuple[str, str], list[list[Any]]] = {}  # open operations by thread: [end, name, time of its own]
     times: list[tuple[str, float]] = []
     for event in events:
         stack = stacks.setdefault(event["thread"], [])
@@ -115,7 +115,7 @@ def busy_seconds(intervals: Iterable[tuple[float, float]]) -> float:
 
 
 def analyze(trace: Any) -> Data:
-    """Return the operations that took longest and the collectives of a rank's trace."""
+    """Return the longest-running operations and the collectives in a rank's trace."""
     events = checked_events(trace)
     cpu = [event for event in events if event["category"] == "cpu_op"]
     gpu = [(event["name"], event["duration"]) for event in events if event["category"] in GPU_CATEGORIES]

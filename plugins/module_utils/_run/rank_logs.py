@@ -13,9 +13,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from typing import Any, Mapping
 
-MAX_DIRECTORIES = 10_000  # directories of ranks that are considered; a job may create any number
+MAX_DIRECTORIES = 10_000  # number of rank directories that are considered; a job may create any number
 ATTEMPT_LOGS = re.compile(r"|attempt-[1-9][0-9]{0,2}")  # directory of an attempt's logs in the run directory
-RANKS_FILE = "ranks.json"  # beside an attempt's logs: the ranks that the node had
+RANKS_FILE = "ranks.json"  # next to an attempt's logs: the ranks that the node had
 ATTEMPT = re.compile(r"attempt_([0-9]{1,9})")
 
 
@@ -35,7 +35,7 @@ def rank_logs(plan: Mapping[str, Any], directory: str, local_rank: int) -> tuple
 
 
 def earlier_logs(plan: Mapping[str, Any], directory: str, local_rank: int, first: int = 0) -> list[str]:
-    """Return a local rank's logs before the newest: of the run's earlier attempts, and of torchrun's own restarts.
+    """Return a local rank's logs before the newest: from the run's earlier attempts, and from torchrun's own restarts.
 
     first: the first attempt to include.
     """
@@ -57,7 +57,7 @@ def earlier_starts(plan: Mapping[str, Any], directory: str, local_rank: int) -> 
 
 
 def attempt_logs(number: int) -> str:
-    """Return the directory of an attempt's logs in the run directory, or "" for the first attempt."""
+    """Return the directory for an attempt's logs in the run directory, or "" for the first attempt."""
     return f"attempt-{number}" if number else ""
 
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A short summary of a run and its outcome, from its directory on a node, in which a job may write anything."""
+"""A short summary of a run and its outcome, from its directory on a node, where a job may write anything."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_METRICS = 3
 
 
 def job_line(plan: Mapping[str, Any]) -> str:
-    """Return the program of a run with its arguments, as in a shell."""
+    """Return a run's program with its arguments, as in a shell."""
     arguments = plan.get("arguments")
     words = [plan.get("program", ""), *(arguments if isinstance(arguments, list) else [])]
     return " ".join(shlex.quote(str(word)) for word in words if str(word))[:MAX_TEXT]
@@ -42,7 +42,7 @@ def first_error(result: Any) -> str:
         ranks.sort(key=lambda rank: not rank.get("first"))
         errors += [rank.get("error") for rank in ranks] + [report.get("launcher_error")]
     texts = [str(error) for error in errors if error]
-    texts.sort(key=lambda text: bool(SECONDARY.search(text)))  # stable: causes before their consequences
+    texts.sort(key=lambda text: bool(SECONDARY.search(text)))  # stable sort: causes come before their consequences
     text = next(iter(texts), "") or str(result.get("reason") or "")
     return next((line.strip() for line in text.splitlines() if line.strip()), "")[:MAX_TEXT]
 

@@ -30,7 +30,7 @@ def command_line(pid: int) -> list[str]:
 
 
 def supervisor_of(argv: list[str]) -> Data | None:
-    """Return run_id, address and directory of the run whose supervisor or guard has these arguments, None otherwise.
+    """Return run_id, address and directory of the run whose supervisor or guard has these arguments, or None otherwise.
 
     guard: whether it is the guard. The arguments are those that start() uses: the program is in the run directory that
     follows it.
@@ -78,7 +78,7 @@ def owner_of(pid: int) -> int | None:
 
 
 def is_trusted(pid: int) -> bool:
-    """Return whether a process that looks like a supervisor is certainly one.
+    """Return whether a process that looks like a supervisor is definitely one.
 
     Anybody can write anything into a command line. So it must run in a muster unit, which only root can create, or
     belong to root or this user.
@@ -119,7 +119,7 @@ def find_supervisors() -> list[Data]:
 
 
 def processes_are_hidden() -> bool:
-    """Return whether this user cannot see processes of other accounts: /proc is mounted with hidepid."""
+    """Return whether this user cannot see other users' processes because /proc is mounted with hidepid."""
     return not command_line(1)
 
 
@@ -149,7 +149,7 @@ def marked_processes(directory: str) -> list[int]:
 
 
 def unit_of(pid: int) -> str:
-    """Return the name of the muster unit of a process, without ".service", or an empty string.
+    """Return the name of a process's muster unit without ".service", or an empty string.
 
     Read from the kernel, not the run directory: the user can write that, and root stops the unit returned here.
     """

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Read and write the files of a run directory safely, whatever a job has written there."""
+"""Read and write the files in a run directory safely, whatever a job has written there."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
 
-TAIL_BYTES = 65536  # read from the end of a log to find an error
-MAX_RANK_FILE_BYTES = 1048576  # bytes of a file in which a rank records how or why it ended
+TAIL_BYTES = 65536  # number of bytes read from the end of a log to find an error
+MAX_RANK_FILE_BYTES = 1048576  # size in bytes of a file in which a rank records how or why it ended
 
 
 def write_json(path: str, value: Any, mode: int = 0o600) -> None:
@@ -34,7 +34,7 @@ def write_json(path: str, value: Any, mode: int = 0o600) -> None:
 
 
 def write_private(path: str, text: str) -> None:
-    """Write a new file that only this user can read."""
+    """Write a new file that is readable only by this user."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
         stream.write(text)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Request that a run save now, from outside the job."""
+"""Ask a run to save now, from outside the job."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ EVENT = {"time": float, "event": str, "text": str}
 
 
 def save(request: Data) -> Data:
-    """Request that a run save and, with ``stop``, end afterwards. Return the reports of its supervisors.
+    """Ask a run to save and, with ``stop``, to end afterwards. Return its supervisors' reports.
 
     Only the node that leads the run takes the request, and passes it on to all ranks.
     """
@@ -47,13 +47,13 @@ def save(request: Data) -> Data:
 
 
 def request_save(path: str, stop: bool) -> list[str]:
-    """Write a request into a run directory, wait until its supervisor has accepted it, and return the reports."""
+    """Write a request to a run directory, wait until its supervisor has accepted it, and return the reports."""
     start_time = time.time()
     name = os.path.join(path, "drain" if stop else "save")
     try:
         write_private(name, "")
     except FileExistsError:
-        pass  # an earlier request that the supervisor has not taken yet
+        pass  # an earlier request that the supervisor has not picked up yet
     except OSError as error:
         raise RunError(f"cannot write {name}: {error.strerror}") from None
     deadline = time.monotonic() + SAVE_REQUEST_TIMEOUT

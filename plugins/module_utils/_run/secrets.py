@@ -1,16 +1,17 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Secrets of a live run, such as its token: removed with the run or at the next boot."""
+"""A live run's secrets, such as its token: removed with the run or at the next boot."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 
-NOTIFY = "notify.json"  # URLs of webhooks and mail servers, on the first two nodes, and on those that may lead the run
-SECRETS = ("token", "environment.json", NOTIFY)  # files that are not needed after the run
-MEMORY_ROOT = "/run/muster"  # owned by root; in memory, so it is empty after a loss of power
+# URLs of webhooks and mail servers, on the first two nodes and on those that may take over the lead of the run
+NOTIFY = "notify.json"
+SECRETS = ("token", "environment.json", NOTIFY)  # files that are no longer needed after the run
+MEMORY_ROOT = "/run/muster"  # owned by root; in memory, so it is empty after a power loss
 
 
 def memory_directory() -> str:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Read the output of faulthandler for a process, and classify the activity of its main thread.
+"""Read faulthandler's output for a process, and classify what its main thread is doing.
 
 The text is the job's: a process may write anything into its file.
 """
@@ -18,15 +18,15 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
     Data = Dict[str, Any]
 
-MAX_FRAMES = 100  # frames of a thread, the limit of faulthandler
+MAX_FRAMES = 100  # number of frames of a thread, as limited by faulthandler
 MAX_THREADS = 100
-MAX_SHOWN = 12  # frames of a stack that a report keeps
+MAX_SHOWN = 12  # number of stack frames that a report keeps
 MAX_PATH = 300  # characters
 MAX_NAME = 100
 
 THREAD = re.compile(r"(?:Stack|(?:Current thread|Thread) 0x[0-9a-fA-F]{1,16}(?: \[.*\])?) \(most recent call first\):")
-HOOK_FILE = "/hooks/sitecustomize.py"  # end of the path of the innermost frame if Python itself handled the signal
-DEBUGGER_FILE = "/hooks/debug_rank.py"  # its wrapper extends the timeout of init_process_group
+HOOK_FILE = "/hooks/sitecustomize.py"  # how the path of the innermost frame ends if Python itself handled the signal
+DEBUGGER_FILE = "/hooks/debug_rank.py"  # its wrapper extends init_process_group's timeout
 FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>[0-9]{1,9}|\?\?\?) in (?P<function>.*)')
 TRACEBACK = "Traceback (most recent call last):"
 TRACEBACK_FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>[0-9]{1,9}), in (?P<function>.*)')
@@ -39,12 +39,12 @@ DISTRIBUTED = re.compile(r"/torch/distributed/(?!elastic/|launcher/|run\.py)|/de
 BACKWARD = re.compile(r"/torch/autograd/")
 GPU = re.compile(r"/torch/(?:cuda|xpu|accelerator)/")
 DECORATORS = ("wrapper", "wrapped", "inner", "_fn", "decorate_context", "func_wrapper", "log_wrapper")
-# A line that waits in a method written in C, which has no Python frame.
+# A line that is waiting in a method written in C, which has no Python frame.
 WAITING_LINE = re.compile(r"\.(?:wait|synchronize|monitored_barrier|barrier)\(")
-# A line that waits for the GPU: it calls a method that copies a tensor from the GPU.
+# A line that is waiting for the GPU: it calls a method that copies a tensor from the GPU.
 GPU_LINE = re.compile(r"\.(?P<call>item|tolist|cpu)\(\)")
 
-# Activities of a rank; the first three may all be a wait for other ranks.
+# A rank's activities; each of the first three may mean that it is waiting for other ranks.
 COLLECTIVE, IN_BACKWARD, ON_GPU, CODE, STOPPED, NO_STACK = "collective", "backward", "gpu", "code", "stopped", "none"
 KINDS = (COLLECTIVE, IN_BACKWARD, ON_GPU, CODE, STOPPED, NO_STACK)
 
@@ -60,7 +60,7 @@ def parse_dump(text: str) -> list[list[Frame]]:
     is_after_blank = False
     for line in text.splitlines():
         if THREAD.fullmatch(line):
-            if not is_after_blank:  # threads of one dump are separated by blank lines
+            if not is_after_blank:  # the threads in a dump are separated by blank lines
                 threads = []
             threads.append([])
         elif threads and len(threads[-1]) < MAX_FRAMES:
@@ -88,7 +88,7 @@ def is_user(frame: Frame) -> bool:
 
 
 def called_function(frames: list[Frame], position: int) -> Frame | None:
-    """Return the frame of the function that the frame at a position has called, without decorators' wrappers."""
+    """Return the frame of the function called by the frame at a position, skipping decorators' wrappers."""
     inner = [frame for frame in frames[:position] if frame.function not in DECORATORS]
     return inner[-1] if inner else None
 
@@ -111,7 +111,7 @@ def kind_of(frames: list[Frame], source: str) -> str:
 
 
 def user_position(frames: list[Frame]) -> int:
-    """Return the position of the user's innermost frame; if there is none, of the outermost installed code."""
+    """Return the position of the user's innermost frame or, if there is none, that of the outermost installed code."""
     for position, frame in enumerate(frames):
         if is_user(frame):
             return position
@@ -156,7 +156,9 @@ def classify(frames: list[Frame], source: str = "") -> Data:
 
 
 def parse_traceback(text: str) -> list[Frame]:
-    """Return the stack of the last uncaught exception in a rank's output, innermost frame first; [] without any."""
+    """Return the stack of the last uncaught exception in a rank's output, innermost frame first, or [] if there is
+    none.
+    """
     lines = RANK_PREFIX.sub("", text).splitlines()
     starts = [number for number, line in enumerate(lines) if line == TRACEBACK]
     frames: list[Frame] = []

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Query the supervisor of a run on this node for the current activity of the node's ranks."""
+"""Ask a run's supervisor on this node what the node's ranks are currently doing."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ REPLY = "stacks.json"
 
 
 def read_stacks(request: Data) -> Data:
-    """Return the activity of the ranks of a run on this node, as groups of ranks with the same activity."""
+    """Return what a run's ranks on this node are doing, as groups of ranks with the same activity."""
     runs = node_directories(request)
     if not runs:
         check_alive_elsewhere(request)

@@ -63,7 +63,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
 
-START_LOCK = "/tmp/.muster-start-{uid}.lock"  # held by a start until its supervisor is visible
+START_LOCK = "/tmp/.muster-start-{uid}.lock"  # held by a start until its supervisor becomes visible
 
 
 def start(request: Data) -> Data:
@@ -93,7 +93,7 @@ def start_locked(request: Data) -> Data:  # noqa: C901
     remove_old_secrets(request, [other["directory"] for other in alive])
     gpus = plan.get("gpus") or []
     stopped = stop({**request, "run_id": "", "gpus": gpus})["stopped"] if request["replace"] else []
-    # a run to be replaced may have ended already: the first node stops its part, which ends the run
+    # a run to be replaced may already have ended: the first node stops its part, which ends the run
     if not request.get("share"):
         check_free(find_supervisors() if request["replace"] else alive, plan, directory)
     in_unit = plan["supervision"] == "auto" and os.path.isdir("/run/systemd/system") and shutil.which("systemd-run")
@@ -153,9 +153,9 @@ def start_locked(request: Data) -> Data:  # noqa: C901
 
 
 def check_free(alive: list[Data], plan: Data, directory: str) -> None:
-    """Raise RunError if another run on this node uses GPUs of this plan."""
+    """Raise RunError if another run on this node is using any of this plan's GPUs."""
     for supervisor in alive:
-        # nodes that share a machine have their own addresses, or belong to the same run
+        # nodes that share a machine have their own addresses or belong to the same run
         same_node = supervisor["address"] == plan["node"]["address"] or plan["supervision"] == "auto"
         if not same_node or os.path.dirname(supervisor["directory"]) == os.path.dirname(directory):
             continue
@@ -181,7 +181,7 @@ def start_lock() -> Iterator[None]:
     finally:
         if lock >= 0:
             with contextlib.suppress(OSError):
-                os.unlink(path)  # unlink before releasing: whoever waits for it checks that it is still this file
+                os.unlink(path)  # unlink before releasing: whoever is waiting for it checks that it is still this file
             os.close(lock)
 
 
@@ -196,7 +196,8 @@ def take_lock(path: str) -> int:
         if os.fstat(lock).st_uid != uid:
             os.close(lock)
             return -1
-        with contextlib.suppress(BlockingIOError, FileNotFoundError):  # the lock is held, or its last holder removed it
+        # the lock is held by another process, or its last holder removed it
+        with contextlib.suppress(BlockingIOError, FileNotFoundError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.path.samestat(os.fstat(lock), os.lstat(path)):
                 return lock
@@ -211,7 +212,7 @@ def take_lock(path: str) -> int:
 
 
 def make_memory_directory() -> None:
-    """Create this user's directory for secrets in memory, below a directory in which only root can create any."""
+    """Create this user's directory for in-memory secrets, below a directory in which only root can create entries."""
     path = memory_directory()
     if not os.path.isdir(path) and os.path.isdir("/run/systemd/system"):
         script = 'umask 022; mkdir -p "$1" && mkdir -m 0700 "$2" && chown "$3" "$2"'
@@ -239,9 +240,11 @@ def remove_old_secrets(request: Data, alive: list[str]) -> None:
 
 
 def write_secrets(directory: str, secrets: dict[str, str]) -> None:
-    """Write a run's secrets to memory, with links in the run directory, or if impossible to the run directory."""
+    """Write a run's secrets to memory, with links in the run directory, or to the run directory if that is
+    impossible.
+    """
     target = directory
-    with contextlib.suppress(OSError):  # no directory in memory
+    with contextlib.suppress(OSError):  # no in-memory directory
         target = tempfile.mkdtemp(prefix="run-", dir=memory_directory())
     for name, text in secrets.items():
         if target != directory:
@@ -284,13 +287,13 @@ def spawn_detached(arguments: list[str]) -> None:
                 os.dup2(null, standard)
             os.chdir("/")
             os.closerange(3, writer)
-            os.set_inheritable(writer, False)  # a successful exec closes it, which is what the parent waits for
+            os.set_inheritable(writer, False)  # a successful exec closes it, which is what the parent is waiting for
             os.execv(arguments[0], arguments)
         except OSError as error:
             os.write(writer, str(error).encode())
         os._exit(127)
     os.close(writer)
-    os.waitpid(child, 0)  # only this child, not others of the caller
+    os.waitpid(child, 0)  # only this child, not the caller's other children
     with os.fdopen(reader, "rb") as stream:
         problem = stream.read().decode()
     if problem:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The status of a run on a node."""
+"""A run's status on a node."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
 
 ACTIVE_STATES = ("starting", "running", "stopping", "restarting", "spare")
-METRICS_BYTES = 32768  # bytes of rank 0's output in which the controller looks for metrics
+METRICS_BYTES = 32768  # bytes of rank 0's output that the controller searches for metrics
 UNFINISHED_STATES = (*ACTIVE_STATES, "ended")  # "ended": waiting for rank 0's result
 
 
 def read(request: Data) -> Data:
-    """Return the status of a run on this node, by default the newest, as ``run``; None if none exists.
+    """Return as ``run`` the status of a run on this node, by default the newest; None if there is none.
 
     ``wait`` in the request: seconds to wait first until it ends, or until a node after ``hub`` leads it.
     """
@@ -51,7 +51,7 @@ def read(request: Data) -> Data:
 
 
 def has_successor(path: str, request: Data) -> bool:
-    """Return whether a node after the one in the request leads the run."""
+    """Return whether a node after the one in the request is leading the run."""
     hub = request.get("hub")
     return hub is not None and ((read_status(path) or {}).get("hub") or 0) > hub
 
@@ -105,7 +105,7 @@ def describe(path: str, plan: Data) -> Data:
 
 
 def list_texts(status: Data, name: str) -> list[str]:
-    """Return a list of texts of a status, or [] if it is missing."""
+    """Return a list of strings in a status, or [] if it is missing."""
     texts = status.get(name)
     return [text[:1000] for text in texts if isinstance(text, str)][:50] if isinstance(texts, list) else []
 
@@ -118,14 +118,14 @@ def describe_job(plan: Data) -> str:
 
 
 def job_reports(path: str, plan: Data) -> Data:
-    """Return the values that the job of a finished run reported; {} on nodes that do not lead it."""
+    """Return the values reported by the job of a finished run; {} on nodes that did not lead it."""
     from ansible_collections.muster.training.plugins.module_utils._run import job_results
 
     return job_results.merge_reports(job_results.load_reports(path, plan)) if leads_run(plan) else {}
 
 
 def ages_of_ended_ranks(status: Data, node: Data) -> dict[str, float]:
-    """Return the seconds since each rank of this node exited while its launcher runs."""
+    """Return the seconds since each of this node's ranks exited while its launcher is still running."""
     from ansible_collections.muster.training.plugins.module_utils._run.ended_ranks import ended_ranks
 
     ended = ended_ranks(status, node["first_rank"], node["slots"])
@@ -133,7 +133,7 @@ def ages_of_ended_ranks(status: Data, node: Data) -> dict[str, float]:
 
 
 def describe_hang(status: Data) -> Data | None:
-    """Return the hang that rank 0's supervisor has reported and that continues, or None on other nodes."""
+    """Return the ongoing hang reported by rank 0's supervisor, or None on other nodes."""
     from ansible_collections.muster.training.plugins.module_utils._run.hang_analysis import checked_hang
 
     return checked_hang(status.get("hang"))
@@ -155,7 +155,7 @@ def silence_of(paths: list[str]) -> float | None:
 
 
 def latest_gpu_sample(path: str) -> Data | None:
-    """Return the newest sample of the GPUs, its age in seconds, and recent utilization; None before the first."""
+    """Return the newest GPU sample, its age in seconds, and recent utilization; None before the first sample."""
     from ansible_collections.muster.training.plugins.module_utils._run import gpu_samples
 
     text = read_tail(os.path.join(path, gpu_samples.FILE))

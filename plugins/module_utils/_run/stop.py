@@ -49,7 +49,7 @@ def stop(request: Data) -> Data:
     for path, plan in runs:
         alive = is_alive(path)
         if alive and not share_gpus(plan.get("gpus") or [], request.get("gpus") or []):
-            continue  # the run that replaces others uses other GPUs
+            continue  # the run that replaces others uses different GPUs
         if alive or (request.get("run_id") and marked_processes(path)):
             stopped.append(plan["run_id"])
             if not request["check"]:
@@ -59,7 +59,7 @@ def stop(request: Data) -> Data:
             if not request["check"]:
                 queued_run.cancel(path, plan["run_id"])
         if not request["check"]:
-            remove_secrets(path)  # they remain if the supervisor was killed along with its guard or machine
+            remove_secrets(path)  # they are left behind if the supervisor was killed along with its guard or machine
     if survivors:
         pids = ", ".join(str(pid) for pid in survivors)
         raise RunError(
@@ -74,20 +74,21 @@ def stop_run(path: str, plan: Data, alive: bool) -> list[int]:
     deadline = time.monotonic() + plan["timeouts"]["grace"] + STOP_GRACE_PERIOD
     if alive:
         with contextlib.suppress(OSError), open(os.path.join(path, "stop"), "w", encoding="ascii", opener=open_private):
-            pass  # distinguishes a requested stop from a shutdown of the machine
+            pass  # distinguishes a requested stop from a machine shutdown
         pids = [supervisor["pid"] for supervisor in find_supervisors() if supervisor["directory"] == path]
-        in_unit = plan["unit"] in map(unit_of, pids)  # ask the kernel: a job in a unit may start a run without one
+        in_unit = plan["unit"] in map(unit_of, pids)  # ask the kernel: a job in a unit may start a run that has no unit
         if not in_unit or run_as_root(["systemctl", "stop", f"{plan['unit']}.service"]) is None:
             for pid in pids:
-                with contextlib.suppress(ProcessLookupError, PermissionError):  # the process just ended, or is root's
+                # the process has just ended, or belongs to root
+                with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGTERM)  # ignored by the guard, obeyed by the supervisor
         while is_alive(path) and time.monotonic() < deadline:
             time.sleep(STOP_POLL_INTERVAL)
         for supervisor in find_supervisors():
-            if supervisor["directory"] == path:  # including the guard, which waits for a container engine
+            if supervisor["directory"] == path:  # including the guard, which is waiting for a container engine
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(supervisor["pid"], signal.SIGKILL)
-    # if supervisor and guard were both killed without a unit, only this run's mark identifies its processes
+    # if the supervisor and guard were both killed and there is no unit, only this run's mark identifies its processes
     deadline = time.monotonic() + KILL_TIMEOUT
     while True:
         survivors = marked_processes(path)
@@ -101,7 +102,7 @@ def stop_run(path: str, plan: Data, alive: bool) -> list[int]:
 
 def remove(request: Data) -> Data:
     """Stop a run on this node and remove its directory."""
-    runs = [path for path, _plan in node_directories(request)]  # listed while a damaged run still has processes
+    runs = [path for path, _plan in node_directories(request)]  # listed while a damaged run still has running processes
     reply = stop(request)
     if not request["check"]:
         for path in filter(os.path.lexists, runs):

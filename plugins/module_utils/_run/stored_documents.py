@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Read the documents of a run directory. The job may have removed any of them, or replaced it with anything.
+"""Read the documents in a run directory. The job may have removed any of them, or replaced it with anything.
 
 A document counts only if its fields have their types and ranges; otherwise it counts as missing. The controller checks
 the documents in a node's replies in the same way.
@@ -28,12 +28,12 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data, NodeReport
 
-# In a schema: a number in a range, without nan; a field that may be missing or null.
+# In a schema: a number in a range, excluding nan; a field that may be missing or null.
 Between = collections.namedtuple("Between", "low high")
 Maybe = collections.namedtuple("Maybe", "schema")
 
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-NAME = re.compile(r"[^\x00-\x1f\x7f]{1,255}")  # name of a node, on one line
+NAME = re.compile(r"[^\x00-\x1f\x7f]{1,255}")  # name of a node, on a single line
 PATH = re.compile(r"/[^\0]{0,4095}")
 RANK = range(10**6)
 TIME = Between(-1e11, 1e11)  # seconds since 1970
@@ -136,9 +136,9 @@ READ = {
 }
 MAX_SUPERVISOR_BYTES = 4096
 MAX_STATUS_BYTES = 4 * 2**20
-MAX_RESULT_BYTES = 32 * 2**20  # a node's report has less than 64 KiB
+MAX_RESULT_BYTES = 32 * 2**20  # a node's report is smaller than 64 KiB
 
-# The fields of a report, their types, and the default for a missing value or one of another type.
+# A report's fields, their types, and the default for a value that is missing or of another type.
 REPORT_FIELDS: tuple[tuple[str, type, Any], ...] = (
     ("exit_code", int, None),
     ("reason", str, ""),
@@ -175,7 +175,7 @@ RANK_FIELDS: tuple[tuple[str, type, Any], ...] = (
 EXCERPT = {"log": str, "lines": str}
 HEALTH_FIELDS = ("text", "gpu", "hardware")
 MAX_HEALTH, MAX_HEALTH_TEXT = 50, 1000
-MARKS = ("closed", "first", "ended_by_us", "own_error")  # properties of a rank, present only if true
+MARKS = ("closed", "first", "ended_by_us", "own_error")  # properties of a rank, present only if they are true
 MAX_OUTPUTS, MAX_OUTPUT = 8, 20_000  # excerpts of logs in a report, and characters of each
 
 
@@ -311,7 +311,7 @@ def read_supervisor_pid(directory: str) -> int | None:
 
 
 def read_supervisor_boot(directory: str) -> str:
-    """Return the boot of the machine in which a supervisor was started; "" if it is missing or invalid."""
+    """Return the machine boot in which a supervisor was started, or "" if it is missing or invalid."""
     document = read_json(os.path.join(directory, "supervisor.json"), MAX_SUPERVISOR_BYTES)
     return document.get("boot") or "" if conforms(document, SUPERVISOR) else ""
 

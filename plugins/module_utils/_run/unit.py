@@ -24,13 +24,14 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
 CAP_SYS_RESOURCE = 24  # linux/capability.h
 LIMITS = ("LimitMEMLOCK=infinity", "LimitNOFILE=1048576", "TasksMax=infinity")
-# Supported since systemd 240 and 243. Without them, a hung supervisor is ended later, after its stop timeout.
+# Supported since systemd 240 and 243, respectively. Without them, a hung supervisor is ended later, after its stop
+# timeout.
 SINCE_243 = ("WatchdogSignal=SIGKILL", "TimeoutAbortSec=5")
 LOGIND = "/run/systemd/logind.conf.d/50-muster.conf"  # lasts until the next boot, as runs do
 
 
 def keep_shared_memory() -> None:
-    """Make logind keep the run's user's named IPC objects when that user's last login ends.
+    """Make logind keep the named IPC objects of the run's user when that user's last login session ends.
 
     RemoveIPC=yes, the default (logind.conf(5)), removes a user's /dev/shm files, semaphores and queues 10 s after the
     last connection closes, even under a running unit: data loader workers that open one by name would die. No setting
@@ -42,7 +43,7 @@ def keep_shared_memory() -> None:
         'umask 022; mkdir -p "${1%/*}" && printf "[Login]\\nRemoveIPC=no\\n" > "$1" '
         '&& { systemctl kill --signal=HUP systemd-logind.service || rm -f "$1"; }'
     )
-    run_as_root(["/bin/sh", "-c", script, "sh", LOGIND])  # without logind or root, nothing can be done
+    run_as_root(["/bin/sh", "-c", script, "sh", LOGIND])  # without logind or root privileges, nothing can be done
 
 
 def may_raise_limits() -> bool:
@@ -58,7 +59,7 @@ def may_raise_limits() -> bool:
 
 
 def quote(arguments: list[str]) -> str:
-    """Return arguments as a command line of systemd."""
+    """Quote arguments as a systemd command line."""
     return " ".join(json.dumps(argument) for argument in arguments)
 
 

@@ -36,8 +36,8 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
 
 EVENT = {"text": str}
-CHUNK = 262144  # bytes of one log per reply
-BACKLOG = 8 * CHUNK  # bytes of a log not yet shown, beyond which only its end is
+CHUNK = 262144  # bytes of one log in each reply
+BACKLOG = 8 * CHUNK  # bytes of a log not yet shown beyond which only its end is shown
 
 
 def watch(request: Data) -> Data:  # noqa: C901
@@ -102,7 +102,7 @@ def watch(request: Data) -> Data:  # noqa: C901
 
 
 def compilers_of(path: str, logs: list[str]) -> list[str]:
-    """Return the compilers that a silent job runs, since compiling takes minutes; [] if the job is not silent."""
+    """Return the compilers that a silent job is running, since compiling takes minutes; [] if the job is not silent."""
     from ansible_collections.muster.training.plugins.module_utils._run.compilers import running_compilers
 
     return running_compilers(path) if (silence_of(logs) or 0.0) >= COMPILER_SILENCE else []
@@ -110,7 +110,7 @@ def compilers_of(path: str, logs: list[str]) -> list[str]:
 
 def watched_logs(plan: Data, path: str, local_rank: int, first: int) -> tuple[list[str], list[str]]:
     """Return the earlier and the current logs of a rank, from the attempt `first` on."""
-    # without its plan, which the supervisor soon restores, it is unknown which logs the ranks have
+    # without its plan, which the supervisor will soon restore, we do not know which logs the ranks have
     is_unknown = plan.get("damaged") or (plan.get("attempt") or 0) < first
     logs = [] if is_unknown else list(dict.fromkeys(rank_logs(plan, path, local_rank)))
     return earlier_logs(plan, path, local_rank, first), logs
@@ -121,9 +121,10 @@ def read_new(path: str, cursors: dict[str, int], final: bool) -> str:
     offset = cursors.get(path, 0)
     try:
         with open(path, "rb", opener=open_regular) as stream:
-            if os.fstat(stream.fileno()).st_size < offset:  # the job has removed it, and there is a new file
+            # the job has removed it, and there is a new file in its place
+            if os.fstat(stream.fileno()).st_size < offset:
                 offset = 0
-            with contextlib.suppress(OSError):  # no more data, or the file system cannot tell
+            with contextlib.suppress(OSError):  # there is no more data, or the file system cannot tell
                 offset = os.lseek(stream.fileno(), offset, os.SEEK_DATA)  # the middle of a log may have been removed
             stream.seek(offset)
             data = stream.read(CHUNK)
@@ -136,7 +137,7 @@ def read_new(path: str, cursors: dict[str, int], final: bool) -> str:
         data = data[:end]
     if data:
         cursors[path] = offset + len(data)
-    return data.replace(b"\0", b"").decode("utf-8", "replace")  # removed parts read as zeros
+    return data.replace(b"\0", b"").decode("utf-8", "replace")  # removed parts are read as zeros
 
 
 def skip_backlog(path: str, cursors: dict[str, int]) -> int:

@@ -42,11 +42,11 @@ ERROR_MESSAGES = {
 
 
 class FileChangedError(Exception):
-    """A file changed while it was read."""
+    """A file changed while it was being read."""
 
 
 def s3_errors() -> tuple[type[Exception], ...]:
-    """Return the classes of boto3's errors, for `except`."""
+    """Return boto3's error classes, for `except`."""
     from botocore.exceptions import BotoCoreError, ClientError
 
     return BotoCoreError, ClientError
@@ -64,7 +64,8 @@ def create_client(region: str, endpoint_url: str, connections: int = 16) -> Any:
         "retries": {"mode": "standard", "max_attempts": 5},
     }
     try:
-        # Servers other than Amazon's do not support the checksums that newer boto3 versions add; uploads send an MD5.
+        # Servers other than Amazon's do not support the checksums that newer boto3 versions add; uploads send an MD5
+        # digest.
         config = Config(
             request_checksum_calculation="when_required", response_checksum_validation="when_required", **options
         )
@@ -103,7 +104,7 @@ def compute_etag(digests: list[bytes], single_request: bool) -> str:
 
 
 def compute_file_etag(path: str, part_size: int) -> str:
-    """Return the ETag of a file uploaded with this part size in bytes; 0 means in a single request."""
+    """Return the ETag of a file uploaded with this part size in bytes; 0 means uploaded in a single request."""
     if not part_size:
         digest = hashlib.md5()
         for piece in read_pieces(path, CHUNK):

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Let Slurm choose the nodes of a run: a job holds them until the run's step is written. Runs as the run's user.
+"""Let Slurm choose a run's nodes: a job holds them until the run's step is written. Runs as the run's user.
 
 The job is submitted from a login host or any node, before its nodes are known. Once it has nodes, they are checked and
 the run's files are written to them, as without a queue; then the run's step is written on the job's first node, which
@@ -83,7 +83,7 @@ def allocation_arguments(
 
 
 def allocate(request: Data) -> Data:
-    """Submit a job that holds nodes; return its number as ``job``.
+    """Submit a job that holds nodes; return its job ID as ``job``.
 
     Args:
         request: count, nodes (name and address of each candidate), options (of sbatch), notice (in seconds).
@@ -107,7 +107,7 @@ def parse_job(text: str) -> dict[str, str]:
 
 
 def wait(request: Data) -> Data:
-    """Wait for a change of a job: a new message, its nodes, or its end.
+    """Wait for a change to a job: a new message, its nodes, or its end.
 
     Args:
         request: job, message (the last one).
@@ -170,7 +170,7 @@ def begin(request: Data) -> Data:
 
 
 def write_step(job: str, log: str, script: str) -> None:
-    """Write the step of a job, whose output goes to a log."""
+    """Write a job's step, whose output goes to a log."""
     directory = os.path.expanduser(STEPS)
     try:
         os.makedirs(os.path.dirname(directory), mode=0o700, exist_ok=True)
@@ -182,7 +182,7 @@ def write_step(job: str, log: str, script: str) -> None:
 
 
 def release(request: Data) -> Data:
-    """Release the nodes of a job. Ignore a job that has ended or is unknown."""
+    """Release a job's nodes. Ignore jobs that have ended or are unknown."""
     try:
         queue.run("scancel", request["job"])
     except RunError:

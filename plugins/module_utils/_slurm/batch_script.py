@@ -24,23 +24,23 @@ if TYPE_CHECKING:
     Data = Dict[str, Any]
 
 
-# How a job ends. notice: seconds before it at which the run is to save, or 0 for no notice. requeue: the sbatch option
-# that says whether Slurm may start the job again.
+# How a job ends. notice: seconds before the end at which the run should save, or 0 for no notice. requeue: the sbatch
+# option that says whether Slurm may start the job again.
 JobEnd = collections.namedtuple("JobEnd", "notice requeue")
 NO_REQUEUE = "--no-requeue"
 REQUEUE = "--requeue"
-EXPEDITED_REQUEUE = "--requeue=expedite"  # requeue immediately, before all other jobs
+EXPEDITED_REQUEUE = "--requeue=expedite"  # requeue immediately, ahead of all other jobs
 UNANNOUNCED = JobEnd(0, NO_REQUEUE)
 EXPEDITED_RELEASE = (25, 11)
-# Tell the batch script its exit code: the run is over, although srun still waits for tasks of lost nodes.
+# Tell the batch script its exit code: the run is over, although srun is still waiting for the tasks of lost nodes.
 END_SIGNALS = {0: "HUP", 1: "USR2"}
-MAX_NOTICE = 65535  # seconds, the limit of sbatch
+MAX_NOTICE = 65535  # seconds; sbatch's limit
 OPTIONS = ("partition", "account", "qos", "time", "gres", "exclude", "reservation", "dependency")
-"""Options of sbatch that a user may set."""
+"""sbatch options that a user may set."""
 
 
 # With --requeue=expedite, Slurm requeues and holds a job whose script fails while its nodes are healthy. A run that has
-# failed for good must not stay in the queue. If Slurm ends the job, the exit code of the script does not matter.
+# failed permanently must not stay in the queue. If Slurm ends the job, the script's exit code does not matter.
 END_OF_EXPEDITED_JOB = (
     'if [ -n "$ended" ]; then status=0\n'
     'elif [ "$status" -ne 0 ] && [ "$(squeue --noheader --jobs="$SLURM_JOB_ID" --format=%T)" = RUNNING ]; then\n'
@@ -62,7 +62,7 @@ def parse_nodes(text: str) -> list[dict[str, str]]:
 
 
 def match_nodes(nodes: Iterable[Mapping[str, str]], cluster: Sequence[Mapping[str, str]]) -> list[Mapping[str, str]]:
-    """Return the cluster's node for each node of a run: the one with its address, else the one with its name."""
+    """Return the cluster node for each node in a run: the one with its address, or else the one with its name."""
     by_address = {node.get("NodeAddr", ""): node for node in cluster}
     by_name = {node.get(field, "").lower(): node for field in ("NodeHostName", "NodeName") for node in cluster}
     result = []
@@ -162,7 +162,7 @@ def batch_script(
         "--wait=0",  # a supervisor that hands the run over ends before the others
     ]
     cleanup = ""
-    if requeue != NO_REQUEUE:  # a job that is requeued or cancelled has received SIGTERM
+    if requeue != NO_REQUEUE:  # a job that is being requeued or cancelled has received SIGTERM
         command = ["timeout", str(REQUEUE_CLEANUP_TIMEOUT), *step, "/bin/sh", "-c", f'{choice}rm -rf -- "$1/{KEPT}"']
         cleanup = f'[ -n "$ended" ] || {" ".join(map(shlex.quote, command))}\n'
     if requeue == EXPEDITED_REQUEUE:
@@ -181,7 +181,7 @@ def batch_script(
         "}\n"
         "trap announce USR1\n"
         f"over=\n{ends}"
-        "ended=\ntrap 'ended=yes' TERM\n"  # Slurm ends the tasks as well, and the supervisors write how the run ended
+        "ended=\ntrap 'ended=yes' TERM\n"  # Slurm ends the tasks as well, and the supervisors record how the run ended
         f"{' '.join(map(shlex.quote, step))} &\n"
         "step=$!\n"
         "while :; do\n"
@@ -189,7 +189,7 @@ def batch_script(
         "  status=$?\n"
         '  kill -0 "$step" 2> /dev/null || break\n'
         '  [ -n "$over" ] || continue\n'
-        # srun ends at once if only the supervisor of a node was lost
+        # srun ends at once if only a node's supervisor was lost
         f"  seconds={LOST_NODE_JOB_TIMEOUT}\n"
         '  while [ "$seconds" -gt 0 ] && kill -0 "$step" 2> /dev/null; do\n'
         "    sleep 1\n"

@@ -37,7 +37,7 @@ REFUSED = 3  # exit status of the prolog on an unfit node; differs from that of 
 
 
 class Files:
-    """The files of the health check; tests use others."""
+    """The health check's files; tests use other files."""
 
     def __init__(self, settings: str = SETTINGS, baseline: str = BASELINE, drained: str = DRAINED) -> None:
         self.settings = settings
@@ -45,7 +45,9 @@ class Files:
         self.drained = drained
 
     def read_settings(self) -> Data:
-        """Return the Slurm name (node), gpu_files and ids of findings to skip. Raise RunError if they are missing."""
+        """Return the Slurm name (node), gpu_files and the ids of findings to skip. Raise RunError if they are
+        missing.
+        """
         settings = read_json(self.settings)
         if not conforms(settings, SCHEMA):
             raise RunError(
@@ -65,7 +67,7 @@ class Files:
 
     def write_baseline(self, baseline: Data) -> None:
         """Record the node's hardware."""
-        with contextlib.suppress(OSError):  # a full disk, which is a finding
+        with contextlib.suppress(OSError):  # a full disk, which is itself a finding
             os.makedirs(os.path.dirname(self.baseline), mode=0o755, exist_ok=True)
             write_json(self.baseline, baseline, 0o644)
 
@@ -77,7 +79,7 @@ def check_node(mode: str, settings: Data, files: Files) -> int:
     baseline = health_findings.update_baseline(read_json(files.baseline), readings)
     problems = health_findings.find_problems(readings, baseline)
     findings = [finding for finding in problems if finding.id not in settings["skip"]]
-    if is_prolog and not findings:  # without a request to slurmctld, for which each job would wait
+    if is_prolog and not findings:  # without a request to slurmctld, which would delay every job
         return 0
     node = health_findings.parse_node(queue.run("scontrol", "show", "node", settings["node"], "--oneliner"))
     drained_for = files.read_drained_for()
@@ -96,7 +98,7 @@ def carry_out(decision: Decision, node: str) -> None:
     """Drain or resume the node."""
     if decision.action in ("drain", "explain"):
         queue.run("scontrol", "update", f"NodeName={node}", "State=DRAIN", f"Reason={decision.reason}")
-    elif decision.action == "resume":  # clears only the drain: a node that is down stays down
+    elif decision.action == "resume":  # clears only the drain state: a node that is down stays down
         queue.run("scontrol", "update", f"NodeName={node}", "State=UNDRAIN")
 
 

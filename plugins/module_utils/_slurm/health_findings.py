@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Findings that make a node unfit for Slurm jobs, and the resulting actions. Pure functions."""
+"""Findings that make a node unfit for Slurm jobs, and the actions that follow. Pure functions."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     Data = Dict[str, Any]
 
-PREFIX = "muster: "  # prefix of the reason of a node that the health check drains
-MAX_REASON = 200  # characters; squeue and sinfo cut longer ones
+PREFIX = "muster: "  # prefix of the reason for a node that the health check drains
+MAX_REASON = 200  # number of characters; squeue and sinfo cut longer reasons
 MIN_FREE_BYTES = 1 << 30
 MIN_FREE_INODES = 1000
 SMI_PROBLEMS = {
@@ -34,10 +34,10 @@ SMI_PROBLEMS = {
 }
 
 # A reason not to give a node to jobs. id: that of the preflight check. text: a sentence. subject: what distinguishes it
-# from others with this id, without values that change from check to check.
+# from others with the same id, without values that change from check to check.
 NodeFinding = collections.namedtuple("NodeFinding", "id text subject")
 # The decision about the node. action: drain, explain (replace our own reason), resume, or "". drained_for: keys of the
-# findings to record. accepted: whether jobs may run in spite of the findings.
+# findings to record. accepted: whether jobs may run despite the findings.
 Decision = collections.namedtuple("Decision", "action reason drained_for accepted")
 
 
@@ -97,7 +97,7 @@ def fabric_findings(readings: Mapping[str, Any], baseline: Mapping[str, Any]) ->
 
 
 def mount_findings(mounts: Mapping[str, str]) -> Iterator[NodeFinding]:
-    """Yield mounts that do not work; mounts: error by mount point, or "" if it works."""
+    """Yield mounts that are not working; mounts: error by mount point, or "" if the mount works."""
     for path, error in mounts.items():
         if error:
             yield NodeFinding("mount-dead", f"{path}: {error}", path)
@@ -115,7 +115,7 @@ def disk_findings(disks: Mapping[str, Mapping[str, int]]) -> Iterator[NodeFindin
 
 
 def update_baseline(baseline: Any, readings: Mapping[str, Any]) -> Data:
-    """Return the RDMA ports that have ever been active, and the maximum number of NVLinks that each GPU has had.
+    """Return the RDMA ports that have ever been active, and the maximum number of NVLinks each GPU has had.
 
     baseline: that of the last check, from a file; anything else counts as none.
     """
@@ -138,7 +138,7 @@ def reason_for(findings: Sequence[NodeFinding]) -> str:
     first, more = findings[0], len(findings) - 1
     text = f"{PREFIX}{first.id}: {first.text}"
     suffix = f" (and {more} more)" if more else ""
-    plain = re.sub(r"[^\x20-\x7e]+", " ", text)  # the reason appears on terminals
+    plain = re.sub(r"[^\x20-\x7e]+", " ", text)  # the reason is displayed on terminals
     return plain[: MAX_REASON - len(suffix)].rstrip() + suffix
 
 
@@ -148,7 +148,7 @@ def keys_of(findings: Iterable[NodeFinding]) -> list[str]:
 
 
 def parse_node(text: str) -> dict[str, str]:
-    """Return State and Reason of the node in the output of `scontrol show node --oneliner`; "" if unknown."""
+    """Return the node's State and Reason from the output of `scontrol show node --oneliner`; "" if unknown."""
     state = re.search(r"\bState=(\S+)", text)
     reason = re.search(r"\bReason=(.*?)(?: \[[^\[\]]*@[^\[\]]*\])?(?: [A-Z]\w*=.*)?$", text.strip())
     return {"state": state.group(1) if state else "", "reason": reason.group(1) if reason else ""}

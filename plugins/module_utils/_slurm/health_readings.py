@@ -61,7 +61,7 @@ def read_node(gpu_files: Iterable[str], quick: bool) -> Data:
 
 
 def read_gpus() -> Data:
-    """Return the state of nvidia-smi, or "" without it, and the health of the GPUs that it reports."""
+    """Return the state of nvidia-smi, or "" if it is missing, and the health of the GPUs that it reports."""
     smi = find_smi()
     if smi is None:
         return {"smi": "", "gpus": [], "nvlinks": []}
@@ -78,7 +78,7 @@ def read_kernel_errors() -> list[Data]:
 
 
 def read_mounts(units: str = UNITS) -> dict[str, str]:
-    """Return the error of each mount of the role data, by its mount point; "" if it works."""
+    """Return the error for each mount of the role data by mount point; "" if the mount works."""
     points = [
         point
         for path in sorted(glob.glob(f"{glob.escape(units)}/*.mount") + glob.glob(f"{glob.escape(units)}/*.service"))
@@ -98,7 +98,7 @@ def error_of(point: str) -> str:
 
 
 def read_disks(paths: Iterable[str]) -> dict[str, dict[str, int]]:
-    """Return the free bytes and inodes of each disk that these paths are on, by the first of its paths."""
+    """Return the free bytes and inodes of each disk that contains these paths, by the first path on it."""
     disks: dict[str, dict[str, int]] = {}
     devices = set()
     for path in paths:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The lives of a run whose job Slurm requeues: each begins with the files of the first life and the newest checkpoint.
+"""The lives of a run whose job is requeued by Slurm: each starts with the first life's files and the newest checkpoint.
 
 Slurm requeues a job when a node fails or another job preempts it. A run requeues its own job after it has saved ahead
 of the time limit, and after a failure that another start may fix. The files that the job needs for that, including its
@@ -45,16 +45,16 @@ if TYPE_CHECKING:
 
     Data = Dict[str, Any]
 
-EARLIER = "earlier"  # the files of earlier lives, in a directory per life
-MAX_BYTES = 4 * 2**20  # bytes of a file that is kept
-# Files of a life. Other files in the run directory, such as checkpoints, stay.
+EARLIER = "earlier"  # the files of earlier lives, one directory per life
+MAX_BYTES = 4 * 2**20  # size in bytes of a file that is kept
+# A life's files. Other files in the run directory, such as checkpoints, are kept.
 OF_A_LIFE = (
     *("result.json", "status.json", "supervisor.json", "events.jsonl", "launcher.log", "gpus.csv"),
     *("notice.json", "attempt.json", "ranks", "ranks.json", "hooks", "stacks", "attempt-*"),
-    "asked",  # with it, a launcher such as mpirun could start nothing on other nodes
-    "samples.jsonl",  # the numbers of its samples begin again
+    "asked",  # if it were set, a launcher such as mpirun could not start anything on other nodes
+    "samples.jsonl",  # the numbering of its samples starts again
     *("debugger.json", "profile.json", "profile.request", "stacks.json", "stacks.request", "join.json", "join.request"),
-    REQUEST,  # exists if nobody has read it
+    REQUEST,  # exists if nobody has read it yet
     *("nvidia-smi.txt", ACCOUNTING_FILE, "nccl.*.log", "flight_recorder_rank_*"),
 )
 CURABLE = (restart_policy.NODE_LOST, restart_policy.HARDWARE, restart_policy.INTERRUPTED, restart_policy.HANG)
@@ -86,22 +86,22 @@ def begin_life(directory: str, environment: Mapping[str, str]) -> None:
 
 
 def keep(directory: str) -> None:
-    """Keep the plan and the secrets of the first life."""
+    """Keep the plan and secrets from the first life."""
     kept = os.path.join(directory, KEPT)
     make_private_directory(kept)
     for name in ("plan.json", *SECRETS):
         with contextlib.suppress(FileNotFoundError):
-            # the secrets are links to files in memory, which a reboot of the node would delete
+            # the secrets are links to files in memory, which would be lost if the node rebooted
             text = read_bytes(os.path.realpath(os.path.join(directory, name)), MAX_BYTES).decode("utf-8")
             write_atomically(os.path.join(kept, name), text)
 
 
 def move_files(directory: str, life: int) -> None:
-    """Move the files of the last life out of the way."""
+    """Move the last life's files out of the way."""
     earlier = os.path.join(directory, EARLIER)
     make_private_directory(earlier)
     target = os.path.join(earlier, str(life - 1))
-    if os.path.lexists(target):  # this life has begun before, and its node failed immediately
+    if os.path.lexists(target):  # this life has started before, and its node failed immediately
         return
     os.mkdir(target, 0o700)
     for pattern in OF_A_LIFE:
@@ -110,7 +110,7 @@ def move_files(directory: str, life: int) -> None:
 
 
 def restore(directory: str) -> None:
-    """Write the files of the first life again, with the newest checkpoint of this node in the plan."""
+    """Restore the first life's files, with this node's newest checkpoint in the plan."""
     kept = os.path.join(directory, KEPT)
     remove_secrets(directory)
     for name in SECRETS:
@@ -118,7 +118,7 @@ def restore(directory: str) -> None:
             text = read_bytes(os.path.join(kept, name), MAX_BYTES).decode("utf-8")
             write_atomically(os.path.join(directory, name), text)
     plan = json.loads(read_bytes(os.path.join(kept, "plan.json"), MAX_BYTES))
-    with contextlib.suppress(TimeoutError):  # the mount does not respond: the job itself will report it
+    with contextlib.suppress(TimeoutError):  # the mount is not responding: the job itself will report it
         plan["checkpoint"] = newest_local_checkpoint(plan) or plan.get("checkpoint", "")
     for name, text in plan["files"].items():
         write_atomically(os.path.join(directory, name), text)
@@ -170,14 +170,14 @@ def end_life(directory: str, exit_code: int, environment: Mapping[str, str]) -> 
 
 
 def end_job_of_lost_nodes(directory: str, environment: Mapping[str, str]) -> None:
-    """Let the batch script end after a run that has lost nodes: otherwise srun waits for their tasks.
+    """Let the batch script end after a run has lost nodes, because srun would otherwise wait for their tasks.
 
     Only the node that led the run has its result.
     """
     result, job = read_result(directory), environment.get("SLURM_JOB_ID", "")
     if result is not None and job.isdigit() and any(node["state"] == "lost" for node in result["nodes"]):
         name = batch_script.END_SIGNALS[0 if result["state"] == "succeeded" else 1]
-        with contextlib.suppress(RunError):  # then the job ends once Slurm knows that the nodes are down
+        with contextlib.suppress(RunError):  # in that case, the job ends once Slurm knows that the nodes are down
             queue.run("scancel", "--batch", f"--signal={name}", job)
 
 

@@ -40,7 +40,7 @@ def read_key() -> bytes:
 
 
 def fingerprint() -> str:
-    """Return a hash that identifies the node's key; "" if there is none or it cannot be read."""
+    """Return a hash that identifies the node's key, or "" if there is no key or it cannot be read."""
     try:
         key = read_key()
     except user_files.UserFileError:
@@ -68,7 +68,7 @@ def write_key(key: bytes, check: bool) -> bool:
 
 
 def main(request: Data) -> Data:
-    """Return the node's key in Base64, or ensure the one in the request.
+    """Return the node's key in Base64, or install the key given in the request.
 
     Args:
         request: key (in Base64; "" to read), check (whether to write nothing).

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The state of a node that the role slurm compares with the desired one. Needs root."""
+"""The node state that the role slurm compares with the desired state. Needs root."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Data = Dict[str, Any]
 
 UNITS = ("munge", "slurmctld", "slurmd", "slurmdbd", "mariadb")
-# The driver's own description of each GPU that nvidia-smi lists; reading it does not start nvidia-smi.
+# The driver's own description of each GPU that nvidia-smi lists; reading it does not require starting nvidia-smi.
 NVIDIA_DESCRIPTIONS = "/proc/driver/nvidia/gpus/*/information"
 CPUS = "/sys/devices/system/cpu"
 PAM_SSHD, PAM_MARK = "/etc/pam.d/sshd", "# muster: logins of Slurm"
@@ -44,7 +44,7 @@ def parse_units(text: str) -> dict[str, dict[str, str]]:
 
 
 def read_units() -> dict[str, dict[str, str]]:
-    """Return the state of the units of the role."""
+    """Return the state of the role's units."""
     argv = ["systemctl", "show", "--property=Id,ActiveState,UnitFileState", *(f"{name}.service" for name in UNITS)]
     try:
         return parse_units(subprocess.run(argv, capture_output=True, text=True, check=False).stdout)
@@ -68,7 +68,7 @@ def read_version() -> dict[str, str]:
 
 
 def upstream_version(version: str) -> str:
-    """Return the upstream part of a Debian version: "22.05.8" of "22.05.8-4+deb12u3"."""
+    """Return the upstream part of a Debian version: "22.05.8" from "22.05.8-4+deb12u3"."""
     match = re.match(r"(?:\d+:)?([0-9.]+)", version)
     return match.group(1) if match else ""
 
@@ -111,7 +111,9 @@ def read_gpus(pattern: str, descriptions: str = NVIDIA_DESCRIPTIONS) -> Data:
 
 
 def read_cgroups() -> str:
-    """Return v2 if Slurm can use the node's cgroups, or else hybrid: this process is in several hierarchies."""
+    """Return v2 if Slurm can use the node's cgroups, or else hybrid, which means that this process is in several
+    hierarchies.
+    """
     lines = read("/proc/1/cgroup").splitlines()
     return "v2" if len(lines) == 1 and lines[0].startswith("0::") else "hybrid"
 

@@ -50,7 +50,7 @@ def run(*argv: str, stdin: str = "") -> str:
             errors="replace",
             timeout=SLURM_COMMAND_TIMEOUT,
             check=False,
-            # munge vouches for the real user
+            # munge vouches for the actual user
             preexec_fn=become_user if os.getuid() != os.geteuid() else None,
         )
     except subprocess.TimeoutExpired:
@@ -64,7 +64,7 @@ def run(*argv: str, stdin: str = "") -> str:
 
 
 def submit(arguments: Sequence[str], script: str) -> str:
-    """Submit a batch script; return the number of its job. Raise RunError.
+    """Submit a batch script; return its job ID. Raise RunError.
 
     While the controller restarts, only a failed connection is retried: any other request may have been executed.
     """
@@ -83,7 +83,7 @@ def submit(arguments: Sequence[str], script: str) -> str:
 
 
 def parse_entry(text: str) -> Data | None:
-    """Return the first job in the output of squeue with FIELDS; None if it lists no job."""
+    """Return the first job in squeue's output with FIELDS, or None if it lists no job."""
     for line in text.splitlines():
         parts = line.strip().split("|")
         if len(parts) == len(FIELDS.split("|")):
@@ -98,7 +98,7 @@ def find_job(run_id: str) -> Data | None:
 
 
 def position_of(job: str) -> int:
-    """Return the position of a waiting job by priority, from 1; 0 if unknown."""
+    """Return a waiting job's position by priority, starting at 1, or 0 if unknown."""
     jobs = run("squeue", "--noheader", "--states=PENDING", "--sort=-p,i", "--format=%i").split()
     return jobs.index(job) + 1 if job in jobs else 0
 
@@ -115,7 +115,7 @@ def expected_start(text: str, now: float) -> str:
     """
     try:
         seconds = time.mktime(time.strptime(text, "%Y-%m-%dT%H:%M:%S"))
-    except (ValueError, OverflowError):  # the user has another SLURM_TIME_FORMAT
+    except (ValueError, OverflowError):  # the user has set a different SLURM_TIME_FORMAT
         return "" if text in UNKNOWN else text
     return text[: len("2026-11-27T14:05")] if seconds - now < MAX_WAIT else ""
 
@@ -134,7 +134,7 @@ def describe(entry: Data, position: int, now: float) -> str:
 
 
 def queue_message(run_id: str) -> str:
-    """Return a sentence about a run that waits in the queue; "" if it is not there."""
+    """Return a sentence about a run that is waiting in the queue, or "" if it is not there."""
     try:
         entry = find_job(run_id)
         return describe(entry, position_of(entry["job"]), time.time()) if entry else ""

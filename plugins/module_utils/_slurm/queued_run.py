@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A run whose files are on its nodes, and whose supervisors Slurm starts when it is its turn.
+"""A run whose files are on its nodes, and whose supervisors are started by Slurm when its turn comes.
 
 Only MARKER distinguishes it from a run that has failed to start. It does not import Slurm's commands until they are
 needed.
@@ -20,8 +20,8 @@ from ansible_collections.muster.training.plugins.module_utils._files.bounded imp
 from ansible_collections.muster.training.plugins.module_utils._run.safe_files import write_json, write_private
 
 MARKER = "supervisor.slurm.json"
-LOG = "supervisor.slurm.log"  # log of the batch script
-KEPT = "requeue"  # directory with what another life of the run needs, see lives.py
+LOG = "supervisor.slurm.log"  # the batch script's log
+KEPT = "requeue"  # directory containing what another life of the run needs, see lives.py
 
 
 def mark(directory: str, requeue: int = 0) -> None:
@@ -31,11 +31,11 @@ def mark(directory: str, requeue: int = 0) -> None:
 
 
 def compile_program(directory: str) -> None:
-    """Compile the supervisor of a run that waits, so that its ranks start sooner once Slurm starts the job."""
+    """Compile a waiting run's supervisor, so that its ranks start sooner once Slurm starts the job."""
     import py_compile
 
     for path in glob.glob(os.path.join(glob.escape(directory), "program", "**", "*.py"), recursive=True):
-        with contextlib.suppress(OSError, py_compile.PyCompileError):  # the program also starts from source
+        with contextlib.suppress(OSError, py_compile.PyCompileError):  # the program also starts when run from source
             py_compile.compile(path, doraise=True)
 
 
@@ -54,7 +54,7 @@ def is_waiting(directory: str) -> bool:
 
 
 def describe(directory: str, run_id: str) -> str:
-    """Return a sentence about a run that waits; "" if it is not in the queue."""
+    """Return a sentence about a waiting run, or "" if it is not in the queue."""
     from ansible_collections.muster.training.plugins.module_utils._slurm.queue import queue_message
 
     return queue_message(run_id)
@@ -73,11 +73,11 @@ def forget_ended(runs: str) -> None:
 
 
 def cancel(directory: str, run_id: str) -> None:
-    """Remove a run that waits from the queue, and record that it was stopped."""
+    """Remove a waiting run from the queue, and record that it was stopped."""
     from ansible_collections.muster.training.plugins.module_utils._slurm.queue import cancel as cancel_job
 
     if has_started(directory) and not describe(directory, run_id):
-        return  # the run has finally ended
+        return  # the run has ended for good
     cancel_job(run_id)
     with contextlib.suppress(OSError):
         remove_tree(os.path.join(directory, KEPT))

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Submit a run to Slurm, and wait until it starts. Runs on the first node of the run, as the user who runs the jobs."""
+"""Submit a run to Slurm and wait until it starts. Runs on the run's first node as the user who runs the jobs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def submit(request: Data) -> Data:
-    """Submit the job of a run; return its number as ``job``.
+    """Submit a run's job; return its job ID as ``job``.
 
     Args:
         request: run_id, nodes (name, address and directory of each, in rank order), options (of sbatch), notice

@@ -32,7 +32,7 @@ from typing import Any, Dict
 SECONDS = {"w": 604800, "d": 86400, "h": 3600, "m": 60}
 USER_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,31}\$?")
 BACKDATED = 86400
-"""Seconds by which a certificate's start is backdated, since nodes' clocks may be behind."""
+"""Seconds by which a certificate's start is backdated, since the nodes' clocks may be slow."""
 
 Record = Dict[str, Any]
 """A node's {"current": [id, ...], "certificates": {id: {"kind", "names", "key", "authority", "certificate", ...}}}"""
@@ -43,7 +43,7 @@ class AuthorityError(Exception):
 
 
 def parse_duration(duration: str) -> int:
-    """Return a duration such as 52w, 1d12h or 90m in seconds. Raise AuthorityError if it is invalid."""
+    """Parse a duration such as 52w, 1d12h or 90m, and return it in seconds. Raise AuthorityError if it is invalid."""
     if not re.fullmatch(r"([0-9]{1,6}[wdhm])+", duration):
         raise AuthorityError(f"{duration!r} is not a duration. Use numbers with w, d, h or m, such as 52w or 1d12h.")
     return sum(int(number) * SECONDS[unit] for number, unit in re.findall(r"([0-9]+)([wdhm])", duration))
@@ -104,7 +104,7 @@ def revoked_ids(records: Mapping[str, Record], members: Iterable[str]) -> list[s
 
 
 def summary(records: Mapping[str, Record], revoked: Iterable[str]) -> str:
-    """Return the record as text, with one line per certificate."""
+    """Format the record with one line per certificate."""
     certificates = [item for record in records.values() for item in sorted(record["certificates"].items())]
     lines = [
         f"{certificate_id}: {', '.join(entry['names'])}, "

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The user who has logged in to a node, as seen by root."""
+"""The user who logged in to a node, as seen by root."""
 
 from __future__ import annotations
 

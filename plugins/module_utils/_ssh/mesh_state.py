@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The state of a node's sshd and of its user's key, for the role ssh_mesh. Needs root."""
+"""The state of a node's sshd and its user's key, for the role ssh_mesh. Needs root."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ if TYPE_CHECKING:
     Data = Dict[str, Any]
 
 
-LOGIN = (10, 60.0)  # seconds to connect, and in all: a first login may wait for a directory service, or a home
+# seconds to connect, and in total: a first login may wait for a directory service or a home directory
+LOGIN = (10, 60.0)
 
 
 def has_current_settings(paths: list[str]) -> bool:
-    """Return whether sshd has read its files since their last change: an interrupted run may not have reloaded it."""
+    """Return whether sshd has read its files since they last changed; an interrupted run may not have reloaded it."""
     output = subprocess.run(
         ["systemctl", "show", "ssh", "--property=StateChangeTimestampMonotonic"],
         capture_output=True,
@@ -69,7 +70,7 @@ def configuration_errors(settings: dict[str, str], main_file: str, revoked_file:
 
 
 def public_key(user: str, path: str) -> tuple[str, str]:
-    """Return the public key of a user's private key, and why it is not available. Read with the user's rights."""
+    """Return the public key for a user's private key, and why it is not available. Read with the user's privileges."""
     argv = ["runuser", f"--user={user}", "--", "ssh-keygen", "-y", "-P", "", "-f", path]
     completed = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, cwd="/")
     return (
@@ -80,12 +81,12 @@ def public_key(user: str, path: str) -> tuple[str, str]:
 
 
 def try_logins(user: str, names: list[str]) -> dict[str, str]:
-    """Log in to each of these nodes with the user's rights; return "" or ssh's message, by name."""
+    """Log in to each of these nodes with the user's privileges; return "" or ssh's message, by name."""
     return user_files.run_as_user(user_files.get_user(user), lambda: ssh.SshQuery(names, *LOGIN).result())
 
 
 def is_closed(home: str, key: str, uid: int) -> bool:
-    """Return whether only the user can write to the home, and only the user can enter the directories of keys."""
+    """Return whether only the user can write to the home directory and only the user can enter the key directories."""
     try:
         statuses = [os.stat(path) for path in (home, f"{home}/.ssh", os.path.dirname(key))]
     except OSError:
@@ -142,10 +143,10 @@ def state(options: Data) -> Data:
         "user_key": user_key,
         "unusable": key_error,
         "host_key": public,
-        # from the other files: the default port counts only if none of them has a Port line
+        # from the other files: the default port is used only if none of them has a Port line
         "ports": [int(port) for text in other_files for port in re.findall(r"(?mi)^\s*Port\s+(\d+)", text)] or [22],
         "has_port_line": any(re.search(r"(?mi)^\s*Port\s+\d+", text) for text in other_files),
-        # if systemd listens for sshd (Ubuntu >= 22.10), a new port must be set on its socket
+        # if systemd is listening on behalf of sshd (Ubuntu >= 22.10), a new port must be set on its socket
         "socket": subprocess.run(["systemctl", "is-active", "--quiet", "ssh.socket"], check=False).returncode == 0,
         "up_to_date": has_current_settings([sshd_file, f"{host_key}-cert.pub"]),
         "proof": verification,

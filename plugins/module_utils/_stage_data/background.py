@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A transfer as a separate process, which outlives the command that starts it; another command follows it."""
+"""Run a transfer in a separate process that outlives the command that starts it; another command follows it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def start(request: dict[str, Any], task: Callable[[dict[str, Any]], None]) -> di
         time.sleep(0.1)
         descriptor = lock(request)
     if descriptor < 0:
-        return {"changed": False}  # still running from an earlier, interrupted call
+        return {"changed": False}  # still running after an earlier, interrupted call
     path = os.path.join(request["destination"], STAGE_DIRECTORY, "status.json")
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)

@@ -25,7 +25,7 @@ from ansible_collections.muster.training.plugins.module_utils._files.content imp
 
 
 def directory_size(directory: str) -> int:
-    """Return the total bytes of the files below a directory."""
+    """Return the total size in bytes of the files below a directory."""
     size = 0
     for parent, _directories, files in os.walk(directory):
         for name in files:
@@ -35,12 +35,12 @@ def directory_size(directory: str) -> int:
 
 
 def missing_bytes(directory: str, sizes: dict[str, int]) -> int:
-    """Return the bytes that are still missing."""
+    """Return how many bytes are still missing."""
     return sum(max(0, size - directory_size(os.path.join(directory, name))) for name, size in sizes.items())
 
 
 def check_space(directory: str, reserve: float, sizes: dict[str, int]) -> dict[str, Any]:
-    """Return the required bytes. Raise StepError if the disk lacks space for them.
+    """Return the required bytes. Raise StepError if the disk does not have enough space for them.
 
     Args:
         reserve: Space to keep free, in GiB.

@@ -50,7 +50,7 @@ class DirectorySource:
                 yield from json.load(stream)
             return
         seen_directories = set()
-        # A link to a directory stands for the directory's contents.
+        # A link to a directory stands for that directory's contents.
         for directory, directories, files in os.walk(self.root, followlinks=True, onerror=raise_error):
             real_path = os.path.realpath(directory)
             if real_path in seen_directories:
@@ -99,7 +99,7 @@ class DirectorySource:
         return FileEntry(name, name, os.stat(path).st_size, "", checksums.sha256(name, path))
 
     def matches_content(self, _entry: FileEntry, _path: str) -> bool | None:
-        """Return False: this is never called, since all entries of this source have a SHA-256."""
+        """Return False; this is never called, since all of this source's entries have a SHA-256."""
         return False
 
     def corrupt_message(self, entry: FileEntry) -> str:
@@ -111,7 +111,7 @@ class DirectorySource:
         )
 
     def read(self, transfer: Any, entry: FileEntry, start: int, length: int) -> bytes:
-        """Return a piece: on the first node from its disk, elsewhere from the first node. Raise StepError."""
+        """Return a piece, read from disk on the first node and from the first node elsewhere. Raise StepError."""
         if self.is_local(transfer.rank):
             with open(os.path.join(self.root, entry.path), "rb") as stream:
                 stream.seek(start)

@@ -26,7 +26,7 @@ from ansible_collections.muster.training.plugins.module_utils._s3_client.s3 impo
 )
 from ansible_collections.muster.training.plugins.module_utils._stage_data.pieces import FileEntry, is_inside
 
-RETRY_TIMEOUT = 300.0  # seconds for which S3 may fail before the transfer fails
+RETRY_TIMEOUT = 300.0  # seconds for which S3 may keep failing before the transfer fails
 PERMANENT_ERRORS = ("AccessDenied", "403", "NoSuchKey", "NoSuchBucket", "404", "InvalidAccessKeyId", "InvalidToken",
                     "SignatureDoesNotMatch", "412", "PreconditionFailed", "ExpiredToken", "RequestTimeTooSkewed",
                     "AuthorizationHeaderMalformed", "PermanentRedirect", "InvalidObjectState")  # fmt: skip
@@ -101,7 +101,7 @@ class BucketSource:
         self.s3 = create_client(request["region"], request["endpoint_url"], connections)
 
     def is_local(self, _rank: int) -> bool:
-        """Return whether the source is on this node: never."""
+        """Return whether the source is on this node, which is never the case."""
         return False
 
     def list_entries(self, _transfer: Any) -> list[FileEntry]:

@@ -26,10 +26,10 @@ from typing import Any, BinaryIO, Callable, Iterator, NamedTuple
 from ansible_collections.muster.training.plugins.module_utils._detached.result_line import StepError, print_line
 from ansible_collections.muster.training.plugins.module_utils._files.content import CHUNK
 
-PEER_START_TIMEOUT = 60.0  # seconds that a peer may take to start, since nodes start at different times
-LONG_POLL = 5.0  # seconds that a peer waits for a piece before it replies
-MAX_REPLY = 512 * 2**20  # bytes of a reply that is kept in memory, such as the list of files
-MAX_CONTENT = 2**40  # bytes of a reply that is written to a file
+PEER_START_TIMEOUT = 60.0  # seconds that a peer may need to start, since nodes start at different times
+LONG_POLL = 5.0  # seconds for which a peer waits for a piece before it replies
+MAX_REPLY = 512 * 2**20  # maximum number of bytes of a reply that is kept in memory, such as the list of files
+MAX_CONTENT = 2**40  # maximum number of bytes of a reply that is written to a file
 UNVERIFIED_TIMEOUT = 30.0  # seconds of silence allowed before the other side is verified as a peer
 
 
@@ -44,7 +44,7 @@ def is_same_proof(received: str | None, expected: str) -> bool:
 
 
 def shut_down(connection: http.client.HTTPConnection) -> None:
-    """Shut down a connection on which another thread waits."""
+    """Shut down a connection that another thread is waiting on."""
     with contextlib.suppress(OSError, AttributeError):  # already closed
         connection.sock.shutdown(socket.SHUT_RDWR)
 
@@ -94,7 +94,7 @@ class Peers:
         self.fallback = fallback
         self.other_nodes = [number for number in range(len(self.nodes)) if number != self.rank]
         self.unavailable = {number: False for number in range(len(self.nodes))}
-        self.last_seen: dict[int, float] = {}  # monotonic time at which each peer was last verified
+        self.last_seen: dict[int, float] = {}  # monotonic time at which each peer was last verified to be a peer
         self.started = time.monotonic()
         self.used_nonces: set[str] = set()  # nonces of accepted requests
         self.lock = threading.Lock()
@@ -123,7 +123,8 @@ class Peers:
         }
         timeout = LONG_POLL + UNVERIFIED_TIMEOUT
         connection = http.client.HTTPConnection(self.nodes[peer], self.port, timeout=timeout)
-        # An unverified server could trickle data forever, so limit the total time until the proof arrives.
+        # An unverified server could send data indefinitely, a little at a time, so limit the total time until the proof
+        # arrives.
         timer = threading.Timer(timeout, shut_down, [connection])
         timer.daemon = True
         try:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The files that the role stage_data copies: split into pieces that the nodes share, and as a list to send."""
+"""The files that the role stage_data copies: split into pieces that the nodes share, and as a list for sending."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from ansible_collections.muster.training.plugins.module_utils._detached.result_l
 from ansible_collections.muster.training.plugins.module_utils._files.content import MIB
 
 PIECE_SIZE = 64 * MIB
-REQUEST_OVERHEAD = 64 * 1024  # bytes that a request counts as when pieces are assigned to nodes
-MAX_PIECES = 2**22  # pieces of all files, 256 TiB of large files: more cannot be listed in memory
-MAX_TEXT = 4096  # characters of a path or key
+REQUEST_OVERHEAD = 64 * 1024  # number of bytes that a request is counted as when pieces are assigned to nodes
+MAX_PIECES = 2**22  # pieces of all files, equivalent to 256 TiB of large files: a list of more does not fit into memory
+MAX_TEXT = 4096  # number of characters of a path or key
 STAGE_DIRECTORY = ".muster-stage"
 MAX_FILES = 10**7
 
@@ -46,7 +46,7 @@ class FileEntry(NamedTuple):
 
 
 class FilePiece(NamedTuple):
-    """A piece of a file: the file's index, the range in bytes, and the node that reads it from the source."""
+    """A piece of a file: the file's index, the byte range, and the node that reads it from the source."""
 
     file_index: int
     start: int

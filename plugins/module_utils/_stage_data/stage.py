@@ -71,7 +71,7 @@ def run_transfer(request: dict[str, Any]) -> None:
     transfer.failure = message
     transfer.write_status(fault=message)
     if server:
-        time.sleep(2)  # let the peers learn of the failure
+        time.sleep(2)  # give the peers a chance to learn of the failure
 
 
 def main(arguments: list[str]) -> int:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""One node's part of a transfer: its files and pieces, and how it gets the rest."""
+"""One node's part in a transfer: its files and pieces, and how it gets the rest."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ PEER_THREADS = 8
 
 
 def write_all(file: io.FileIO, content: bytes | memoryview) -> None:
-    """Write all content, since a nearly full disk first accepts a part and fails later. Raise OSError."""
+    """Write all content, since a nearly full disk may accept a part at first and fail later. Raise OSError."""
     view = memoryview(content)
     while view:
         view = view[file.write(view) :]
 
 
 class NodeTransfer:
-    """One node's part of a transfer."""
+    """One node's part in a transfer."""
 
     full_remedy = "Free some space, and run this again: the transfer resumes"
 
@@ -60,14 +60,14 @@ class NodeTransfer:
         self.plan = b""
         self.local_pieces: set[int] = set()  # pieces on this node
         self.missing_counts: dict[int, int] = {}  # number of missing pieces of each incomplete entry
-        self.complete: set[int] = set()  # indexes of entries that are complete and have their names
+        self.complete: set[int] = set()  # indexes of entries that are complete and already have their final names
         self.index: dict[str, list[Any]] = {}
         self.changed = threading.Condition()
         self.from_source = self.from_peers = self.by_size = self.fetched = 0
         self.finished_nodes: set[int] = set()  # nodes that need no more pieces
         self.failure = ""
         self.started = time.monotonic()
-        self.piece_digests: dict[int, str] = {}  # SHA-256 of pieces served to peers
+        self.piece_digests: dict[int, str] = {}  # SHA-256 digests of pieces served to peers
 
     def assign_pieces(self) -> list[FilePiece]:
         """Return all pieces, each with the node that reads it from the source."""
@@ -76,11 +76,11 @@ class NodeTransfer:
     # - local files
 
     def target(self, file_index: int) -> str:
-        """Return the path of a complete file."""
+        """Return a complete file's path."""
         return os.path.join(self.root, self.entries[file_index].path)
 
     def part_path(self, file_index: int) -> str:
-        """Return the path of a file until it is complete."""
+        """Return a file's path before it is complete."""
         entry = self.entries[file_index]
         return os.path.join(
             self.state_directory, hashlib.sha256(f"{entry.key}\0{entry.checksum}".encode()).hexdigest()[:32] + ".part"
@@ -191,7 +191,7 @@ class NodeTransfer:
                     return  # it would overwrite the next piece
                 try:
                     write_all(part, chunk)
-                except OSError as error:  # an error of this disk, not of the connection
+                except OSError as error:  # a local disk error, not a connection error
                     raise self.write_error(error) from None
 
             digest = self.peers.receive(peer, f"/piece/{number}", write_chunk)
@@ -219,14 +219,14 @@ class NodeTransfer:
         return io.FileIO(os.open(self.part_path(file_index), os.O_RDWR | os.O_CREAT, 0o644), "r+")
 
     def write_error(self, error: OSError) -> StepError:
-        """Return the error for a disk that cannot be written."""
+        """Return the error for a disk that cannot be written to."""
         directory = self.request["destination"]
         if error.errno == errno.ENOSPC:
             return StepError(f"{directory} is full. {self.full_remedy}")
         return StepError(f"{error.filename or directory}: {error.strerror or error}")
 
     def record_piece(self, number: int, counter: str) -> None:
-        """Record that a piece has arrived; after a file's last one, give the file its name."""
+        """Record that a piece has arrived; after a file's last piece, rename it to its final name."""
         piece = self.pieces[number]
         with open(os.path.join(self.state_directory, "pieces"), "a", encoding="ascii") as stream:
             stream.write(f"{os.path.basename(self.part_path(piece.file_index))} {piece.start}\n")
@@ -240,7 +240,9 @@ class NodeTransfer:
             self.finish_file(piece.file_index)
 
     def finish_file(self, file_index: int) -> None:
-        """Give a file its name; first read it from the source again if its content is wrong. Raise StepError."""
+        """Rename a file to its final name; if its content is wrong, first read it from the source again. Raise
+        StepError.
+        """
         entry, part, target = self.entries[file_index], self.part_path(file_index), self.target(file_index)
         os.makedirs(os.path.dirname(target), exist_ok=True)
         if entry.link:
@@ -306,10 +308,10 @@ class NodeTransfer:
         return PeerReply(200, self.plan) if parts[0] == "plan" else self.piece_reply(int(parts[1]))
 
     def piece_reply(self, number: int) -> PeerReply:
-        """Return the reply with a local piece."""
+        """Return a reply that contains a local piece."""
         piece = self.pieces[number]
         for path in (self.part_path(piece.file_index), self.target(piece.file_index), self.part_path(piece.file_index)):
-            with contextlib.suppress(OSError):  # the file may be renamed at this moment
+            with contextlib.suppress(OSError):  # the file may be in the process of being renamed
                 file = open(path, "rb")  # noqa: SIM115  closed after it was sent
                 return PeerReply(200, b"", file, piece.start, piece.length, self.piece_digest(number, file))
         return PeerReply(404)
@@ -376,7 +378,8 @@ class NodeTransfer:
         is_local = self.source.is_local(self.rank)
         source_pieces = [number for number in missing if is_local or self.pieces[number].owner == self.rank]
         peer_pieces = [number for number in missing if not is_local and self.pieces[number].owner != self.rank]
-        # Nodes start with different peers, and request each peer's pieces in the order in which it reads them.
+        # Nodes start with different peers, and request pieces from each peer in the order in which that peer reads
+        # them.
         position: dict[int, int] = {}
         queue = []
         for number in peer_pieces:
@@ -401,7 +404,7 @@ class NodeTransfer:
                 for future in running:
                     future.cancel()
                 raise
-        # Links come last, when their targets exist.
+        # Links come last, once their targets exist.
         for index in [index for index in self.missing_counts if self.entries[index].link]:
             self.finish_file(index)
         self.write_status()
@@ -424,7 +427,7 @@ class NodeTransfer:
 
 
 def remove_temporary_files(directory: str) -> None:
-    """Remove the files of an incomplete transfer."""
+    """Remove the files left by an incomplete transfer."""
     for name in os.listdir(directory):
         if name.endswith(".part") or name == "pieces":
             os.unlink(os.path.join(directory, name))

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The plan of an attempt: the nodes that take part, their ranks, and the launcher's arguments and files for them."""
+"""An attempt's plan: the nodes that take part, their ranks, and the launcher's arguments and files for them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def checked_attempt(message: Data, nnodes: int) -> Attempt | None:
 
 
 def local_checkpoint(plan: Plan, attempt: Attempt) -> str:
-    """Return the path on this node of the checkpoint from which an attempt resumes: homes may differ."""
+    """Return the path on this node of the checkpoint that an attempt resumes from; home directories may differ."""
     name, directory = attempt.get("checkpoint_name", ""), plan.get("checkpoints", "")
     if name and directory.startswith("/"):
         return os.path.normpath(os.path.join(directory, name))
@@ -49,7 +49,7 @@ def local_checkpoint(plan: Plan, attempt: Attempt) -> str:
 
 
 def first_attempt(plan: Plan) -> Attempt:
-    """Return the first attempt of a run: all nodes but the spares."""
+    """Return a run's first attempt: all nodes except the spares."""
     restart = plan.get("restart")
     members = list(range(len(plan["nodes"]) - (restart["spares"] if restart else 0)))
     port = restart["master_port"] if restart else 0
@@ -107,14 +107,14 @@ def plan_of_attempt(plan: Plan, attempt: Attempt, directory: str) -> Plan:
 
 
 def plan_with_hub(plan: Plan, hub: int) -> Plan:
-    """Return a plan whose lifeline leads to the node with this node_rank."""
+    """Return a plan whose lifeline leads to the node with the given node_rank."""
     if hub == plan.get("hub", 0):
         return plan
     return {**plan, "hub": hub, "lifeline": {**plan["lifeline"], "address": plan["nodes"][hub]["address"]}}
 
 
 def change_arguments(command: list[str], arguments: dict[str, str], values: Data) -> list[str]:
-    """Return a command with the values of an attempt; arguments: values by option.
+    """Return a command updated for an attempt; arguments: values by option.
 
     An option that ends with "=" is followed by its value, any other by an argument with its value. Only the first of
     its kind is the launcher's: the job may have such an option, too.
@@ -134,7 +134,7 @@ def change_arguments(command: list[str], arguments: dict[str, str], values: Data
 
 
 def change_files(plan: Plan, members: list[int], values: Data) -> dict[str, str]:
-    """Return the files of a run directory with the values of an attempt."""
+    """Return a run directory's files updated for an attempt."""
     fields, restart = plan["restart"]["fields"], plan["restart"]
     files = dict(plan["files"])
     for name, settings in fields.get("settings", {}).items():

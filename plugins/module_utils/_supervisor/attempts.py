@@ -56,7 +56,8 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
         HubPreparation,
     )
 
-# How an attempt ended, as the hub knows it. given: the class if it is not to be derived; went: whether the job started.
+# How an attempt ended, as known to the hub. given: the class, if it is not to be derived; went: whether the job
+# started.
 End = collections.namedtuple("End", "reason first_node given went requested")
 
 
@@ -68,18 +69,18 @@ class Attempts:
         self.policy = plan.get("restart")
         self.current: Attempt = first_attempt(plan)
         self.replaced: set[int] = set()  # nodes that have joined since the attempt began, by node_rank
-        self.needs_hub = False  # whether the run continues if another node leads it
+        self.needs_hub = False  # whether the run continues if another node takes over the lead
         self.size = len(self.current["members"])
         self.started = time.time()
         self.history: list[AttemptRecord] = []
-        self.refused = ""  # reason why no attempt follows
+        self.refused = ""  # reason why no further attempt follows
         self.exit_code = 1  # exit code of a run that failed
-        self.waiting = ""  # what the next attempt waits for
-        self.lacks_nodes = False  # whether it waits for new nodes
+        self.waiting = ""  # what the next attempt is waiting for
+        self.lacks_nodes = False  # whether it is waiting for new nodes
         self.preparation: HubPreparation | None = None  # the preparation of the next attempt; set by the hub
         self.newest_checkpoint: Callable[[Plan], Checkpoint | None] = newest_local
         self.initial_checkpoint = plan.get("checkpoint", "")
-        self.is_unreadable = False  # whether the directory of checkpoints ever failed to respond
+        self.is_unreadable = False  # whether the checkpoint directory has ever failed to respond
 
     @property
     def number(self) -> int:
@@ -103,7 +104,7 @@ class Attempts:
         return len(self.history) > self.number
 
     def begin(self) -> None:
-        """Note that the job starts."""
+        """Record that the job is starting."""
         self.started = time.time()
 
     def record_end(self, end: End, nodes: list[NodeView]) -> None:
@@ -139,7 +140,7 @@ class Attempts:
             self.note_checkpoint(self.read_checkpoint(sum(self.slots(self.current["members"]))))
 
     def note_checkpoint(self, checkpoint: Checkpoint | None) -> None:
-        """Record the newest complete checkpoint at the end of the last attempt."""
+        """Record the newest complete checkpoint as of the end of the last attempt."""
         if checkpoint is not None:
             record = self.history[-1]
             record["checkpoint"], record["checkpoint_name"] = self.local_path(checkpoint), checkpoint["name"]
@@ -153,7 +154,7 @@ class Attempts:
         return os.path.normpath(os.path.join(directory, checkpoint["name"])) if is_local else checkpoint["path"]
 
     def next(self, connected: Iterable[int], nodes: list[NodeView], now: float) -> Attempt | None:
-        """Return the next attempt, or None: none may follow (`refused` says why), or not yet (`waiting`).
+        """Return the next attempt, or None if none may follow (`refused` says why) or not yet (`waiting`).
 
         connected: numbers of the nodes whose supervisors can be reached.
         """
@@ -211,7 +212,7 @@ class Attempts:
         return [member for member in usable if self.preparation.is_well(member)]
 
     def agree(self, members: list[int], connected: list[int], now: float) -> bool:
-        """Return whether all members of the next attempt have the checkpoint from which they resume."""
+        """Return whether all members of the next attempt have the checkpoint that they resume from."""
         preparation = self.preparation
         if preparation is None or not self.plan.get("checkpoints"):
             return True
@@ -222,7 +223,7 @@ class Attempts:
         return True
 
     def next_checkpoint(self, members: list[int]) -> tuple[str, str]:
-        """Return path and name of an attempt's checkpoint: the agreed one, else the newest on this node."""
+        """Return the path and name of an attempt's checkpoint: the agreed one, or else the newest on this node."""
         agreed = self.preparation.checkpoint if self.preparation is not None else None
         if agreed is None and sum(self.slots(members)) != sum(self.slots(self.current["members"])):
             checkpoint = self.read_checkpoint(sum(self.slots(members)))
@@ -236,7 +237,7 @@ class Attempts:
         return self.current["checkpoint"], self.current.get("checkpoint_name", "")
 
     def describe_shortage(self, checked: list[int], nodes: list[NodeView]) -> str:
-        """Return why no attempt follows, since nodes that it needs cannot take part."""
+        """Return why no attempt follows because the nodes that it needs cannot take part."""
         problems = self.preparation.unusable() if self.preparation is not None else {}
         why = "".join(f"; {name} cannot take part: {problem}" for name, problem in problems.items())
         hub = self.current.get("hub", 0)
@@ -246,7 +247,7 @@ class Attempts:
         return f"the first node, {nodes[hub]['name']}, must take part in every attempt but cannot be used again{why}"
 
     def waits_for_nodes(self, time_now: float) -> bool:
-        """Return whether the next attempt still waits for new nodes."""
+        """Return whether the next attempt is still waiting for new nodes."""
         return bool(self.policy) and time_now < self.history[-1]["ended"] + self.wait_seconds()
 
     def wait_seconds(self) -> float:
@@ -254,7 +255,7 @@ class Attempts:
         return float(self.policy.get("wait") or 0) if self.policy else 0.0
 
     def describe_wait(self, checked: list[int], nodes: list[NodeView]) -> str:
-        """Describe what the next attempt waits for if nodes that it needs are missing."""
+        """Describe what the next attempt is waiting for if nodes that it needs are missing."""
         shortage = self.describe_shortage(checked, nodes)
         return f"{shortage}; waiting up to {format_seconds(self.wait_seconds())} for new nodes (./muster keep)"
 
@@ -271,7 +272,7 @@ class Attempts:
         record["reached"] = max((step for step in steps if step is not None), default=None)
 
     def describe_losses(self) -> str:
-        """Describe what the attempts so far lost, or "" if none has ended."""
+        """Describe what the attempts so far have lost; return "" if none has ended."""
         counts = bool(self.policy and self.policy["counts_progress"])
         ended = self.history[: self.number]
         return format_loss(total_loss(losses(ended, counts))) if ended else ""
@@ -285,7 +286,7 @@ class Attempts:
             return None
 
     def describe_next(self, attempt: Attempt, names: list[str]) -> str:
-        """Return a text about the next attempt for a person who watches the run."""
+        """Return a text about the next attempt for a person who is watching the run."""
         last, policy = self.history[-1], self.policy
         what = f"{last['node']} was lost" if last["end_class"] == NODE_LOST and last["node"] else last["reason"]
         remaining = (policy["restarts"] if policy else 0) - attempt["number"]
@@ -306,7 +307,7 @@ def is_usable(node: NodeView) -> bool:
 
 
 def leaves_something(node: NodeView) -> bool:
-    """Return whether anything of an attempt that has ended remains on a node, where it may hold GPUs."""
+    """Return whether anything from an attempt that has ended remains on a node, where it may be holding GPUs."""
     report = node["report"]
     if report is None:
         return node["state"] not in ("lost", "spare")

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A rank that waits for a debugger: its hook, and its events; see programs/debug_rank.py."""
+"""A rank that is waiting for a debugger: its hook, and its events; see programs/debug_rank.py."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def write_debug_hook(directory: str, plan: Plan) -> None:
         "port": debugger["port"],
         "timeout": DEBUG_COLLECTIVE_TIMEOUT,
     }
-    remove_entry(os.path.join(directory, debug_rank.STATE))  # left by an earlier attempt
+    remove_entry(os.path.join(directory, debug_rank.STATE))  # left behind by an earlier attempt
     write_atomically(os.path.join(directory, HOOKS, debug_rank.SETTINGS), json.dumps(settings))
     with open(debug_rank.__file__, encoding="utf-8") as stream:
         write_atomically(os.path.join(directory, HOOKS, DEBUG_PROGRAM), stream.read())
 
 
 class DebuggerWatch:
-    """Reports when the debugged rank of this node begins to wait for a debugger, and when one is attached.
+    """Reports when this node's debugged rank starts waiting for a debugger, and when one is attached.
 
     In a later attempt, the rank may be on a different node from the one in the launch's plan, or not exist.
     """

@@ -59,7 +59,7 @@ def start_reader(path: str) -> subprocess.Popen[bytes]:
 
 
 def output(reader: subprocess.Popen[bytes], deadline: float) -> list[Data]:
-    """Return a reader's output, or [] if it failed or is not done by the deadline (time.monotonic())."""
+    """Return a reader's output, or [] if it failed or has not finished by the deadline (time.monotonic())."""
     try:
         data, _errors = reader.communicate(timeout=max(0.0, deadline - time.monotonic()))
         rows = parse_json(data.decode("utf-8", "replace"))

@@ -44,7 +44,7 @@ def guard(arguments: list[str]) -> int:
     """
     become_subreaper()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # only the supervisor reacts to a stop
+        signal.signal(number, signal.SIG_IGN)  # only the supervisor reacts to a stop request
     directory = arguments[1]
     plan: Data = read_json(os.path.join(directory, "plan.json")) or {}
     silence = (plan.get("timeouts") or {}).get("silence", 10.0)
@@ -98,11 +98,12 @@ def start_guarded(arguments: list[str]) -> tuple[int, int]:
 
 
 def wait_for_end(child: int, pipe: int, timeout: float) -> int | None:
-    """Wait until the supervisor has ended and return its wait status, None if its signs of life stop.
+    """Wait until the supervisor has ended and return its wait status, or None if its signs of life stop.
 
     timeout: seconds without a sign of life. Touches no file, since the file system may hang.
     """
-    silent = 0.0  # counted, not read from the clock: a suspended machine stops guard and supervisor alike
+    # counted rather than read from the clock: when a machine is suspended, guard and supervisor stop alike
+    silent = 0.0
     while silent < timeout:
         ready, _writable, _exceptional = select.select([pipe], [], [], 1.0)
         if ready and os.read(pipe, 4096):

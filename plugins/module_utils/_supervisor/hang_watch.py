@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Decide whether a run hangs: by the time since its last output, and by the activity of its ranks."""
+"""Decide whether a run is hanging, from the time since its last output and what its ranks are doing."""
 
 from __future__ import annotations
 
@@ -35,8 +35,9 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data, Plan
 
-WRITTEN = 1_048_576  # bytes by which a job's processes must have written files between two checks to make progress
-IO_CHECK_AGE = 10.0  # seconds of silence after which written files are examined
+# bytes that a job's processes must have written to files between two checks for this to count as progress
+WRITTEN = 1_048_576
+IO_CHECK_AGE = 10.0  # seconds of silence after which files being written are examined
 
 
 def bytes_written(pids: list[int]) -> int:
@@ -52,7 +53,7 @@ def bytes_written(pids: list[int]) -> int:
 
 
 class Progress:
-    """Notices that the job on this node makes progress: a log grew, or its processes wrote a file."""
+    """Notices that the job on this node is making progress: a log grew, or its processes wrote a file."""
 
     def __init__(self, directory: str, plan: Plan) -> None:
         self.directory = directory
@@ -85,17 +86,17 @@ class Progress:
 
 
 class HangRule:
-    """The pure rule: how long a silence must be, from the silences that the run has survived."""
+    """The pure rule for how long a silence must last, based on the silences that the run has survived."""
 
     def __init__(self, timeout: float, least: float = LEAST_HANG_TIMEOUT) -> None:
         self.timeout = timeout  # 0: never
-        self.least = min(least, timeout)  # the threshold is never adapted to less than this
+        self.least = min(least, timeout)  # the adapted threshold is never less than this
         self.longest_gap: float | None = None  # None until the first progress
         self.quiet = 0.0  # seconds of silence at the last call
-        self.postponed = 0.0  # seconds of silence before which the rule is not evaluated again
+        self.postponed = 0.0  # seconds of silence before which there is no need to evaluate the rule again
 
     def threshold(self) -> float:
-        """Return the length of a silence, in seconds, from which on the run may hang."""
+        """Return how many seconds a silence must last before a run may be hanging."""
         if not self.timeout:
             return math.inf
         adapted = self.timeout
@@ -104,7 +105,7 @@ class HangRule:
         return max(adapted, self.postponed)
 
     def note(self, quiet: float) -> bool:
-        """Take the seconds since any rank made progress; return whether it has made progress since the last call."""
+        """Take the seconds since any rank made progress; return whether progress has been made since the last call."""
         progressed = quiet < self.quiet
         if progressed:
             self.longest_gap = max(self.longest_gap or 0.0, self.quiet)
@@ -153,7 +154,7 @@ def is_hang(earlier: Sequence[Mapping[str, Any]], later: Sequence[Mapping[str, A
 
 
 def position(group: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return the values that must stay the same while a rank waits."""
+    """Return the values that must stay the same while a rank is waiting."""
     return group["kind"], group["call"], group["file"], group["line"], tuple(group["frames"])
 
 
@@ -168,27 +169,29 @@ class HangWatch:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         timeout = plan["timeouts"].get("hang", 0) if plan.get("stacks") else 0
-        # ending a healthy run, such as one whose first rank evaluates, would cost more than a late report
+        # ending a healthy run, such as one whose first rank is running an evaluation, would cost more than a late
+        # report
         self.rule = HangRule(timeout, timeout if plan.get("on_hang") == "stop" else LEAST_HANG_TIMEOUT)
         self.quiets: dict[int, float] = {}  # seconds of silence as last reported, by node_rank
         self.progressed: dict[int, float] = {}  # monotonic time at which each node last made progress, by node_rank
         self.replies: dict[int, list[Data]] = {}  # groups by node_rank, from the collection in progress
-        self.asked = 0.0  # monotonic time at which that collection began; 0.0: none is in progress
+        self.asked = 0.0  # monotonic time at which that collection began; 0.0 if none is in progress
         self.earlier: list[Data] | None = None  # the groups of the first collection
         self.next_due = 0.0
-        self.hang: Data | None = None  # the hang that was reported and has not ended
-        self.resumed = 0.0  # monotonic time of the first output after the hang; 0.0: none yet
+        self.hang: Data | None = None  # the hang that has been reported and has not ended
+        self.resumed = 0.0  # monotonic time of the first output after the hang; 0.0 if there has been none
         self.news = ""  # a text to report once
 
     def note_quiet(self, node_rank: int, quiet: Any, now: float) -> None:
         """Take the seconds of silence on a node, as its supervisor sends them with each heartbeat."""
         if isinstance(quiet, (int, float)) and not isinstance(quiet, bool) and 0 <= quiet < 1e7:
-            if quiet < self.quiets.get(node_rank, math.inf):  # otherwise only the delays of two messages differ
+            # otherwise the values differ only by the delays of two messages
+            if quiet < self.quiets.get(node_rank, math.inf):
                 self.progressed[node_rank] = now - quiet
             self.quiets[node_rank] = float(quiet)
 
     def take(self, node_rank: int, groups: Any) -> None:
-        """Take a node's groups; its supervisor is as little trusted as its job."""
+        """Take a node's groups; its supervisor is trusted as little as its job."""
         node = self.plan["nodes"][node_rank]
         self.replies[node_rank] = checked_groups(groups, range(node["first_rank"], node["first_rank"] + node["slots"]))
 
@@ -230,7 +233,7 @@ class HangWatch:
             self.news = f"the ranks are continuing after {format_age(self.rule.longest_gap or 0.0)} without output"
 
     def judge(self, now: float, groups: list[Data], ended: Sequence[int]) -> None:
-        """Compare a collection with the one before, and describe the hang if there is one."""
+        """Compare a collection with the previous one, and describe the hang if there is one."""
         if self.hang is not None:
             self.judge_output(groups)
             return

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A supervisor's signs of life, for systemd or the guard, which end a supervisor that hangs."""
+"""A supervisor's signs of life, sent to systemd or the guard, which terminate a supervisor that hangs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import socket
 
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import PULSE_INTERVAL
 
-GUARD_PIPE = "MUSTER_GUARD_PIPE"  # the pipe's descriptor, in a guarded supervisor's environment
+GUARD_PIPE = "MUSTER_GUARD_PIPE"  # the pipe's descriptor, passed in a guarded supervisor's environment
 
 
 class Pulse:
@@ -33,7 +33,7 @@ class Pulse:
         if now < self.due:
             return
         self.due = now + PULSE_INTERVAL
-        with contextlib.suppress(OSError):  # the watching process is busy, or has ended
+        with contextlib.suppress(OSError):  # the watching process is busy or has exited
             if self.pipe >= 0:
                 os.write(self.pipe, b".")
             if self.socket is not None:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The hub: the end of the lifeline that leads the run, at first on node 0.
+"""The hub: the lifeline end that leads the run, initially on node 0.
 
 It tracks all nodes, and decides when the run starts and ends, and who failed first.
 """
@@ -105,7 +105,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
     from ansible_collections.muster.training.plugins.module_utils._supervisor.journal import Journal
 
 OF_ATTEMPT = ("ready", "running", "report", "failing", ENDED_RANKS)  # messages that concern one attempt
-MAX_BROKEN = 100  # entries about broken hardware in the result
+MAX_BROKEN = 100  # number of entries about broken hardware in the result
 MAX_UNAUTHENTICATED = 64  # connections that have not proved that they hold the token, beyond those of missing nodes
 BACKLOG = 1024  # connections that the kernel keeps until they are accepted: all nodes may connect at the same time
 
@@ -126,18 +126,19 @@ class Hub(LifelineEnd):
         self.attempts = Attempts(plan)
         self.attempts.preparation = HubPreparation(plan, self.send_request, self.tell_preparation)
         self.phases: AttemptPhases = {}  # time at which the failure that ends the attempt was noticed
-        self.end_class = ""  # class of the attempt's end, if known to whoever ends it: see restart_policy.py
-        self.ended_ranks: dict[int, float] = {}  # times at which ranks exited while others still run, since 1970
+        self.end_class = ""  # class of the attempt's end, if whoever ends the attempt knows it: see restart_policy.py
+        # times, in seconds since 1970, at which ranks exited while others were still running
+        self.ended_ranks: dict[int, float] = {}
         self.hangs = HangWatch(plan)
         self.ended_early: list[int] = []  # ranks that had exited with 0 when the run began to end
-        self.named_ranks: set[int] = set()  # ranks about which an event was written
+        self.named_ranks: set[int] = set()  # ranks for which an event has been written
         self.notices = HubNotices(plan)
         self.pace = PaceWatch(plan)
         self.idle = IdleWatch(plan)
         self.samples = SampleLog(journal, plan)
-        self.broken: list[dict[str, str]] = []  # broken hardware in all attempts: node and text
+        self.broken: list[dict[str, str]] = []  # broken hardware across all attempts: node and text
         self.save_watch = SaveWatch(plan, self.send_request)
-        self.is_cut_off = False  # whether the other nodes may continue without this one
+        self.is_cut_off = False  # whether the other nodes may continue without this node
         self.replicator = Replicator(self)
         self.new_members = NewMembers(self)
 
@@ -156,7 +157,7 @@ class Hub(LifelineEnd):
             reason = f"{self.names[0]} cannot listen on {lifeline['address']} port {lifeline['port']}: {error}"
             self.journal.event("failure", reason)
             self.stop_everywhere(reason)
-            self.deadline = 0.0  # no node can have checked in, so wait for none
+            self.deadline = 0.0  # no node can have checked in, so do not wait for any
 
     def listen(self, port: int = 0) -> None:
         """Listen on a port, by default the planned one."""
@@ -180,11 +181,11 @@ class Hub(LifelineEnd):
                 sock, _address = listener.accept()
             except (BlockingIOError, InterruptedError):
                 return
-            except OSError:  # out of descriptors until unauthenticated connections time out
+            except OSError:  # no descriptors are free until unauthenticated connections time out
                 return
             unauthenticated = [connection for connection in self.connections if connection.node_rank is None]
             missing = len(self.nodes) - 1 - (len(self.connections) - len(unauthenticated))  # may all connect together
-            # a peer authenticates at once, so the oldest unauthenticated connection is not a peer's
+            # a peer authenticates at once, so the oldest unauthenticated connection does not belong to a peer
             if len(unauthenticated) >= MAX_UNAUTHENTICATED + missing:
                 self.drop(unauthenticated[0])
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -197,7 +198,7 @@ class Hub(LifelineEnd):
         """Admit a connection that proves that it holds the token; drop any other."""
         name = lifeline_name(self.plan["run_id"], self.own)
         run_id = connection_name(name, self.plan, self.own, message.get("node_rank"))
-        ranks = possible_followers(self.plan, self.own)  # the others before this node were lost
+        ranks = possible_followers(self.plan, self.own)  # the nodes before this one were lost
         rank = authenticate_rank(connection, message, self.token, run_id, ranks)
         if rank is None:
             self.drop(connection)
@@ -229,7 +230,7 @@ class Hub(LifelineEnd):
     def on_message(self, connection: LifelineConnection, message: Data, now: float) -> None:
         if connection.node_rank is None:
             self.admit(connection, message, now)
-        else:  # messages count even if the peer has hung up since
+        else:  # messages count even if the peer has since hung up
             self.peer_message(connection, message, now)
 
     def peer_message(self, connection: LifelineConnection, message: Data, now: float) -> None:
@@ -259,7 +260,7 @@ class Hub(LifelineEnd):
             self.job_message(node, message, text)
 
     def job_message(self, node: NodeView, message: Data, text: str) -> None:
-        """Handle a message about the ranks of a node that runs its part."""
+        """Handle a message about the ranks of a node that is running its part."""
         kind, node_rank = message.get("type"), node["node_rank"]
         if kind == "failing":
             self.on_failing(node, text)
@@ -327,7 +328,7 @@ class Hub(LifelineEnd):
     # - preparation of the next attempt
 
     def send_request(self, member: int, request: Data) -> None:
-        """Send a request about the next attempt to a node."""
+        """Send a node a request about the next attempt."""
         if member == self.own:
             self.orders.append(Prepare(request))
         for connection in self.admitted_connections():
@@ -400,7 +401,7 @@ class Hub(LifelineEnd):
             self.stop_everywhere(reason, end_class=restart_policy.NODE_LOST)
 
     def has_quorum(self) -> bool:
-        """Return whether no successor can lead the run on the nodes that this one does not reach."""
+        """Return whether no successor can be leading the run on the nodes that this one cannot reach."""
         return keeps_quorum(self.plan, self.own, [node["node_rank"] for node in self.nodes if node["state"] != "lost"])
 
     def add_spare(self, node: NodeView, is_back: bool = True) -> None:
@@ -413,7 +414,7 @@ class Hub(LifelineEnd):
 
     def node_failed(self, node: NodeView, reason: str) -> None:
         """Decide whether the run can continue without a node that failed or is lost."""
-        if self.notices.is_saving(time.monotonic()) and self.has_quorum():  # ranks of other nodes may still be writing
+        if self.notices.is_saving(time.monotonic()) and self.has_quorum():  # other nodes' ranks may still be writing
             self.journal.event("notice", f"{reason}; the other nodes may still be saving", node=node["name"])
             return
         alive = [
@@ -427,7 +428,7 @@ class Hub(LifelineEnd):
                 node=node["name"],
             )
             node["survived"] = True
-            if node["state"] == "lost":  # ranks notice by themselves that a node has ended
+            if node["state"] == "lost":  # ranks themselves notice when a node has ended
                 self.orders.append(RestartRanks(node["heard"]))
         else:
             self.first_node = node["name"]
@@ -461,7 +462,7 @@ class Hub(LifelineEnd):
             if can_succeed(self.plan):
                 self.nodes[self.own]["excluded"] = True  # another node leads the next attempt
             else:
-                self.attempts.policy = None  # the next attempt would start on a machine that shuts down
+                self.attempts.policy = None  # the next attempt would start on a machine that is shutting down
             if self.stop_reason is None:  # otherwise another failure came first
                 self.first_node = self.names[self.own]
                 reason = shutdown_reason(self.names[self.own])
@@ -497,20 +498,20 @@ class Hub(LifelineEnd):
     # - notices
 
     def note_late_notice(self, notice: SaveNotice, now: float) -> None:
-        """Let a run that a person or a limit ends between two attempts end as interrupted."""
+        """Let a run end as interrupted if a person or a limit ends it between two attempts."""
         if notice["ends"] and not notice["machine"] and self.attempts.has_ended():
             self.journal.event("notice", notice["text"], node=notice["node"])
             self.notices.accept(notice, now)
 
     def raise_notice(self, fields: Data, node: str = "") -> None:
-        """Send a notice to the ranks of all nodes, since saving is collective; node: where it comes from."""
+        """Send a notice to the ranks on all nodes, since saving is collective; node: where the notice comes from."""
         now, notice = time.monotonic(), checked_notice(fields, node or self.names[self.own])
         member = self.nodes[self.names.index(notice["node"])]
         is_reclaimed = notice["ends"] and notice["machine"]
         if is_reclaimed and not self.plan["elastic"]:
             member["excluded"] = True  # excluded from the next attempts, even if this one is ending
         elif notice["ends"] and not notice["machine"]:
-            self.attempts.policy = None  # a person or a limit ends the run, even between two attempts
+            self.attempts.policy = None  # a person or a limit is ending the run, even between two attempts
         if self.stop_reason is not None:
             self.note_late_notice(notice, now)
             return
@@ -543,7 +544,7 @@ class Hub(LifelineEnd):
         return bool(self.plan["elastic"] and len(alive) > self.plan["min_nnodes"] and name != self.names[0])
 
     def step_notices(self, now: float) -> None:
-        """Watch the limits of the run, and end it once its ranks have had their time to save."""
+        """Watch the run's limits, and end the run once its ranks have had their time to save."""
         if not self.go or self.stop_reason is not None:
             return
         if self.notices.started is None:
@@ -566,7 +567,7 @@ class Hub(LifelineEnd):
             self.journal.event("saving", f"{saved} was saved after the notice: the ranks are ending now")
             self.notices.shorten(now + SAVED_GRACE_PERIOD)
 
-    # - ranks that wait for others
+    # - ranks that are waiting for others
 
     def ranks_of(self, node_rank: int) -> range:
         """Return the global ranks of a node."""
@@ -574,7 +575,7 @@ class Hub(LifelineEnd):
         return range(node["first_rank"], node["first_rank"] + node["slots"])
 
     def note_ended_ranks(self, node_rank: int, text: str) -> None:
-        """Remember which ranks of a node have exited; text: their numbers, separated by spaces."""
+        """Record which of a node's ranks have exited; text: their numbers, separated by spaces."""
         numbers = {int(number) for number in text[:65536].split() if RANK_NUMBER.fullmatch(number)}
         for rank in self.ranks_of(node_rank):
             if rank not in numbers:
@@ -616,7 +617,7 @@ class Hub(LifelineEnd):
             for connection in self.admitted_connections():
                 connection.send({"type": "collect"})
         self.notices.note_hang(now, self.hangs.hang is not None)
-        # beside another job, NCCL's port may be that job's
+        # if another job shares the node, NCCL's port may belong to that job
         if self.hangs.news and self.hangs.hang is not None and not self.plan.get("gpus"):
             self.hangs.add_evidence(describe_nccl(self.plan["environment"]))
         news = self.hangs.take_news()
@@ -691,7 +692,7 @@ class Hub(LifelineEnd):
             )
 
     def hand_over(self) -> None:
-        """Leave the run, which continues under another node."""
+        """Leave the run, which continues under another node's lead."""
         reason = self.stop_reason or self.notices.reason()
         text = f"{self.names[self.own]} is leaving the run, which another node will lead from now on"
         self.journal.event("handover", text, node=self.names[self.own])
@@ -771,7 +772,7 @@ class Hub(LifelineEnd):
         """
         if started:
             self.set_node(self.nodes[self.own], "running")
-        self.replicator.send_news()  # before ranks run, each node knows that they do
+        self.replicator.send_news()  # by the time ranks run, each node knows that they do
         time.sleep(HEAD_START_INTERVAL)
         for connection in self.admitted_connections():
             if self.attempts.takes_part(self.nodes[connection.node_rank or 0]):

@@ -25,13 +25,13 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data, Plan
 
-IDENTIFYING = ("plan.json", "supervisor.json")  # documents by which others find the run
+IDENTIFYING = ("plan.json", "supervisor.json")  # documents that others use to find the run
 MAX_EVENTS = 1000  # kept in memory
-RESERVE = 262144  # bytes of disk reserved for the final records of a run that fills the disk
+RESERVE = 262144  # bytes of disk space reserved for the final records of a run that fills the disk
 
 
 def identity(path: str) -> tuple[int, ...] | None:
-    """Return a value that changes if a file is replaced or written; None if it was removed."""
+    """Return a value that changes if a file is replaced or written, or None if it was removed."""
     try:
         status = os.lstat(path)
     except OSError:
@@ -52,18 +52,18 @@ class Journal:
         self.since = time.time()  # time at which the state began
         self.status_due = 0.0
         self.identities: dict[str, tuple[int, ...] | None] = {}  # identities of the documents that identify the run
-        self.directory_modes: dict[str, int] = {}  # permissions of the run directory and its parent, as they were set
+        self.directory_modes: dict[str, int] = {}  # original permissions of the run directory and its parent
         self.events: list[str] = []  # the last lines of events.jsonl
-        self.event_count = 0  # number of all events
+        self.event_count = 0  # total number of events
         self.damage = ""  # damage that the job has done to the run directory
         self.on_event: Callable[[str, str], None] | None = None  # called with the kind and text of each event
-        self.unwritten = ""  # the error if the run directory could not be written
+        self.unwritten = ""  # the error, if the run directory could not be written to
 
     def path(self, name: str) -> str:
         return os.path.join(self.directory, name)
 
     def log_path(self, name: str) -> str:
-        """Return the path of a file among the logs of the attempt."""
+        """Return the path of a file in the attempt's log directory."""
         return os.path.join(log_directory(self.plan, self.directory), name).rstrip("/")
 
     def replace_plan(self, plan: Plan) -> None:
@@ -80,7 +80,7 @@ class Journal:
         self.write(name, {"first_rank": node["first_rank"], "slots": node["slots"]})
 
     def begin_attempt(self, plan: Plan) -> None:
-        """Record the plan of a new attempt, and make the directory of its logs."""
+        """Record a new attempt's plan, and create its log directory."""
         self.record_ranks()  # record the ranks of the attempt that has ended
         self.plan = plan
         with self.tolerate_full_disk():
@@ -116,7 +116,7 @@ class Journal:
         return False
 
     def event(self, kind: str, text: str, **fields: Any) -> None:
-        """Append an event to events.jsonl, for the person who watches the run."""
+        """Append an event to events.jsonl, for the person who is watching the run."""
         record = {"time": time.time(), "event": kind, "text": text}
         record.update(fields)
         line = json.dumps(record) + "\n"
@@ -160,7 +160,7 @@ class Journal:
         self.write("status.json", status)
 
     def started_at(self) -> float:
-        """Return the time at which this supervisor started, in seconds since 1970 by the clock's current setting."""
+        """Return when this supervisor started, in seconds since 1970 according to the clock's current setting."""
         return time.time() - (time.monotonic() - self.started)
 
     def restore(self) -> None:
@@ -176,7 +176,8 @@ class Journal:
                 os.chmod(directory, 0o700)
             write_atomically(self.path("plan.json"), plan_text(self.plan))
             self.identify()
-            if self.events and not os.path.lexists(self.path("events.jsonl")):  # a reader continues where it stopped
+            # a reader continues from where it stopped
+            if self.events and not os.path.lexists(self.path("events.jsonl")):
                 write_atomically(self.path("events.jsonl"), "".join(self.events))
             self.damage = (
                 f"the job on {self.plan['node']['name']} removed, replaced or locked files in its run directory "
@@ -196,7 +197,8 @@ class Journal:
         return True
 
     def remember_modes(self) -> None:
-        """Remember the permissions of the run directory and its parent: not all file systems, such as CIFS, have them.
+        """Record the permissions of the run directory and its parent; some file systems, such as CIFS, do not have
+        them.
 
         Otherwise, the permissions that such a file system shows for a directory with mode 0700 would count as changed
         by the job.

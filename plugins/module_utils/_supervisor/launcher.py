@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The launcher of a node's job, and its processes from start to end."""
+"""The launcher of a node's job, and its processes from start to finish."""
 
 from __future__ import annotations
 
@@ -110,7 +110,8 @@ class Ending:
     def __init__(self, since: float, awaited: int | None = None) -> None:
         self.since = since
         self.at = time.monotonic()  # read again, to compare with the times that bin/muster-rank records
-        self.awaited = awaited  # pid of a launcher that ends by itself and has not yet reported how its ranks ended
+        # pid of a launcher that is ending by itself and has not yet reported how its ranks ended
+        self.awaited = awaited
 
 
 class Killing:
@@ -127,7 +128,8 @@ class LauncherEnded:
     def __init__(self, ending: Ending, stuck: list[int], container: str) -> None:
         self.ending = ending
         self.stuck = stuck
-        self.container = container  # reason why the container may still exist, and what to do; "" if it was removed
+        # reason why the container may still exist, and what to do about it; "" if it was removed
+        self.container = container
 
 
 class LauncherProcess:
@@ -145,21 +147,23 @@ class LauncherProcess:
         self.process: subprocess.Popen[bytes] | None = None
         self.code: int | None = None
         self.stop_reason: str | None = None
-        self.ended_by_us = False  # whether this node was stopped before it failed
-        self.rank_failed = ""  # the rank that failed first, with its exit code
-        self.shutdown = False  # whether this node ends its part because its machine shuts down
-        # the newest attempt's directory, and when it was first seen
+        self.ended_by_us = False  # whether this node was told to stop before it failed
+        self.rank_failed = ""  # the rank that failed first, and its exit code
+        self.shutdown = False  # whether this node is ending its part because its machine is shutting down
+        # the newest attempt's directory, and the time at which it was first seen
         self.newest_attempt: tuple[str | None, float] = (None, -math.inf)
-        self.failing = ""  # reason why this node ends its part, if announced before the report
-        self.closing: dict[int, float] = {}  # by pid: when torchrun began to end a rank because another failed
+        self.failing = ""  # reason why this node is ending its part, if announced before the report
+        self.closing: dict[int, float] = {}  # by pid: when torchrun began to end a rank because another rank had failed
         self.noticed = False  # whether torchrun has noticed that a rank failed
         self.log_size = 0  # size of the launcher's log when it was last searched for those ranks
-        self.remover: int | None = None  # pid of the process that removes this node's container, 0 if it did not start
+        # pid of the process that is removing this node's container; 0 if it did not start
+        self.remover: int | None = None
         self.removed: int | None = None  # the remover's exit code
         self.creation = ContainerCreation(journal.directory)
         self.stacks = StackCollector(journal.directory, plan)
-        self.is_saving = False  # whether ranks may still save before the end, although one of them has ended
-        self.earlier: set[int] = set()  # pids before the start, such as a reader that hangs on a dead mount
+        self.is_saving = False  # whether ranks may still save before the end even though one of them has ended
+        # pids that existed before the start, such as a reader that hangs on a dead mount
+        self.earlier: set[int] = set()
         self.marks: list[Mark] = []  # the state of the ranks' files when they began to be ended
         self.oom_before = oom_kills()
         self.hits_before = limit_hits()
@@ -181,7 +185,7 @@ class LauncherProcess:
         environment.update(self.plan.get("launcher_environment", {}))
         environment.update(attempt_environment(self.attempt, self.checkpoint))
         programs = self.journal.path("bin")
-        if os.path.isdir(programs):  # bin/ssh and bin/muster-rank, before any other
+        if os.path.isdir(programs):  # bin/ssh and bin/muster-rank come before any others
             environment["PATH"] = programs + os.pathsep + environment["PATH"]
         environment.setdefault("TMPDIR", self.temporary)
         if self.plan.get("stacks"):
@@ -228,7 +232,7 @@ class LauncherProcess:
                 write_debug_hook(self.journal.directory, self.plan)
 
     def start(self, command: list[str]) -> bool:
-        """Start the job, once; return whether it runs.
+        """Start the job, once; return whether it is running.
 
         If it cannot start, the reason is written to its log, and it counts as ended.
         """
@@ -251,7 +255,8 @@ class LauncherProcess:
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
                 )
-        except (OSError, ValueError) as error:  # ValueError: a NUL, or a character outside the file system's encoding
+        # ValueError: a NUL, or a character that cannot be represented in the file system's encoding
+        except (OSError, ValueError) as error:
             message = f"muster: cannot start {command[0]} in {self.plan['working_directory']}: {error}\n"
             with self.journal.tolerate_full_disk(), open(log_path, "a", encoding="utf-8", opener=open_private) as log:
                 log.write(message)
@@ -289,7 +294,7 @@ class LauncherProcess:
             return False
 
     def collect_stacks(self) -> list[Data]:
-        """Return the activity of this node's ranks, in groups with the same activity; [] if the job does not run."""
+        """Return what this node's ranks are doing, in groups with the same activity; [] if the job is not running."""
         if not self.plan.get("stacks") or not isinstance(self.phase, Running):
             return []
         return self.stacks.collect(STACKS_TIMEOUT)
@@ -377,7 +382,7 @@ class LauncherProcess:
         return []
 
     def announce_failure(self, text: str) -> list[Notice]:
-        """Return a notice, once, that lets other nodes begin to end while processes here use up their grace period."""
+        """Return a notice, once, that lets other nodes start ending while processes here use up their grace period."""
         if self.failing == text:
             return []
         self.failing = text
@@ -413,12 +418,13 @@ class LauncherProcess:
         if remaining and not stuck:
             return notices
         if self.process is not None and self.code is None:
-            # the launcher ended after reap() and before descendants(): the next turn has its status
+            # the launcher ended after reap() and before descendants(): its status will be available in the next
+            # iteration
             if self.process.pid not in remaining:
                 return notices
             self.code = -signal.SIGKILL
         if self.remover and self.removed is None and self.remover not in remaining:
-            return notices  # the next turn also has the remover's status
+            return notices  # the remover's status will also be available in the next iteration
         self.phase = LauncherEnded(ending, killed, self.describe_container(self.remover in remaining))
         return notices
 
@@ -455,7 +461,8 @@ class LauncherProcess:
             ranks = rank_reports(self.plan, self.journal.directory, code, self.ended_by_us, end)
         error = launcher_error(code, read_tail(self.journal.log_path("launcher.log")))
         failed_ranks = [str(rank["rank"]) for rank in ranks if rank["exit_code"] != 0]
-        if code == 0 and failed_ranks:  # launchers may exit with 0 after a rank died of a signal, or was never started
+        # launchers may exit with 0 after a rank was killed by a signal or was never started
+        if code == 0 and failed_ranks:
             code, error = 1, f"the launcher ended with exit code 0, but rank {', '.join(failed_ranks)} did not"
         return {
             "exit_code": code,

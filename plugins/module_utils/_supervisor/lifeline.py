@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The lifeline of a run's supervisors: one TCP connection from each to rank 0's.
+"""A run's lifeline: one TCP connection from each supervisor to rank 0's supervisor.
 
 It speaks JSON, one object per line, at most 64 KiB. After the greeting, which is the first three lines, each line is
 preceded by "MAC ": the HMAC, with a key derived from the token and both nonces, of the sender, the line's number and
@@ -48,7 +48,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
 
 MAX_LINE = 65536
-MAX_BACKLOG = 262144  # bytes of unread output, beyond which a connection is dropped
+MAX_BACKLOG = 262144  # bytes of unread output beyond which a connection is dropped
 
 
 def handshake_mac(token: str, side: str, run_id: str, node_rank: int, server_nonce: str, peer_nonce: str) -> str:  # noqa: PLR0913
@@ -95,13 +95,13 @@ class LifelineConnection:
         self.opened = now
         self.last_heard = now
         self.nonce = os.urandom(16).hex()
-        self.node_rank: int | None = None  # set once the other side has proved the token
+        self.node_rank: int | None = None  # set once the other side has proved that it has the token
         self.stage = "nonce"  # stage of a peer's connection to rank 0: nonce | mac | open
         self.expected = ""  # the proof that rank 0 must send
-        self.lines_key = ""  # the key for lines after that
+        self.lines_key = ""  # the key for subsequent lines
         self.key: bytes | None = None
         self.side, self.other_side = "", ""
-        self.sent = self.received = 0  # counts of lines with a MAC
+        self.sent = self.received = 0  # number of lines with a MAC
         self.closed = False
 
     def open(self, node_rank: int, key: str) -> None:
@@ -132,7 +132,7 @@ class LifelineConnection:
             self.outbox = self.outbox[sent:]
 
     def receive(self) -> list[Data]:
-        """Return the messages that have arrived; anything else closes the connection."""
+        """Return the messages that have arrived; any other data closes the connection."""
         messages = self.lines()
         while not self.closed and not (messages and self.node_rank is None):
             try:

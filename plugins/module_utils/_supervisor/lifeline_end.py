@@ -23,21 +23,22 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
     from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline import LifelineConnection
 
 
-# Orders from an end of the lifeline to its supervisor, which carries them out in sequence.
+# Orders from one end of the lifeline to its supervisor, which carries them out in sequence.
 Start = collections.namedtuple("Start", "command")  # the job; command: its argv
-# The job. leaving: this node ends its part without a request to stop the run; shutdown: since its machine shuts down.
+# The job. leaving: this node ends its part without a request to stop the run; shutdown: it does so because its machine
+# is shutting down.
 Stop = collections.namedtuple("Stop", "reason leaving shutdown")
-# After a node was lost; last_heard: the monotonic time at which its last message arrived.
+# Sent after a node was lost; last_heard: the monotonic time at which its last message arrived.
 RestartRanks = collections.namedtuple("RestartRanks", "last_heard")
 # The stacks of this node's ranks, to be sent to rank 0.
 CollectStacks = collections.namedtuple("CollectStacks", "")
-# The next attempt at the job, once the last one has ended on this node.
+# The next attempt to run the job, once the last one has ended on this node.
 NewAttempt = collections.namedtuple("NewAttempt", "attempt")
-# A step in the preparation of the next attempt; request: rank 0's request, see preparation/node_preparation.py.
+# A step in preparing the next attempt; request: rank 0's request, see preparation/node_preparation.py.
 Prepare = collections.namedtuple("Prepare", "request")
-# The ranks of this node must save; number: the notice's number in this run.
+# This node's ranks must save; number: the notice's number in this run.
 Save = collections.namedtuple("Save", "notice number")
-# This node must lead the run from now on.
+# From now on, this node must lead the run.
 TakeOver = collections.namedtuple("TakeOver", "")
 
 
@@ -62,11 +63,11 @@ class LifelineEnd:
         self.orders: list[Start | Stop | RestartRanks | CollectStacks | NewAttempt | Prepare | Save | TakeOver] = []
         self.stop_reason: str | None = None
         self.stop_requested = False  # whether a person requested the stop
-        self.quiet = 0.0  # seconds since this node's job made progress
-        self.local_report: NodeReport | None = None  # the report of this node
-        self.result: Result | None = None  # the result that rank 0 has written; None elsewhere
+        self.quiet = 0.0  # seconds since this node's job last made progress
+        self.local_report: NodeReport | None = None  # this node's report
+        self.result: Result | None = None  # the result that rank 0 has written; None on other nodes
         self.result_state: str | None = None  # how the run ended, as far as this node knows
-        self.failure_code = 1  # the supervisor's exit code after a failure
+        self.failure_code = 1  # the supervisor's exit code if it failed
 
     def take_orders(self) -> list[Start | Stop | RestartRanks | CollectStacks | NewAttempt | Prepare | Save | TakeOver]:
         orders, self.orders = self.orders, []
@@ -97,7 +98,8 @@ class LifelineEnd:
         return socket.AF_INET6 if ":" in self.plan["lifeline"]["address"] else socket.AF_INET
 
     def machine_leaves(self) -> bool:
-        """Return whether a signal to stop comes from the shutdown of this machine, not from a request to stop the run.
+        """Return whether a stop signal was caused by the shutdown of this machine rather than a request to stop the
+        run.
 
         A request leaves the file `stop`, which a shutdown does not.
         """
@@ -116,7 +118,7 @@ class LifelineEnd:
         raise NotImplementedError
 
     def after_start(self, started: bool) -> None:
-        """Continue after a Start was carried out; started: whether this node's job is running."""
+        """Continue after a Start has been carried out; started: whether this node's job is running."""
         raise NotImplementedError
 
     def after_new_attempt(self, plan: Plan) -> None:
@@ -124,15 +126,15 @@ class LifelineEnd:
         raise NotImplementedError
 
     def say(self, kind: str, text: str) -> None:
-        """Report an event on this node to those who watch the run."""
+        """Report an event on this node to those who are watching the run."""
         raise NotImplementedError
 
     def send_stacks(self, groups: list[Data]) -> None:
-        """Send the activity of this node's ranks."""
+        """Send what this node's ranks are doing."""
         raise NotImplementedError
 
     def send_prepared(self, reply: Data) -> None:
-        """Send the reply to a request of rank 0 about the preparation of the next attempt."""
+        """Send the reply to a request from rank 0 about preparing the next attempt."""
         raise NotImplementedError
 
     def raise_notice(self, fields: Data) -> None:
@@ -156,7 +158,7 @@ class LifelineEnd:
         raise NotImplementedError
 
     def loss_to_report(self) -> str:
-        """Return why the node that leads the run is lost, if this node reports that in its place; else ""."""
+        """Return why the node leading the run was lost, if this node reports the loss in its place, or "" otherwise."""
         return ""
 
     def status(self) -> Data:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Samples of GPUs, memory and disk during a run: each node sends its own, and the node that leads the run keeps all."""
+"""GPU, memory and disk samples during a run: each node sends its own, and the node leading the run keeps them all."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
     Notice = Tuple[str, str]  # kind, as on the lifeline, and text
 
 SAMPLE_KIND = "sample"
-GPU_TAIL_BYTES = 16384  # bytes at the end of gpus.csv; a sample of 64 GPUs has less than 8 KiB
+GPU_TAIL_BYTES = 16384  # bytes read from the end of gpus.csv; a sample of 64 GPUs takes less than 8 KiB
 
 
 def disk_space(path: str) -> tuple[int | None, int | None]:
-    """Return the free and total bytes of a disk, or None if they cannot be read."""
+    """Return a disk's free and total space in bytes, or None if it cannot be read."""
     try:
         status = os.statvfs(path)
     except OSError:
@@ -57,7 +57,7 @@ def describe_gpu(gpu: Data) -> Data:
 
 
 def take_sample(directory: str, job_cores: float | None = None) -> Data:
-    """Return a sample of the node to which this run directory belongs. job_cores: CPU cores that the job uses."""
+    """Return a sample of the node that this run directory belongs to. job_cores: CPU cores that the job is using."""
     timestamp, gpus = last_sample(read_tail(os.path.join(directory, GPU_FILE), GPU_TAIL_BYTES))
     is_current = time.time() - timestamp <= GPU_SILENCE_TIMEOUT
     memory = read_memory()
@@ -93,7 +93,7 @@ class NodeSampler:
 
 
 class SampleLog:
-    """The samples of all nodes, on the node that leads the run. Older samples are thinned to keep the file small."""
+    """All nodes' samples, on the node that is leading the run. Older samples are thinned to keep the file small."""
 
     def __init__(self, journal: Journal, plan: Plan) -> None:
         self.journal = journal

@@ -33,7 +33,7 @@ def all_logs(plan: Mapping[str, Any], directory: str) -> list[str]:
 
 
 def disk_use(path: str) -> int:
-    """Return how many bytes of disk a log uses; 0 if it is not a regular file of its own."""
+    """Return how many bytes of disk space a log uses, or 0 if it is not a regular file of its own."""
     try:
         status = os.lstat(path)
     except OSError:

@@ -23,11 +23,11 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
     Notice = Tuple[str, str]  # kind, as on the lifeline, and text
 
-READABLE = 0o644  # node_exporter is another user
+READABLE = 0o644  # node_exporter runs as a different user
 
 
 def file_name(plan: Plan) -> str:
-    """Return the file name for a node of a run: several runs, and the nodes of a test, share a directory."""
+    """Return the file name for a node in a run, because several runs, and the nodes in a test, share a directory."""
     return f"muster-{plan['run_id']}-{plan['node']['node_rank']}.prom"
 
 
@@ -40,7 +40,7 @@ def price_of(plan: Plan) -> float | None:
 
 
 def count_states(nodes: list[Data]) -> list[Sample]:
-    """Return how many nodes of the run are in each state."""
+    """Return how many of the run's nodes are in each state."""
     states = [str(node.get("state", "")) for node in nodes]
     return [("muster_run_nodes", {"state": state}, float(states.count(state))) for state in sorted(set(states))]
 

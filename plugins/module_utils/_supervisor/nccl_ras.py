@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Ask NCCL which ranks have not launched the operation for which the others wait.
+"""Ask NCCL which ranks have not launched the operation that the others are waiting for.
 
 Since 2.24, one NCCL process of each node answers on a port of the loopback interface (RAS). It knows all ranks of the
 job. Any process of the node can listen there, so the reply is bounded and trusted as little as a log.
@@ -19,16 +19,17 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from typing import Mapping
 
-ADDRESS = "NCCL_RAS_ADDR"  # variable by which a job moves the port: HOST:PORT
+ADDRESS = "NCCL_RAS_ADDR"  # variable with which a job changes the port: HOST:PORT
 DEFAULT_PORT = 28028
 LOCAL = ("localhost", "127.0.0.1", "[::1]")
-LOOPBACK = ("127.0.0.1", "::1")  # the second one on nodes whose network is IPv6
+LOOPBACK = ("127.0.0.1", "::1")  # the second address is for nodes whose network is IPv6
 MAX_REPLY = 262_144  # bytes
 MAX_DIFFERENCES = 3  # number of differences shown in a message
-MAX_COUNTS = 4  # number of counts of one operation shown in a message
-REQUESTS = ((b"CLIENT PROTOCOL 2\n", b"SERVER PROTOCOL"), (b"TIMEOUT 1\n", b"OK"))  # each with the start of its reply
+MAX_COUNTS = 4  # number of counts of a single operation shown in a message
+# each with the beginning of its reply
+REQUESTS = ((b"CLIENT PROTOCOL 2\n", b"SERVER PROTOCOL"), (b"TIMEOUT 1\n", b"OK"))
 
-# As in src/ras/client_support.cc; until 2.26, the operation was just "collective". Numbers of at most 9 or 18 digits.
+# As in src/ras/client_support.cc; up to 2.26, the operation was just "collective". Numbers of at most 9 or 18 digits.
 COMMUNICATOR = re.compile(r"#(?P<name>[0-9]{1,9}-[0-9]{1,9}) \([0-9a-f]{1,16}\) (?P<kind>MISMATCH|INCOMPLETE|ERROR)\s*")
 DIFFERENT = re.compile(r"  Communicator ranks have different (?P<operation>\w{1,40}) operation counts\s*")
 LAUNCHED = r"(?:launched up to operation (?P<count>[0-9]{1,18})|not launched any operation)"
@@ -38,14 +39,14 @@ MISSING = re.compile(r"  Missing communicator data from (?P<number>[0-9]{1,9}) (
 
 
 def port_of(environment: Mapping[str, str]) -> int:
-    """Return the port on which a job's NCCL answers; 0 if that is not on this node."""
+    """Return the port on which a job's NCCL responds, or 0 if it is not on this node."""
     host, _colon, port = environment.get(ADDRESS, f"localhost:{DEFAULT_PORT}").rpartition(":")
     is_number = port.isascii() and port.isdecimal() and len(port) < 6
     return int(port) if host in LOCAL and is_number else 0
 
 
 def read_status(port: int, timeout: float = RAS_TIMEOUT) -> str:
-    """Return as much of NCCL's status of the job as arrives in time; "" if NCCL does not answer."""
+    """Return as much of NCCL's job status as arrives in time, or "" if NCCL does not respond."""
     deadline = time.monotonic() + timeout
     return next(filter(None, (read_status_at(address, port, deadline) for address in LOOPBACK)), "")
 
@@ -88,11 +89,11 @@ def launched(match: re.Match[str], subject: str) -> str:
 
 
 class Differences:
-    """The operations that ranks have launched different numbers of times, from the lines of a status."""
+    """The operations that ranks have launched a different number of times, from the lines of a status."""
 
     def __init__(self) -> None:
         self.communicator = ""
-        self.operations: list[tuple[str, list[str]]] = []  # each operation, and what ranks have launched
+        self.operations: list[tuple[str, list[str]]] = []  # each operation, and what each rank has launched
         self.missing: list[str] = []
 
     def take(self, line: str) -> None:
@@ -128,7 +129,7 @@ def differences(status: str) -> list[str]:
 
 
 def describe_nccl(environment: Mapping[str, str]) -> str:
-    """Return NCCL's information about a run that hangs, as a continuation of its description; "" if nothing."""
+    """Return NCCL's information about a hanging run, as a continuation of its description, or "" if there is none."""
     port = port_of(environment)
     lines = differences(read_status(port)) if port else []
     return f"; NCCL: {'; '.join(lines)}" if lines else ""

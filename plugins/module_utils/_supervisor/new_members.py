@@ -72,16 +72,16 @@ class NewMembers:
     def __init__(self, hub: JoinableHub) -> None:
         self.hub = hub
         self.request: Data | None = None  # the request that has not been answered yet
-        self.deadline = 0.0  # time by which that request must have been answered
-        self.member: Member | None = None  # the member chosen in response to that request
+        self.deadline = 0.0  # time by which that request must be answered
+        self.member: Member | None = None  # the member that was chosen in response to that request
         self.acknowledged: set[int] = set()  # node_ranks of the nodes that know the new member
         self.awaited: dict[int, Member] = {}  # members that have not connected yet
         self.is_fixed = os.path.lexists(hub.journal.path(queued_run.MARKER))  # no node can join a Slurm job
 
-    # - the state of the run
+    # - the run's state
 
     def missing(self, now: float) -> list[Data]:
-        """Return the nodes that a new one can replace."""
+        """Return the nodes that a new node can replace."""
         if (
             self.is_fixed
             or self.hub.plan.get("remote_start")
@@ -95,7 +95,7 @@ class NewMembers:
         ]
 
     def gpus(self, node_rank: int) -> int:
-        """Return how many GPUs a node had at the start."""
+        """Return how many GPUs a node had at launch."""
         hardware = self.hub.plan["nodes"][node_rank].get("hardware")
         return hardware["gpus"] if hardware else 0
 
@@ -125,7 +125,7 @@ class NewMembers:
             self.answer({"error": "too few nodes can be reached to replace a node; try again later"})
 
     def take_request(self, now: float) -> None:
-        """Read and remove a request in the run directory."""
+        """Read and remove a request from the run directory."""
         path = self.hub.journal.path(REQUEST)
         if not os.path.lexists(path):
             return
@@ -209,14 +209,14 @@ class NewMembers:
             connection.send({"type": KIND, **member})
 
     def acknowledge(self, node_rank: int, message: Data) -> None:
-        """Note that a node knows a replacement."""
+        """Record that a node knows about a replacement."""
         member = self.member
         acknowledged = (message.get("node_rank"), message.get("generation"))
         if member is not None and acknowledged == (member["node_rank"], member["generation"]):
             self.acknowledged.add(node_rank)
 
     def is_agreed(self) -> bool:
-        """Return whether the nodes that do not know the replacement cannot form a majority."""
+        """Return whether the nodes that do not know about the replacement cannot form a majority."""
         total = len(self.hub.nodes)
         return total - len(self.acknowledged) < majority(total)
 
@@ -229,7 +229,7 @@ class NewMembers:
                 yield {"type": KIND, **fields, "generation": generation}
 
     def arrive(self, node_rank: int) -> None:
-        """Note that a node has connected."""
+        """Record that a node has connected."""
         self.awaited.pop(node_rank, None)
 
     def replace(self, member: Member) -> None:

@@ -30,7 +30,7 @@ def initial_views(names: list[str], launcher_log: str) -> list[NodeView]:
             "heard": 0.0,
             "why": "",
             "survived": False,
-            "launcher_log": launcher_log if rank == 0 else "",  # other nodes send theirs: homes differ
+            "launcher_log": launcher_log if rank == 0 else "",  # other nodes send their own: home directories differ
             "remote_started": rank == 0,
             "answered": rank == 0,
             "return_by": 0.0,
@@ -55,12 +55,12 @@ def reset_views(nodes: list[NodeView], members: list[int], launcher_log: str) ->
 
 
 def has_shut_down(node: NodeView) -> bool:
-    """Return whether a node's machine shuts down."""
+    """Return whether a node's machine is shutting down."""
     return node["report"] is not None and node["report"]["shutdown"]
 
 
 def has_failed(node: NodeView) -> bool:
-    """Return whether a node's part has ended with a failure."""
+    """Return whether a node's part has failed."""
     return node["report"] is not None and node["report"].get("exit_code") != 0
 
 

@@ -65,7 +65,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
     from ansible_collections.muster.training.plugins.module_utils._supervisor.journal import Journal
 
 
-MAX_UNSENT_NOTICES = 100  # a reconnection takes seconds
+MAX_UNSENT_NOTICES = 100  # reconnecting takes seconds
 MAX_REASON = 2000  # characters
 
 
@@ -80,25 +80,25 @@ class Peer(LifelineEnd):
         self.retry = 0.0
         self.connect_error = ""
         self.has_started = False  # whether this node's job has started
-        self.leaving = False  # whether this node ends its part without a request to stop the run
-        self.unsent: list[Data] = []  # notices that rank 0 gets once the lifeline is open again
+        self.leaving = False  # whether this node is ending its part without a request to stop the run
+        self.unsent: list[Data] = []  # notices that rank 0 receives once the lifeline is open again
         self.attempt = 0  # number of the current attempt
         self.current: Attempt = first_attempt(plan)
         self.hub = plan.get("hub", 0)  # node_rank of the node that leads the run
-        self.candidate = self.hub  # the node to which this one connects
-        self.port_number = 0  # number of the lifeline's port on that node: see ports.py
+        self.candidate = self.hub  # the node that this one connects to
+        self.port_number = 0  # number of the lifeline port on that node: see ports.py
         self.replica = Replica()
         self.election: float | None = None  # time at which this node began to look for another hub
         self.election_due = math.inf
         self.admitted = False  # whether this node has ever checked in
-        self.lost_at: float | None = None  # time at which rank 0 was given up
+        self.lost_at: float | None = None  # time at which rank 0 was given up on
         self.loss = ""  # why
         self.deadline = math.inf  # time until which a stopped node waits for rank 0's result
         self.unsent_notices: list[Data] = []  # notices that arose while there was no connection
         self.notice_number = 0  # number of the newest notice from rank 0
         self.is_ending = False  # whether a notice ends the run
         self.stepped = time.monotonic()
-        self.woke = -math.inf  # time at which this supervisor resumed after a hang that the hub took for a loss
+        self.woke = -math.inf  # time at which this supervisor resumed after a hang that the hub mistook for a loss
 
     @property
     def connection(self) -> LifelineConnection | None:
@@ -220,7 +220,7 @@ class Peer(LifelineEnd):
 
     def obey(self, connection: LifelineConnection, message: Data, now: float) -> None:
         kind = message.get("type")
-        if kind == "beat":  # reply at once, so that rank 0 hears all nodes together and wakes less often
+        if kind == "beat":  # reply at once, so that rank 0 hears from all nodes together and wakes up less often
             self.beat_due = now + UNPROMPTED_BEAT_INTERVAL * self.timeouts["heartbeat"]
             connection.send({"type": "beat", "quiet": self.quiet})
         elif kind in ("collect", "prepare"):
@@ -246,7 +246,7 @@ class Peer(LifelineEnd):
             self.note_attempts(connection, message, now)
 
     def note_attempts(self, connection: LifelineConnection, message: Data, now: float) -> None:
-        """Handle a message about the attempts of the run, or the node that leads it."""
+        """Handle a message about the run's attempts, or about the node that leads it."""
         kind = message.get("type")
         if kind in KINDS:
             self.replica.take(message)
@@ -261,7 +261,7 @@ class Peer(LifelineEnd):
             self.drop(connection)
 
     def take_member(self, message: Data) -> None:
-        """Note that a node was replaced, and acknowledge that to the hub."""
+        """Record that a node was replaced, and acknowledge this to the hub."""
         member = checked_member(message, len(self.names))
         if member is None:
             return
@@ -282,7 +282,7 @@ class Peer(LifelineEnd):
         node = self.plan["node"]["name"]
         shutdown = self.machine_leaves()
         if shutdown or (self.plan["elastic"] and not os.path.lexists(self.journal.path("stop"))):
-            # this machine leaves the run, and in an elastic run the other nodes may continue
+            # this machine is leaving the run, and in an elastic run the other nodes may continue
             self.leaving = True
             reason = shutdown_reason(node) if shutdown else f"{node} was stopped ({name})"
             self.say("failing", reason)
@@ -294,7 +294,7 @@ class Peer(LifelineEnd):
         if connection is not None:
             connection.send({"type": "stop", "reason": reason})
         self.stop(reason)
-        # rank 0 may be lost, or stopping as well: do not wait for its result beyond the unit's stop timeout
+        # rank 0 may be lost or may be stopping as well: do not wait for its result beyond the unit's stop timeout
         if self.result_state is None and self.connection is None:
             self.result_state = "stopped"
         self.deadline = time.monotonic() + self.timeouts["grace"] + KILL_TIMEOUT + REPORT_GRACE_PERIOD
@@ -367,7 +367,8 @@ class Peer(LifelineEnd):
                 self.elect(now)
             return
         master, silence = self.names[self.hub], self.timeouts["silence"]
-        checked_in = self.open_connection() is not None  # then rank 0 decides, whose start timeout may end later
+        # in that case rank 0 decides, and its start timeout may end later
+        checked_in = self.open_connection() is not None
         late = now - self.started > self.timeouts["start"] + CHECK_IN_GRACE_PERIOD
         if late and not checked_in and not self.has_started and self.broken is None:
             reason = (

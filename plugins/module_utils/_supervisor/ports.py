@@ -8,12 +8,14 @@ from __future__ import annotations
 import errno
 import socket
 
-LIFELINE_PORTS = 4  # number of ports that the first node's successor may use: another run on it may use the planned one
-PORTS = 16  # number of ports that an attempt may use, from the master port: another program may have taken the first
+# number of ports that the first node's successor may use: another run on that node may be using the planned one
+LIFELINE_PORTS = 4
+# number of ports that an attempt may use, starting at the master port: another program may have taken the first
+PORTS = 16
 
 
 def lifeline_port(planned: int, number: int) -> int:
-    """Return a port on which a node leads a run: number 0 is the planned port, the next are below it.
+    """Return a port on which a node leads a run: number 0 is the planned port, and the following ones are below it.
 
     The ports above it belong to the ranks.
     """
@@ -42,7 +44,7 @@ def is_free(port: int, family: int) -> bool:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         try:
             sock.bind(("", port))
-            sock.listen(1)  # a port in use for outgoing connections only can still be bound
+            sock.listen(1)  # a port that is used only for outgoing connections can still be bound
         except OSError as error:
             return error.errno == errno.EADDRNOTAVAIL
     return True

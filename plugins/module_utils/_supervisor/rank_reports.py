@@ -41,7 +41,8 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
     )
     from ansible_collections.muster.training.plugins.module_utils._supervisor.own_errors import RanksEnd
 
-# last lines to keep of a rank that was ended because others failed: what it did may be above a progress bar
+# number of last lines to keep of a rank that was ended because others failed: what it was doing may be shown above a
+# progress bar
 STOPPED_LINES = 10
 MAX_STOPPED = 4000  # characters of these
 # of other ranks of a node with an error in their log: ranks, and last lines and characters of each
@@ -60,9 +61,9 @@ TORCHRUN_FAILURE = re.compile(
 )
 TABLE_END = re.compile(r"^(?:-{20,}|={20,}|\[[0-9]{1,9}\]:)$", re.MULTILINE)  # the end of a rank's part of that table
 MAX_ENTRY = 20000  # characters of a rank's part
-# What torchrun logs (since torch 1.9) when a rank has failed and it ends the others, which get 30 s.
+# What torchrun logs (since torch 1.9) when a rank has failed and it ends the others, which are given 30 s.
 CLOSING = re.compile(r"Sending process ([0-9]{1,9}) closing signal")
-# What a rank's C++ runtime prints when Python, before 3.14, ends one of its threads by force.
+# What a rank's C++ runtime prints when Python, before 3.14, forcibly ends one of its threads.
 ENDED_BY_FORCE = "terminate called without an active exception"
 ABORTED_AT_ITS_END = (
     f"was aborted while its interpreter was exiting ({ENDED_BY_FORCE}): a gloo thread was still running. In "
@@ -94,7 +95,7 @@ def rank_reports(
         failures, first, listed = torchrun_failures(output), torchrun_first(output), torchrun_errors(output)
     ranks = list(range(node["first_rank"], node["first_rank"] + node["slots"]))
     is_shared = plan["rank_logs"] == "launcher" and node["slots"] > 1
-    # errors by rank, if several ranks write into one log
+    # errors by rank, if several ranks write to one log
     shared = shared_errors(read_tail(launcher_log), ranks) if is_shared and launcher_code else None
     ends = []
     if plan["rank_logs"] == "ranks":
@@ -103,7 +104,7 @@ def rank_reports(
     reports: list[RankReport] = []
     for local_rank in range(node["slots"]):
         rank, code, closed = failures.get(local_rank, (ranks[local_rank], None, False))
-        by_us = False  # torchrun lists only ranks that ended before the supervisor ended it
+        by_us = False  # torchrun lists only ranks that ended before the supervisor ended torchrun
         ended = math.inf
         if ends:
             code, ended = ends[local_rank]
@@ -119,7 +120,7 @@ def rank_reports(
             own, before = own_error(stderr, rank, mark, is_shared)
         if shared is not None:
             error = shared[rank]
-            code = code if error else None  # the launcher's exit code is a failed rank's
+            code = code if error else None  # the launcher's exit code is that of a failed rank
         else:
             error = "" if own else rank_error(code, stderr, rank, by_us) or listed.get(local_rank, "")
         report: RankReport = {
@@ -149,7 +150,7 @@ def rank_error(code: int | None, log: str, rank: int, by_us: bool) -> str:
     recorded, text = recorded_error(error_file(log)), read_tail(log)
     if recorded:
         return recorded
-    if code is None:  # the rank may have survived errors without torch's prefix
+    if code is None:  # the rank may have survived errors that lack torch's prefix
         return uncaught_error(text, rank)
     error = first_error(text)
     if not error and code < 0:
@@ -223,7 +224,7 @@ def other_outputs(report: NodeReport) -> list[LogExcerpt]:
 
 
 def last_lines(path: str) -> str:
-    """Return the last lines of a log, to show and to search for the cause of a failure.
+    """Return the last lines of a log, for display and for finding the cause of a failure.
 
     They end with the traceback that torch's @record has written, if the log itself has none.
     """
@@ -233,7 +234,7 @@ def last_lines(path: str) -> str:
 
 
 def launcher_error(code: int | None, text: str) -> str:
-    """Return the launcher's error according to its output; after a signal, its last line is not the reason.
+    """Return the launcher's error from its output; after a signal, its last line is not the reason.
 
     A killed launcher survived any error it logged; but a shell's last line reports the kill.
     """

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Notice ranks of this node that have exited with 0 while its launcher waits for the other ranks."""
+"""Notice ranks on this node that have exited with 0 while its launcher is still waiting for the other ranks."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class RankWatch:
         self.logs = log_directory(plan, directory)
         self.plan = plan
         self.due = 0.0
-        self.missing: dict[int, str] = {}  # local ranks without a process at the last check, with their directory
+        self.missing: dict[int, str] = {}  # local ranks that had no process at the last check, with their directories
         self.ended: dict[int, float] = {}  # time at which a local rank was found to have exited, in seconds since 1970
 
     def global_ranks(self) -> dict[int, float]:
@@ -79,7 +79,7 @@ class RankWatch:
 
     def running_local_ranks(self, agent: int) -> set[int]:
         """Return the local ranks that have a running process. agent: torchrun's pid."""
-        if self.plan.get("wrap"):  # in a container, ranks are the engine's children
+        if self.plan.get("wrap"):  # in a container, ranks are the engine's child processes
             pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
         else:
             pids = [pid for pid, (parent, state) in process_table().items() if parent == agent and state not in "ZX"]

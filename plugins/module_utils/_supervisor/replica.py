@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
     from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.hub_notices import HubNotices
 
     class ReplicatedHub(Protocol):
-        """The parts of a hub that the other nodes must know."""
+        """The parts of a hub that the other nodes need to know."""
 
         plan: Plan
         timeouts: Timeouts
@@ -43,16 +43,16 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
 
 KINDS = ("state", "record", "event")  # types of messages
-MAX_EVENTS = 200  # number of the last events that each node keeps
-MAX_EVENT = 4000  # characters of an event
-MAX_RECORD = 32000  # characters; an attempt on thousands of nodes has a longer one, which is not sent
+MAX_EVENTS = 200  # number of most recent events that each node keeps
+MAX_EVENT = 4000  # number of characters of an event
+MAX_RECORD = 32000  # number of characters; the record of an attempt on thousands of nodes is longer, and is not sent
 MAX_ATTEMPTS = 1000
 STATE = {
     "final": bool,  # a person or a limit has ended the run
     "lost": [range(10**6)],
     "excluded": [range(10**6)],
     "elapsed": Between(0, 1e9),  # seconds since the job first started
-    "began": Between(0, 1e11),  # time at which the job of the current attempt started
+    "began": Between(0, 1e11),  # time at which the current attempt's job started
     "checkpoint": str,  # the checkpoint that existed before the first attempt
 }
 EVENT = {"time": Between(0, 1e11), "event": str, "text": str}
@@ -85,7 +85,7 @@ class Replica:
                 self.records.append(record)
         elif kind == "event" and conforms(message.get("event"), EVENT):
             line = json.dumps({**message["event"], "replicated": True}) + "\n"
-            if line not in self.events:  # a new connection repeats them
+            if line not in self.events:  # they are repeated on a new connection
                 self.events = [*self.events, line][-MAX_EVENTS:]
 
     def forget_node(self, node_rank: int) -> None:
@@ -95,13 +95,13 @@ class Replica:
 
 
 class Replicator:
-    """The hub's messages about the history of the run."""
+    """The hub's messages about the run's history."""
 
     def __init__(self, hub: ReplicatedHub) -> None:
         self.hub = hub
         self.is_needed = can_succeed(hub.plan)
         self.due = 0.0
-        self.state: Data = {}  # the state that was last sent, without the time
+        self.state: Data = {}  # the state that was last sent, without its time
         self.records = self.events = 0  # numbers of records and events that were sent
 
     def step(self, now: float) -> None:

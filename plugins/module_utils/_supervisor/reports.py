@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
 
 def shorten_groups(groups: list[Data], limit: int = MAX_LINE - 4096) -> list[Data]:
-    """Return groups of ranks that fit into one line of the lifeline: with fewer frames, then fewer groups."""
+    """Return groups of ranks that fit on one line of the lifeline: first with fewer frames, then with fewer groups."""
     for frames in (12, 3, 0):
         groups = [{**group, "frames": group["frames"][:frames]} for group in groups]
         if len(json.dumps(groups)) < limit:
@@ -40,7 +40,7 @@ def shorten_report(report: NodeReport) -> None:
         ]
         for rank in report["ranks"]:
             rank["error"] = rank["error"][:limit]
-    if len(json.dumps(report)) >= MAX_LINE - 1024:  # hundreds of ranks: the paths of their logs alone are too long
+    if len(json.dumps(report)) >= MAX_LINE - 1024:  # hundreds of ranks: the paths of their logs alone would be too long
         ended_by_others = (0, None, -signal.SIGTERM)
         report["ranks"].sort(key=lambda rank: rank["exit_code"] in ended_by_others)
         del report["ranks"][100:]

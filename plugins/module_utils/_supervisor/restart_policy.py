@@ -22,19 +22,19 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
         RestartPlan,
     )
 
-# Classes of an attempt's end; launch_restart_when lists those after which a run restarts.
+# Classes of attempt ends; launch_restart_when lists those after which a run restarts.
 NODE_LOST = "node_lost"
 INTERRUPTED = "interrupted"
 HARDWARE = "hardware"
 HANG = "hang"
 RANK_FAILED = "rank_failed"
 DETERMINISTIC = "deterministic"
-NOT_STARTED = "not_started"  # the nodes did not check in: the run has never started
+NOT_STARTED = "not_started"  # the nodes did not check in: the run never started
 STOPPED = "stopped"
 SUCCEEDED = "succeeded"
 RESTARTABLE = (NODE_LOST, HARDWARE, INTERRUPTED, HANG, RANK_FAILED, DETERMINISTIC)
 
-MAX_WITHOUT_PROGRESS = 3  # attempts without a newer checkpoint, after which a run ends
+MAX_WITHOUT_PROGRESS = 3  # number of attempts without a newer checkpoint after which a run ends
 NO_REQUEUE = 93  # exit code of a run that ended for lack of progress: a scheduler must not start it again
 
 BROKEN_HARDWARE = re.compile(
@@ -43,15 +43,15 @@ BROKEN_HARDWARE = re.compile(
     re.IGNORECASE,
 )
 EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit)\b")
-CANNOT_START = (126, 127)  # exit codes of a program that is missing or cannot be executed
+CANNOT_START = (126, 127)  # exit codes for a program that is missing or cannot be executed
 
-# restart: whether another attempt follows. why: why none follows, "" if one does. final: whether a scheduler must not
-# requeue it.
+# restart: whether another attempt follows. why: why none follows; "" if one does. final: whether a scheduler must not
+# requeue the run.
 Decision = collections.namedtuple("Decision", "restart why final")
 
 
 def failed_error(report: NodeReport) -> str:
-    """Return the error of the rank that failed first on a node, "" if it was killed; the launcher's if none failed.
+    """Return the error of the rank that failed first on a node, "" if it was killed, or the launcher's if none failed.
 
     A launcher's own exception only says that a rank has failed.
     """
@@ -65,12 +65,12 @@ def failed_error(report: NodeReport) -> str:
 
 
 def has_left(node: NodeView) -> bool:
-    """Return whether a node was lost, or ended its part because its machine shuts down."""
+    """Return whether a node was lost, or ended its part because its machine is shutting down."""
     return node["state"] == "lost" or bool(node["report"] and node["report"]["shutdown"])
 
 
 def classify_report(report: NodeReport) -> str:
-    """Return the class of a failure from the report of the node that failed first."""
+    """Return the failure class from the report of the node that failed first."""
     error = failed_error(report)
     codes = [report["exit_code"], *(rank["exit_code"] for rank in report["ranks"] if not rank.get("ended_by_us"))]
     if (
@@ -89,7 +89,7 @@ def classify_report(report: NodeReport) -> str:
 
 
 def classify_end(first_node: str | None, nodes: Sequence[NodeView]) -> str:
-    """Return the class of an attempt's end; nodes: those that took part.
+    """Return how an attempt's end is classified; nodes: those that took part.
 
     The loss of a node may be noticed after its peers have failed with an error that is only its consequence.
     """
@@ -103,7 +103,7 @@ def classify_end(first_node: str | None, nodes: Sequence[NodeView]) -> str:
 
 
 def lacks_progress(history: Sequence[AttemptRecord], initial: str) -> bool:
-    """Return whether the last attempts have ended without a newer checkpoint. initial: the one before the first."""
+    """Return whether the last attempts ended without a newer checkpoint. initial: the one before the first attempt."""
     checkpoints = [initial, *(record["checkpoint"] for record in history)][-MAX_WITHOUT_PROGRESS - 1 :]
     return len(checkpoints) > MAX_WITHOUT_PROGRESS and len(set(checkpoints)) == 1
 
@@ -136,7 +136,7 @@ REASONS = {
 
 
 def assign(previous: Sequence[int], usable: Sequence[int], policy: Mapping[str, object], size: int) -> list[int]:
-    """Return the nodes of the next attempt, by node_rank at the start of the run; [] if they are too few.
+    """Return the nodes of the next attempt, by node_rank at the start of the run, or [] if there are too few.
 
     A node keeps its rank, and takes a lost node's if it has none, so that the files of a rank stay on its node. size:
     how many nodes took part in the first attempt.
@@ -162,7 +162,7 @@ def with_first(members: Sequence[int], hub: int) -> list[int]:
 
 
 def format_seconds(seconds: float) -> str:
-    """Return a duration for a person, such as "40 s", "12 min" or "3.5 h"."""
+    """Format a duration for a person, such as "40 s", "12 min" or "3.5 h"."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

@@ -77,19 +77,19 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 FILE = re.compile(r"(?:rank-(?P<rank>[0-9]{1,5})|process)-(?P<pid>[0-9]{1,7})\.txt")
 MAX_FILES = 10_000
 MAX_DUMP = 262_144  # bytes
-MAX_LINKS = 40  # symbolic links in a path, as in the kernel
-MAX_SOURCE = 4_194_304  # bytes of a source file that is read to show a line
+MAX_LINKS = 40  # number of symbolic links in a path, as in the kernel
+MAX_SOURCE = 4_194_304  # bytes of a source file that are read in order to show a line
 STOPPED_STATES = "Tt"
 SET_LOCAL_RANK = "MUSTER_LOCAL_RANK=0; export MUSTER_LOCAL_RANK; "  # the launcher starts the rank without LOCAL_RANK
 EXTEND_PYTHONPATH = 'PYTHONPATH="$0${PYTHONPATH:+:$PYTHONPATH}"; export PYTHONPATH; exec "$@"'
 
 
 def write_hook(directory: str) -> None:
-    """Write the hook into a run directory. Raise OSError."""
-    remove_entry(os.path.join(directory, STACKS))  # the stacks of an earlier attempt
+    """Write the hook to a run directory. Raise OSError."""
+    remove_entry(os.path.join(directory, STACKS))  # the stacks from an earlier attempt
     make_private_directory(os.path.join(directory, STACKS))
     make_private_directory(os.path.join(directory, HOOKS))
-    make_private_directory(os.path.join(directory, HOOKS, "__pycache__"))  # Python would let others read it
+    make_private_directory(os.path.join(directory, HOOKS, "__pycache__"))  # Python would let other users read it
     for name, path in (("sitecustomize.py", stack_hook.__file__), (PROFILE_PROGRAM, rank_profile.__file__)):
         with open(path, encoding="utf-8") as stream:
             source = stream.read()
@@ -124,7 +124,7 @@ class Process:
         self.pid = pid
         self.parent = parent
         self.state = state
-        self.inner = pid  # the process's pid in its own container
+        self.inner = pid  # the process's pid inside its own container
         self.has_handler = False
         self.has_profile_handler = False
         self.path = ""  # path of its stack file, or "" if it shares its parent's
@@ -141,7 +141,7 @@ class Process:
 
 
 def cpu_ticks(pid: int) -> int | None:
-    """Return the CPU time of a process's main thread in clock ticks; None if it has ended."""
+    """Return the CPU time of a process's main thread in clock ticks, or None if it has ended."""
     fields = read_stat(f"/proc/{pid}/task/{pid}/stat")[11:13]
     return sum(map(int, fields)) if fields else None
 
@@ -162,11 +162,11 @@ class StackCollector:
     def __init__(self, directory: str, plan: Plan) -> None:
         self.directory = directory
         self.plan = plan
-        self.launcher_log = os.path.join(log_directory(plan, directory), "launcher.log")  # may be that of all ranks
+        self.launcher_log = os.path.join(log_directory(plan, directory), "launcher.log")  # may be shared by all ranks
         self.ticks: dict[int, int] = {}  # CPU time at the previous collection, by pid
-        self.consumed: dict[str, int] = {}  # bytes of each file that were read
+        self.consumed: dict[str, int] = {}  # bytes of each file that have been read
         self.last: list[Data] = []  # the groups of the last collection
-        self.since = time.time()  # dumps of the flight recorder since this time belong to this attempt
+        self.since = time.time()  # flight recorder dumps since this time belong to this attempt
 
     # - processes
 
@@ -225,7 +225,7 @@ class StackCollector:
     # - stacks
 
     def collect(self, timeout: float) -> list[Data]:
-        """Return groups of ranks with the same activity. timeout: seconds to wait for the stacks."""
+        """Return groups of ranks that are doing the same thing. timeout: seconds to wait for the stacks."""
         processes = self.processes()
         ranks = {process.local_rank: process for process in processes.values() if process.local_rank is not None}
         answering = [process for process in ranks.values() if process.state not in STOPPED_STATES]
@@ -260,7 +260,7 @@ class StackCollector:
     def read_stacks(self, processes: list[Process], timeout: float) -> dict[int, list[Frame]]:
         """Return the stack of each process's main thread, by pid."""
         files = StackFiles({process.pid: process.path for process in processes})
-        late = request_stacks(files, timeout)  # slow processes: final_groups() will read their stacks
+        late = request_stacks(files, timeout)  # processes that are slow to write: final_groups() will read their stacks
         for process in processes:
             self.consumed[process.path] = (files.before if process.pid in late else files.sizes)[process.pid]
         before = files.before
@@ -276,7 +276,7 @@ class StackCollector:
                 continue
             if len(texts) >= MAX_WORKERS or time.monotonic() > deadline:
                 break
-            process.read_status()  # again: a child that has executed another program since has no handler
+            process.read_status()  # again: a child that has since executed another program has no handler
             if not process.has_handler:
                 continue
             if not process.path:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
 
 def answer_request(journal: Journal, launcher: LauncherProcess) -> None:
-    """Write the stacks into the run directory if someone has asked for them."""
+    """Write the stacks to the run directory if someone has asked for them."""
     path = journal.path(REQUEST)
     if not os.path.lexists(path):
         return

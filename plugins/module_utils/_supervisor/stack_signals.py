@@ -29,7 +29,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from typing import Iterable, Mapping
 
-ASLEEP = (b"S", b"D")  # first letters of a state
+ASLEEP = (b"S", b"D")  # first letters of a process state
 
 
 def main_thread_activity(pid: int) -> tuple[bytes, ...]:
@@ -51,10 +51,10 @@ def sleeping(pids: Iterable[int]) -> set[int]:
 
 
 class StackFiles:
-    """The files into which some processes write their stacks, and how far each has been written."""
+    """The files that some processes write their stacks to, and how far each has been written."""
 
     def __init__(self, paths: Mapping[int, str]) -> None:
-        self.paths = dict(paths)  # the stack file of each process, by pid
+        self.paths = dict(paths)  # each process's stack file, by pid
         self.before = {pid: file_size(path) for pid, path in self.paths.items()}
         self.sizes = dict(self.before)
 

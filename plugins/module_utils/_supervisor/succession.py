@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Plan, Timeouts
 
 
-MAX_CANDIDATES = 8  # candidates that do not respond; without this many of its nodes, a run does not continue
+MAX_CANDIDATES = 8  # candidates that are not responding; without this many of its nodes, a run does not continue
 
 
 def majority(nnodes: int) -> int:
@@ -55,7 +55,9 @@ def takeover_delay(timeouts: Timeouts) -> float:
 
 
 def gather_timeout(nnodes: int) -> float:
-    """Return the seconds within which a majority must follow a candidate: some may wait for candidates before it."""
+    """Return the seconds within which a majority must follow a candidate; some may be waiting for earlier
+    candidates.
+    """
     return CANDIDATE_TIMEOUT * (min(nnodes, MAX_CANDIDATES) + 1)
 
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The hub on a node that succeeds a lost one: it gathers a majority of the nodes, and continues with the run."""
+"""The hub on a node that succeeds a lost one: it gathers a majority of the nodes and continues the run."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def find_broken(lines: list[str], names: list[str]) -> list[dict[str, str]]:
 
 
 class Successor(Hub):
-    """Takes over a run of which this node has been a peer."""
+    """Takes over a run in which this node has been a peer."""
 
     def __init__(self, plan: Plan, token: str, journal: Journal, selector: selectors.BaseSelector) -> None:
         super().__init__(plan_with_hub(plan, plan["node"]["node_rank"]), token, journal, selector)
         self.predecessor = self.own
         self.loss = ""
-        self.leads = False  # whether a majority follows
-        self.abandoned = ""  # reason why this node does not lead the run
+        self.leads = False  # whether a majority is following
+        self.abandoned = ""  # reason why this node is not leading the run
         self.gather_by = time.monotonic() + gather_timeout(len(self.names))
         self.settled: float | None = None  # time at which this node stopped waiting for more nodes
 
@@ -93,7 +93,7 @@ class Successor(Hub):
             try:
                 self.listen(port)
                 break
-            except OSError as exception:  # another run may lead its nodes from here
+            except OSError as exception:  # another run may be leading its nodes from here
                 error = f"port {port}: {exception.strerror}"
         else:
             self.give_up(f"{self.loss}; {self.names[self.own]} cannot lead the run: {error}")
@@ -113,7 +113,7 @@ class Successor(Hub):
         super().add_spare(node, is_back and self.leads)
 
     def judge(self, now: float) -> None:
-        """Wait for a majority, then continue like the hub before."""
+        """Wait for a majority, then continue like the previous hub."""
         if self.leads:
             super().judge(now)
         elif self.stop_requested:
@@ -150,7 +150,7 @@ class Successor(Hub):
         self.record_loss()
 
     def record_loss(self) -> None:
-        """Record the end of the attempt, unless the hub before has already done that."""
+        """Record the end of the attempt, unless the previous hub has already done so."""
         if not self.attempts.has_ended():
             end = End(self.loss, self.first_node, restart_policy.NODE_LOST, True, False)
             self.attempts.record_end(end, self.nodes)

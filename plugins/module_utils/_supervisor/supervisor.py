@@ -119,7 +119,7 @@ class Supervisor:
         self.stop_signal: int | None = None  # the signal that requested this node to stop
         self.report: NodeReport | None = None  # once this node's part has ended
         self.tend_due = 0.0  # when to tend the processes, the lifeline and the run
-        self.damage_reported = False  # whether the watcher knows what the job did to the run directory
+        self.damage_reported = False  # whether the watcher has learned what the job did to the run directory
         self.is_done = False
 
     def run(self) -> int:
@@ -165,13 +165,13 @@ class Supervisor:
         only_beats = bool(ready)
         for key, mask in ready:
             only_beats = self.handle(key.data, mask, now) and only_beats
-        if only_beats and now < self.tend_due:  # 64 nodes send 32 a second, and they need no action
+        if only_beats and now < self.tend_due:  # 64 nodes send 32 per second, and they require no action
             return
         self.tend_due = now + timeout
         for connection in self.lifeline.connections:
             if not connection.closed:
                 events = selectors.EVENT_READ | (selectors.EVENT_WRITE if connection.outbox else 0)
-                if events != connection.events:  # this system call costs more than all other work per peer
+                if events != connection.events:  # this system call costs more than all other work for a peer
                     self.selector.modify(connection.sock, events, connection)
                     connection.events = events
         if self.stop_signal is not None:

@@ -42,9 +42,9 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
     Notice = Tuple[str, str]  # kind, as on the lifeline, and text
 
-SNAPSHOT_AT = 8  # number of samples before nvidia-smi's full output is recorded, once
+SNAPSHOT_AT = 8  # number of samples before nvidia-smi's full output is recorded, which happens once
 
-# Lists a directory; the exit code is the errno, or 0 if the directory responds.
+# Lists a directory; the exit code is the errno value, or 0 if the directory responds.
 MOUNT_CHECK = """
 import os, sys
 try:
@@ -54,7 +54,7 @@ except OSError as error:
     os._exit(error.errno or 5)
 """
 
-# A line of gpus.csv, and the text in place of values for a lost GPU.
+# A line in gpus.csv, and the text that replaces the values for a lost GPU.
 SAMPLE = re.compile(r"[0-9/]+ [0-9:.]+, (?P<index>[0-9]{1,9}), (?P<values>.*)")
 GPU_FAILED = re.compile(r".*\[(GPU is lost|GPU requires reset)\]|[^0-9]*\[(Unknown Error)\][^0-9]*\Z")
 
@@ -84,7 +84,7 @@ def read_sample(text: str, code: int, known_indices: set[str], tool: str = "nvid
             failed.append(f"GPU {row['index']}: {failure[1] or failure[2]}")
     if code:
         return indices, message or f"{tool} ended with {describe_exit(code)}"
-    if not indices or not text.endswith("\n"):  # empty or cut, as on a full disk
+    if not indices or not text.endswith("\n"):  # empty or truncated, as on a full disk
         return set(), ""
     missing = sorted(known_indices - indices, key=int)
     if missing:
@@ -99,24 +99,24 @@ class Watchers:
         self.journal = journal
         self.plan = plan
         self.name = plan["node"]["name"]
-        self.mount_checks: dict[str, tuple[int, float]] = {}  # pid and start of the check, by mount point
+        self.mount_checks: dict[str, tuple[int, float]] = {}  # pid and start time of the check, by mount point
         self.mounts_due = 0.0
-        self.mounts: dict[str, str] = {}  # errors by mount point that has died during the run
-        self.sampler: int | None = None  # pid of the running nvidia-smi
+        self.mounts: dict[str, str] = {}  # errors of mount points that have died during the run, by mount point
+        self.sampler: int | None = None  # pid of the nvidia-smi process that is running
         self.samples_due = 0.0
-        self.samples = 0  # number of started samples
+        self.samples = 0  # number of samples started
         self.tool = tool_of(plan)
-        # pid of the nvidia-smi that records the full output, once; 0: it has ended, or there is none
+        # pid of the nvidia-smi process that records the full output, once; 0: it has ended, or there is none
         self.snapshot: int | None = None if self.tool.has_snapshot else 0
-        self.accounting: list[str] = []  # the next queries about ended processes
+        self.accounting: list[str] = []  # the next queries about processes that have ended
         # pid of that query; 0: it has ended, or there is none
         self.accountant: int | None = None if self.tool.has_accounting else 0
-        self.accounts = False  # whether the driver's accounting is on
+        self.accounts = False  # whether the driver's accounting mode is on
         self.sample_start = 0  # offset of the newest sample in gpus.csv
         self.gpus: set[str] = set()  # the indices in the first sample
         self.gpus_error = ""  # nvidia-smi's error while any GPU is faulty
         self.logs_due = 0.0
-        self.shortened = ""  # how logs over the limit were shortened, or the error
+        self.shortened = ""  # how logs that exceeded the limit were shortened, or the error
         self.final_check: float | None = None  # time at which the final checks began
 
     def begin_attempt(self, plan: Plan) -> None:
@@ -133,7 +133,7 @@ class Watchers:
         return notices + (self.tend_logs(now) if started else [])
 
     def pids(self) -> list[int]:
-        """Return the pids of the watchers' processes, for which the end of the job does not wait."""
+        """Return the pids of the watchers' processes, which need not end before the job is considered to have ended."""
         pids = [pid for pid, _since in self.mount_checks.values()]
         return pids + ([self.sampler] if self.sampler and self.final_check is not None else [])
 
@@ -146,7 +146,7 @@ class Watchers:
         notices = self.check_mounts(now) if failed else []
         if failed and gpus and not self.sampler:  # a lost GPU ends the job before the next regular sample
             self.take_sample(now)
-        if self.accounts and not self.accounting:  # otherwise the job ended before earlier jobs' use was queried
+        if self.accounts and not self.accounting:  # otherwise the job ended before usage by earlier jobs was queried
             self.accounting = list(ACCOUNTING_QUERIES)
         return notices
 

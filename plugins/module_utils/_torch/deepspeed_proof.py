@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Verify DeepSpeed on this node: its release, its built ops, and a training step on two processes.
+"""Verify DeepSpeed on this node: its release, its built ops, and a training step with two processes.
 
 The verification is not repeated until its inputs change. It runs in the environment's interpreter; only its child
 processes import torch and DeepSpeed.
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     Data = Dict[str, Any]
 
 RANKS = 2
-TIMEOUT = 600  # seconds for two processes, each of which may build an op
+TIMEOUT = 600  # seconds for two processes, each of which may have to build an op
 RANK = """
 import gc, os, sys, torch, torch.distributed
 rank, size, place = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]

@@ -28,9 +28,10 @@ if TYPE_CHECKING:
     Data = Dict[str, Any]
 
 AMPERE = (8, 0)  # compute capability; FlashAttention 2 has no kernels for older GPUs
-MEMORY_PER_JOB = 20  # GB per build job (setup.py: 5 for each of 4 nvcc threads)
-# Releases, newest first: the torch minor releases with wheels, the CUDA majors with their spelling in wheel names, and
-# the oldest glibc that loads them (docs/software.md). The server is queried for the wheels that actually exist.
+MEMORY_PER_JOB = 20  # GB per build job (setup.py: 5 for each of the 4 nvcc threads)
+# Releases, newest first: the torch minor releases for which wheels exist, the CUDA major versions as spelled in wheel
+# names, and the oldest glibc that can load them (docs/software.md). The server is queried for the wheels that actually
+# exist.
 RELEASES = {
     "2.8.3": (("2.4", "2.5", "2.6", "2.7", "2.8"), {"12": "12"}, "2.32"),
     "2.7.4.post1": (("2.2", "2.3", "2.4", "2.5", "2.6"), {"12": "12"}, "2.31"),
@@ -43,7 +44,7 @@ RELEASES = {
 
 
 def numbers(version: str) -> tuple[int, ...]:
-    """Return the numbers in a version."""
+    """Return the numbers in a version string."""
     return tuple(int(part) for part in re.findall(r"[0-9]+", version))
 
 
@@ -91,7 +92,7 @@ def neighbors(release: str, torch: str, cuda: str) -> list[tuple[str, str, str]]
         minor_distance = (
             abs(numbers(triple[1])[1] - numbers(minor)[1]) if numbers(triple[1])[0] == numbers(minor)[0] else 99
         )
-        # changing flash-attention's release is easier than changing torch
+        # changing the flash-attention release is easier than changing torch
         return (minor_distance, triple[2] != major, triple[0] != release, [-number for number in numbers(triple[0])])
 
     return sorted((triple for triple in triples if triple != (release, minor, major)), key=distance)
@@ -164,7 +165,7 @@ def capabilities(request: Data) -> Data:
         output = " ".join((completed.stdout + completed.stderr).split())[-300:]
         if "not a valid field" not in output:
             raise nvidia_smi_error(f"fails: {output or f'code {completed.returncode}'}")
-        text = gpus_from_torch()  # drivers before 510 do not have the field
+        text = gpus_from_torch()  # drivers before 510 do not report the field
     values = set()
     for line in text.splitlines():
         name, _comma, capability = line.rpartition(", ")
@@ -189,7 +190,7 @@ def nvidia_smi_error(reason: str) -> StepError:
 
 
 def gpus_from_torch() -> str:
-    """Return the GPUs according to torch, in nvidia-smi's format."""
+    """Return the GPUs reported by torch, in nvidia-smi's format."""
     try:
         from torch import cuda
     except ImportError:
@@ -251,7 +252,7 @@ def choose(request: Data) -> Data:
 
 
 def torch_version_file() -> str:
-    """Return torch's file with its version and CUDA, which saves an import that takes seconds."""
+    """Return the file with torch's version and CUDA version, which avoids an import that takes seconds."""
     for path in glob.glob(os.path.join(sys.prefix, "lib", "python3*", "site-packages", "torch", "version.py")):
         with open(path, encoding="utf-8") as file:
             return file.read()

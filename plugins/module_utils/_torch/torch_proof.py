@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Verify torch on this node: its build, packages built against it, a matrix product on each GPU, a sum of two ranks.
+"""Verify torch on this node: its build, packages built against it, a matrix product on each GPU, a sum over two ranks.
 
 The verification is not repeated until its inputs change. It runs in the environment's interpreter and imports only
 torch apart from the standard library.
@@ -37,10 +37,10 @@ COMPANIONS = {
     "torchaudio": "import torchaudio",
     "torchcodec": "import shutil; shutil.which('ffmpeg') and __import__('torchcodec')",  # it also needs FFmpeg
 }
-MAX_ERROR = 400  # characters of an error within a sentence
-MAX_OUTPUT = 800  # characters of the output of a rank
+MAX_ERROR = 400  # number of characters of an error within a sentence
+MAX_OUTPUT = 800  # number of characters of a rank's output
 RANKS = 2
-TIMEOUT = 300  # seconds for two processes; importing torch alone takes 10 with cold caches
+TIMEOUT = 300  # seconds for two processes; importing torch alone takes 10 s with cold caches
 RANK = """
 import datetime, os, sys, torch, torch.distributed as dist
 rank, size, backend, place = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
@@ -154,7 +154,7 @@ def check_products(request: Data) -> int:
     for device in devices:
         matrix = torch.arange(64.0, device=device).repeat(256, 1)
         product = matrix @ matrix.new_ones(64, 256)
-        if not bool((product == 2016).all()):  # 0 + 1 + ... + 63, exact in float32 and in TF32
+        if not bool((product == 2016).all()):  # 0 + 1 + ... + 63, which is exact in float32 and in TF32
             raise StepError(
                 f"a matrix product on {device} is wrong: its elements are not all 2016. Have this GPU replaced"
             )

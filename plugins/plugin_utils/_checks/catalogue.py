@@ -186,7 +186,7 @@ IDS = {
 }
 
 
-# A launch cannot be planned without these.
+# A launch cannot be planned without these facts.
 REQUIRED = ("unreachable", "address-not-here", "interpreter-missing", "launcher", "run-id-taken")
 
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Checks of a job's checkpoints: whether they outlive a node, fit on the disk, and can be loaded."""
+"""Checks of a job's checkpoints: whether they survive the loss of a node, fit on the disk, and can be loaded."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.checkpoint_c
 )
 from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
 
-MAX_NAMED = 4  # parts that a finding names
+MAX_NAMED = 4  # number of parts that a finding names
 CONVERT_ZERO = (
     "python -m deepspeed.checkpoint.ds_to_universal --inject_missing_state "
     "--input_folder {path} --output_folder {path}_universal"
 )
-# How to convert shards for a different number of ranks, by the format of the checkpoint.
+# How to convert shards for a different number of ranks, by checkpoint format.
 DEEPSPEED_REMEDY = (
     'convert it on {node}: {command}; then set "checkpoint": {{"load_universal": true}} in the DeepSpeed '
     "configuration and load {zero}_universal; or use {world_size} processes again"
@@ -42,7 +42,7 @@ LOCAL_REMEDY = (
 
 
 def contract_of(context: CheckContext) -> Contract:
-    """Return the contract of the job's checkpoints."""
+    """Return the job's checkpoint contract."""
     return read_contract({node.name: facts for node, facts in context.nodes_with("checkpoints")})
 
 
@@ -53,7 +53,7 @@ def is_one_machine(context: CheckContext) -> bool:
 
 
 def check_survival(context: CheckContext, contract: Contract) -> list[Finding]:
-    """Check that the checkpoints outlive the loss of a node."""
+    """Check that the checkpoints survive the loss of a node."""
     if contract.kind != LOCAL or context.table.nnodes < 2 or is_one_machine(context):
         return []
     if not contract.local_nodes:
@@ -96,7 +96,7 @@ def check_restarts(context: CheckContext, contract: Contract) -> list[Finding]:
 
 
 def check_room(context: CheckContext, contract: Contract) -> list[Finding]:
-    """Check that the checkpoints to keep, and the next one until an older one is removed, fit on the disk."""
+    """Check that the checkpoints to keep fit on the disk, along with the next one until an older one is removed."""
     checkpoint = contract.choice["checkpoint"]
     if checkpoint is None or not checkpoint["size"]:
         return []

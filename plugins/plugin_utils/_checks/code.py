@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Checks of the code: do the nodes have the same code as the controller?"""
+"""Checks of the code: whether the nodes have the same code as the controller."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DIFFERENCE_TEXTS = {
     "extra": ("exists only on the node", "exist only on the node"),
 }
 COPY_HINT = "copy it with: ansible-playbook site.yml --tags code"
-# Why differing code was not copied, and the remedy, by launch_plan's code_left.
+# Why code that differs was not copied, and the remedy, by launch_plan's code_left.
 NOT_COPIED_TEXTS = {
     "": ("even after copying", f"check whether code_ignore_existing keeps it; {COPY_HINT}"),
     "as_is": ("not copied because code is as_is", f"remove code: as_is to have the launch copy it, or {COPY_HINT}"),

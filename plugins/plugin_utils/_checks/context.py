@@ -22,23 +22,24 @@ Facts = Mapping[str, Mapping[str, Any]]
 class Thresholds:
     """Limits beyond which a value becomes a finding."""
 
-    clock_skew: float = 1.0  # seconds between a node's clock and the others
+    clock_skew: float = 1.0  # seconds of difference between a node's clock and the others
     disk_gib: float = 5.0  # free space where runs and checkpoints are written
-    shm_gib: float = 1.0  # size of /dev/shm; containers default to 0.06, too little for NCCL and data loaders
+    # size of /dev/shm; the default in containers is 0.06, which is too little for NCCL and data loaders
+    shm_gib: float = 1.0
     memlock_mib: float = 8.0  # the kernel's default since 5.16
     nofile: int = 1024  # the kernel's default
 
 
 @dataclass(frozen=True)
 class ControllerCode:
-    """The code on the controller, which the nodes should have, too."""
+    """The code on the controller, which the nodes should also have."""
 
     source: str = ""
     problem: str = ""  # reason why the source could not be read
     requirements: str = ""  # path of the requirements file
-    required: str = ""  # the hash of the requirements
+    required: str = ""  # the hash of the requirements file
     skip_reason: str = ""  # reason why it was not copied to the nodes: launch_plan's code_left
-    files: tuple[str, ...] = ()  # paths of its files, relative to the source; empty if there are too many
+    files: tuple[str, ...] = ()  # paths of its files relative to the source; empty if there are too many
 
     @property
     def will_be_copied(self) -> bool:
@@ -53,11 +54,12 @@ class CheckContext:
     job: Job
     table: RankTable
     facts: Facts
-    names_needed: bool = False  # nodes must resolve each other's names although the launcher does not use them
+    # nodes must be able to resolve each other's names even though the launcher does not use them
+    names_needed: bool = False
     replace: bool = False  # the launch will stop muster runs on the nodes
     thresholds: Thresholds = field(default_factory=Thresholds)
     code: ControllerCode = field(default_factory=ControllerCode)
-    environment: Mapping[str, str] = field(default_factory=dict)  # the job's variables that hold no secret
+    environment: Mapping[str, str] = field(default_factory=dict)  # the job's variables that do not contain secrets
     bad_nodes: tuple[Any, ...] = ()  # machines that must not be used: see _record/bad_nodes.py
 
     @property
@@ -77,7 +79,7 @@ class CheckContext:
         return self.names_needed or get_launcher(self.job).uses_names
 
     def interpreter_of(self, name: str) -> str:
-        """Return the interpreter of the job on a node: the first candidate that exists there."""
+        """Return the job's interpreter on a node: the first candidate that exists there."""
         return str(self.facts[name].get("interpreter") or self.job.interpreter)
 
     def nodes_with(self, part: str) -> list[tuple[Node, Any]]:
@@ -86,7 +88,7 @@ class CheckContext:
 
 
 def find_outliers(values: Mapping[str, Hashable]) -> tuple[Hashable, dict[str, Hashable]]:
-    """Return the most common value (in a tie, the first node's), and {node: value} of the nodes that differ."""
+    """Return the most common value (in a tie, the first node's), and {node: value} for the nodes that differ."""
     counts = Counter(values.values())
     highest = max(counts.values(), default=0)
     majority = next((value for value in values.values() if counts[value] == highest), None)

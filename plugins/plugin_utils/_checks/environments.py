@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Checks of Python environments: does the job's project have its own on each node, and which others have torch?"""
+"""Checks of Python environments: whether the job's project has its own on each node, and which others have torch."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def error(check_id: str, nodes: Iterable[str], problem: str, requirement: str, r
 
 
 def warning(check_id: str, nodes: Iterable[str], problem: str, requirement: str, remedy: str) -> Finding:
-    """Return a finding that does not prevent a start, although the run may not work as intended."""
+    """Return a finding that does not prevent a run from starting, although the run may not work as intended."""
     return Finding("warning", check_id, tuple(nodes), problem, requirement, remedy)
 
 

@@ -15,7 +15,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._text.name_list im
 
 
 def names_by_value(values: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return the names of the nodes by their value."""
+    """Return the node names grouped by value."""
     names: dict[str, list[str]] = {}
     for name, value in values.items():
         names.setdefault(value, []).append(name)
@@ -29,7 +29,7 @@ def split_remedy(names: dict[str, list[str]]) -> str:
 
 
 def check_mixed_vendors(context: CheckContext) -> list[Finding]:
-    """Check that all GPUs are of one vendor: NCCL and RCCL cannot exchange data with each other."""
+    """Check that all GPUs are from one vendor: NCCL and RCCL cannot exchange data with each other."""
     vendors = {node.name: vendor_of(gpus).title for node, gpus in context.nodes_with("gpus") if gpus["pci"]}
     names = names_by_value(vendors)
     if len(names) < 2:

@@ -10,7 +10,7 @@ from ansible_collections.muster.training.plugins.module_utils._rank_table import
 from ansible_collections.muster.training.plugins.plugin_utils._checks.context import CheckContext
 from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding, warning
 
-EFA_DRIVER = "efa"  # this driver has its own support for GPU memory
+EFA_DRIVER = "efa"  # this driver has its own check for GPU memory
 
 
 def nodes_with_rdma(context: CheckContext) -> set[str]:
@@ -27,7 +27,7 @@ def nodes_with_rdma(context: CheckContext) -> set[str]:
 
 
 def check_gpudirect_rdma(context: CheckContext) -> list[Finding]:
-    """Warn of nodes whose RDMA adapters cannot access GPU memory: each transfer goes through host memory."""
+    """Warn about nodes whose RDMA adapters cannot access GPU memory, so that each transfer goes through host memory."""
     if context.environment.get("NCCL_NET_GDR_LEVEL") in ("LOC", "0"):
         return []
     with_rdma = nodes_with_rdma(context)

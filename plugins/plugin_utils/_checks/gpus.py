@@ -18,7 +18,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_vendors 
 from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import single_line
 
-IDLE_MEMORY_MIB = 1024  # GPU memory that the driver itself may use; 600 MiB seen with NVLink fabrics
+IDLE_MEMORY_MIB = 1024  # GPU memory that the driver itself may use; up to 600 MiB has been seen with NVLink fabrics
 
 
 def check_driver(context: CheckContext) -> list[Finding]:
@@ -108,7 +108,7 @@ def driver_findings(name: str, gpus: dict[str, Any], context: CheckContext) -> l
     return []
 
 
-# By vendor: the function that returns the first problem with a node's driver.
+# By vendor: the function that returns the first problem with the driver on a node.
 DRIVER_FINDINGS: dict[str, Callable[[str, dict[str, Any], CheckContext], list[Finding]]] = {
     "nvidia": driver_findings,
     "amd": lambda name, gpus, _context: amd_gpus.driver_findings(name, gpus),
@@ -206,7 +206,7 @@ def check_free(context: CheckContext) -> list[Finding]:
     """Check that no process uses a GPU. Muster runs are reported separately (busy)."""
     findings = []
     for node, gpus in context.nodes_with("gpus"):
-        # a run on other GPUs that uses one of these after all is not reported as busy
+        # a run assigned to other GPUs that uses one of these after all is not reported as busy
         run_ids = set(live_run_ids(node.address, context.facts[node.name]["runs"], context.job.gpus))
         foreign_processes = [process for process in gpus["processes"] if process["run"] not in run_ids]
         if foreign_processes:
@@ -250,7 +250,7 @@ def describe_process(process: dict[str, Any]) -> str:
     memory = f", {process['memory_mib']} MiB" if process["memory_mib"] else ""
     run = f", run {process['run']}" if process["run"] else ""
     orphan = ", its parent has exited" if process["orphan"] else ""
-    command = single_line(process["command"], 80)  # a program passed with -c has many lines
+    command = single_line(process["command"], 80)  # a program passed with -c may have many lines
     return f"process {process['pid']}{user} ({command}{memory}{run}{orphan})"
 
 

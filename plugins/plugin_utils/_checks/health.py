@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Checks of the nodes' health: GPU errors, memory rows, throttling, PCI express, NVLink, RDMA ports, host memory."""
+"""Checks of the nodes' health: GPU errors, memory rows, throttling, PCI Express, NVLink, RDMA ports, host memory."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from ansible_collections.muster.training.plugins.plugin_utils._checks.findings i
 from ansible_collections.muster.training.plugins.plugin_utils._text.duration import format_duration
 from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
 
-MAX_ECC_ERRORS = 10  # uncorrected errors in a GPU's life at which it is reported
-MAX_NVLINK_ERRORS = 100  # errors since the driver was loaded at which a link is reported
-MIN_MEMORY_SHARE = 0.05  # share of a machine's memory that should be available
-MAX_SWAP_SHARE = 0.5  # share of a machine's swap that may be in use
-# Number of errors of an RDMA port since boot at which it is reported; a link goes down once or twice at boot.
+MAX_ECC_ERRORS = 10  # number of uncorrected errors over a GPU's lifetime at which it is reported
+MAX_NVLINK_ERRORS = 100  # number of errors since the driver was loaded at which a link is reported
+MIN_MEMORY_SHARE = 0.05  # fraction of a machine's memory that should be available
+MAX_SWAP_SHARE = 0.5  # fraction of a machine's swap space that may be in use
+# Number of errors on an RDMA port since boot at which it is reported; a link goes down once or twice at boot.
 MAX_PORT_ERRORS = {
     "link_downed": 10,
     "link_error_recovery": 10,
@@ -43,7 +43,7 @@ REPLACE_REMEDY = "reset the GPU (nvidia-smi -r) or reboot the node; have it repl
 
 
 def used_gpus(context: CheckContext, name: str, health: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the health of the GPUs of a node that the job uses."""
+    """Return the health of a node's GPUs that the job uses."""
     gpus = context.facts[name].get("gpus") or {}
     used = {device["uuid"] for device in gpus.get("devices", ())} if "selected" in gpus else None
     return [gpu for gpu in health["gpus"] if used is None or gpu["uuid"] in used]
@@ -104,7 +104,7 @@ def check_rows(context: CheckContext) -> Iterator[Finding]:
 
 
 def check_speed(context: CheckContext) -> Iterator[Finding]:
-    """Report GPUs that are throttled although idle, or that use fewer PCI express lanes than they could."""
+    """Report GPUs that are throttled although idle, or that use fewer PCI Express lanes than they could."""
     throttled: dict[str, list[str]] = {}
     for node, health in context.nodes_with("health"):
         gpus = used_gpus(context, node.name, health)

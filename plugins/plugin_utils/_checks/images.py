@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Checks of the container image of a job."""
+"""Checks of a job's container image."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._checks.findings i
 from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_vendors import vendor_name
 from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
 
-DIGEST_DIGITS = 12  # hex digits of a digest, as docker shows it
+DIGEST_DIGITS = 12  # number of hex digits of a digest, as docker shows it
 MOVE_DATA_REMEDY = (
     "move Docker's data to a larger disk (ansible-playbook site.yml --tags docker_data_root "
     "-e docker_data_root_path=/LARGE_DISK/docker), or remove images with docker image prune"
@@ -103,7 +103,7 @@ def check_missing(context: CheckContext) -> list[Finding]:
 
 
 def check_skew(context: CheckContext) -> list[Finding]:
-    """Check that the name means the same image on all nodes."""
+    """Check that the name refers to the same image on all nodes."""
     usual, odd = find_outliers({name: image["id"] for name, image in image_facts(context).items() if image["id"]})
     if not odd:
         return []
@@ -120,7 +120,7 @@ def check_skew(context: CheckContext) -> list[Finding]:
     ]
 
 
-TOOLKITS = ("nvidia",)  # vendors whose GPUs need a toolkit in containers
+TOOLKITS = ("nvidia",)  # vendors whose GPUs require a toolkit in containers
 
 
 def check_toolkit(context: CheckContext) -> list[Finding]:

@@ -16,10 +16,10 @@ from ansible_collections.muster.training.plugins.plugin_utils._checks.gpus impor
 from ansible_collections.muster.training.plugins.plugin_utils._checks.interconnect import check_fabric
 from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_vendors import vendor_of
 
-MAX_ERROR = 700  # characters of an exception in a finding
+MAX_ERROR = 700  # number of characters of an exception in a finding
 SKIP_HINT = "to skip the test: -e launch_import_test=false"
 REINSTALL = "ansible-playbook site.yml --tags pytorch,python_env"
-# The remedy for an exception, by its text; the first match counts.
+# The remedy for an exception, by its text; the first match is used.
 IMPORT_REMEDIES: tuple[tuple[str, str], ...] = (
     (
         r"compiled using NumPy 1\.x|numpy\.(core\.multiarray|dtype size changed)|_ARRAY_API not found",
@@ -90,7 +90,7 @@ PACKAGE_NAMES = {
     "yaml": "pyyaml",
     "zmq": "pyzmq",
 }
-# Packages that have a role of their own, each with the options of site.yml.
+# Packages that have their own role, each with the options of site.yml.
 ROLE_OPTIONS = {
     "torch": "--tags pytorch",
     "torchvision": "--tags pytorch",

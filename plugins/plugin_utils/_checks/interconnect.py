@@ -77,7 +77,7 @@ def check_fabric(context: CheckContext) -> list[Finding]:
 
 
 def check_peer_access(context: CheckContext) -> list[Finding]:
-    """Warn of GPUs without NVLink whose traffic is redirected, by bridges or an IOMMU: NCCL may hang."""
+    """Warn about GPUs without NVLink whose traffic is redirected by bridges or an IOMMU, because NCCL may hang."""
     reasons: dict[str, list[str]] = {}
     for node, links in context.nodes_with("links"):
         if context.facts[node.name]["gpu_count"] < 2 or links["nvlinks"] != 0 or node.slots < 2:

@@ -17,9 +17,9 @@ from ansible_collections.muster.training.plugins.plugin_utils._text.name_list im
 
 INTERNAL_PREFIXES = ("lo", "docker", "veth", "br-", "virbr", "cni", "flannel", "cali")
 SOCKET_VARIABLES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
-MIN_CACHE_BYTES = 2**30  # room for compiled kernels; models need more
+MIN_CACHE_BYTES = 2**30  # room for compiled kernels; models need more than this
 SHORT_LIFETIME = 3600.0  # seconds for which temporary credentials should still be valid
-# The libraries that use a cache; a job without them does not need it.
+# The libraries that use a cache; a job that uses none of them does not need it.
 CACHE_USERS: dict[str, frozenset[str]] = {
     "HF_HOME": frozenset({"transformers", "datasets", "huggingface_hub", "diffusers", "peft", "trl", "accelerate"}),
     "TRITON_CACHE_DIR": frozenset({"triton", "deepspeed", "flash_attn", "unsloth"}),
@@ -30,7 +30,7 @@ CACHE_USERS: dict[str, frozenset[str]] = {
 
 
 DOCKER_BRIDGE = re.compile(r"br-[0-9a-f]{12}")  # other bridges, such as br-ex or br-bond0, may be uplinks
-# Credentials that AWS's libraries prefer to a file.
+# Credentials that AWS's libraries prefer over a file.
 PREFERRED_CREDENTIALS = {"AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE"}
 
 
@@ -131,7 +131,7 @@ def needs_cache(context: CheckContext, name: str, variable: str, cache: Mapping[
 
 
 def check_caches(context: CheckContext) -> list[Finding]:
-    """Check that the job can write to its home, its temporary directory and its caches, and that they have space."""
+    """Check that the job can write to its home, temporary and cache directories, and that they have space."""
     denied: dict[tuple[str, str, str], list[str]] = {}
     small: dict[tuple[str, str], list[tuple[str, int]]] = {}
     for node, caches in context.nodes_with("caches"):
@@ -209,7 +209,7 @@ def expiry_finding(nodes: list[str], source: str, remaining: float) -> Finding |
 
 
 def check_credentials(context: CheckContext) -> list[Finding]:
-    """Check the credentials with which the job would access its buckets."""
+    """Check the credentials that the job would use to access its buckets."""
     findings = []
     services = {node.name: facts for node, facts in context.nodes_with("services") if facts["buckets"]}
     if not services:

@@ -22,11 +22,11 @@ from ansible_collections.muster.training.plugins.plugin_utils._text.name_list im
 
 RESUME_OPTION = re.compile(r"--?(resume|load)", re.IGNORECASE)
 TRAINER_LIBRARIES = {"transformers", "trl", "peft", "accelerate"}
-# Bytes per parameter in host memory: what DeepSpeed's Adam keeps in fp32 (values, momentum, variance), and
-# parameters in half precision.
+# Bytes per parameter in host memory: what DeepSpeed's Adam optimizer keeps in fp32 (values, momentum, variance), plus
+# the parameters in half precision.
 OPTIMIZER_BYTES, PARAMETER_BYTES = 12, 2
 MODEL_SIZE = re.compile(r"(?<![\w.x×])([0-9]{1,4}(?:\.[0-9]{1,3})?)[bB](?![A-Za-z0-9])")
-ACTIVE_SIZE = re.compile(r"[-_]A[0-9]")  # the active parameters in the name of a mixture-of-experts model
+ACTIVE_SIZE = re.compile(r"[-_]A[0-9]")  # the number of active parameters in the name of a mixture-of-experts model
 MODEL_OPTION = re.compile(r"--?(model|pretrained)[-_\w]*")
 TRUE = ("true", "1", "yes")
 
@@ -43,7 +43,7 @@ def check_checkpoints(context: CheckContext) -> list[Finding]:
         path = next(iter(entries.values()))["path"]
         is_everywhere_missing = len(missing) == len(entries)
         if option in outputs or (is_everywhere_missing and not RESUME_OPTION.match(option)):
-            continue  # the job will write it
+            continue  # the job will create it
         if missing:
             where = "on any node" if is_everywhere_missing else "there"
             findings.append(
@@ -161,7 +161,7 @@ def check_deepspeed_arguments(context: CheckContext) -> list[Finding]:
 
 
 def model_parameters(arguments: tuple[str, ...]) -> float:
-    """Return the number of parameters in the name of the job's model, such as Llama-3.1-70B, or 0 if unknown.
+    """Return the number of parameters given in the name of the job's model, such as Llama-3.1-70B, or 0 if unknown.
 
     Names of mixtures of experts, such as 8x7B and 30B-A3B, are unknown.
     """
@@ -183,7 +183,9 @@ def trains_adapter(arguments: tuple[str, ...]) -> bool:
 
 
 def check_host_memory(context: CheckContext) -> list[Finding]:
-    """Check that the nodes have enough memory for what DeepSpeed offloads, if the model's name includes its size."""
+    """Check that the nodes have enough memory for what DeepSpeed offloads, if the model name includes the model
+    size.
+    """
     parameters = model_parameters(context.job.args)
     if not parameters or trains_adapter(context.job.args):
         return []

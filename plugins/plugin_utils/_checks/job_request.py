@@ -11,7 +11,8 @@ from typing import Any
 
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import module_source
 
-# Variables that determine which files a job uses on a node. None holds a secret, so their values may be sent and shown.
+# Variables that determine which files a job uses on a node. None of them holds a secret, so their values may be sent
+# and shown.
 PLAIN_VARIABLES = frozenset(
     (
         *(
@@ -54,7 +55,7 @@ JOB_SPEC: dict[str, dict[str, Any]] = {
 
 
 def plain_environment(environment: Mapping[str, Any]) -> dict[str, str]:
-    """Return the variables of a job that hold no secret."""
+    """Return a job's variables that do not contain secrets."""
     return {
         name: str(value)
         for name, value in environment.items()
@@ -66,7 +67,7 @@ def plain_environment(environment: Mapping[str, Any]) -> dict[str, str]:
 
 
 def job_request(job: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the part `job` of a request of facts, from an argument with the options of JOB_SPEC."""
+    """Return the `job` part of a facts request, from an argument with the options of JOB_SPEC."""
     return {
         "program": module_source("_facts.import_program"),
         "test": job["import_test"],

@@ -23,8 +23,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import 
 from ansible_collections.muster.training.plugins.plugin_utils._software.versions import version_tuple
 from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
 
-NO_SSH_SINCE = (0, 14, 5)  # the first DeepSpeed whose launcher has --no_ssh
-PACKAGES = {  # packages that contain these programs on Debian and Ubuntu
+NO_SSH_SINCE = (0, 14, 5)  # the first DeepSpeed version whose launcher has --no_ssh
+PACKAGES = {  # packages that provide these programs on Debian and Ubuntu
     "mpirun": "openmpi-bin (ansible-playbook site.yml --tags open_mpi -e open_mpi_enabled=true)",
     "ompi_info": "openmpi-bin (ansible-playbook site.yml --tags open_mpi -e open_mpi_enabled=true)",
     "orted": "openmpi-bin (ansible-playbook site.yml --tags open_mpi -e open_mpi_enabled=true)",
@@ -32,7 +32,7 @@ PACKAGES = {  # packages that contain these programs on Debian and Ubuntu
     "docker": "docker.io (ansible-playbook site.yml --tags docker_engine -e docker_engine_enabled=true)",
     "podman": "podman",
 }
-MODULES = {  # how to install a Python package, if not with pip
+MODULES = {  # how to install a Python package other than with pip
     "deepspeed": "ansible-playbook site.yml --tags deepspeed -e deepspeed_enabled=true",
 }
 FP16_SINCE = (7, 0)  # compute capability (deepspeed accelerator/cuda_accelerator.py, is_fp16_supported)
@@ -46,7 +46,7 @@ def check_programs(context: CheckContext) -> list[Finding]:
     missing: dict[str, list[str]] = {}
     for node in context.nodes:
         programs = context.facts[node.name].get("programs")
-        if programs is None:  # the programs were not read
+        if programs is None:  # the programs were not checked
             continue
         required = (context.job.container_engine,) if image else launcher.needed_programs(context.job, node.node_rank)
         for program in required:
@@ -67,7 +67,7 @@ def check_programs(context: CheckContext) -> list[Finding]:
 
 def check_modules(context: CheckContext) -> list[Finding]:
     """Check that the job's environment has the launcher's package, in a version with the options we use."""
-    modules = [name for name in get_launcher(context.job).modules if name != "torch"]  # torch has its own check
+    modules = [name for name in get_launcher(context.job).modules if name != "torch"]  # torch performs its own check
     software = {node.name: facts for node, facts in context.nodes_with("software") if not facts["error"]}
     findings = []
     for module in modules:
@@ -222,7 +222,7 @@ def check_batch(context: CheckContext) -> list[Finding]:
     if batch_error is None:
         return []
     problem, requirement, remedy = batch_error
-    # with model or pipeline parallelism, which a script may set up by itself, fewer ranks count towards the batch
+    # with model or pipeline parallelism, which a script may set up by itself, fewer ranks contribute to the batch size
     make_finding = warning if any(key in config for key in ("tensor_parallel", "sequence_parallel_size")) else error
     return [make_finding("deepspeed-batch", [], problem=problem, requirement=requirement, remedy=remedy)]
 

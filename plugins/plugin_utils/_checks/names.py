@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Checks of names: do the nodes' names resolve to their addresses on every node?"""
+"""Checks of names: whether the nodes' names resolve to their addresses on every node."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def check_own_name(context: CheckContext) -> list[Finding]:
             problem = f"its own name resolves to {loopback[0]}, for programs that use only the first address"
         else:
             problem = f"its own name resolves to {loopback[0]}"
-        # if peers resolve the name, it means different addresses on different nodes
+        # if peers resolve the name, it stands for different addresses on different nodes
         resolves_for_peers = any(
             viewer != node.name and any(not is_loopback(address) for address in view)
             for viewer, view in views.get(node.name, {}).items()
@@ -88,7 +88,7 @@ def check_name_addresses(context: CheckContext) -> list[Finding]:
     all_views = collect_views(context)
     for node in context.table.nodes:
         if node.name in context.facts and not context.facts[node.name]["interface"]:
-            continue  # its node_address is wrong: address-not-here reports it
+            continue  # its node_address is wrong, which address-not-here reports
         views = {viewer: view for viewer, view in all_views.get(node.name, {}).items() if view}
         first_addresses = {viewer: view[0] for viewer, view in views.items()}
         local_address = first_addresses.get(node.name)
@@ -195,7 +195,7 @@ def check_hostnames(context: CheckContext) -> list[Finding]:
 
 def check_names(context: CheckContext) -> list[Finding]:
     """Return the findings of all checks in this file."""
-    if context.all_loopback:  # there is only one machine; otherwise, loopback-address reports it
+    if context.all_loopback:  # there is only one machine; otherwise, loopback-address reports this
         return []
     return [
         *check_own_name(context),

@@ -14,7 +14,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._checks.context im
 from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding, error, warning
 from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
 
-# Interfaces of container engines and virtual machines; their traffic stays on the node.
+# Interfaces of container engines and virtual machines, whose traffic stays on the node.
 INTERNAL = re.compile(r"(docker[0-9]*|br-.*|veth.*|virbr.*|cni.*|flannel.*|cali.*|lxc.*|lxd.*|podman[0-9]*)\Z")
 
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Checks of software: the same versions on all nodes, and a driver for torch's CUDA."""
+"""Checks of software: the same versions on all nodes, and a driver that supports torch's CUDA version."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._text.name_list im
 
 
 def has_kernels(archs: Iterable[str], capability: Sequence[int]) -> bool:
-    """Return whether code for some architectures runs on a GPU.
+    """Return whether code built for these architectures runs on a GPU.
 
     Args:
         archs: from torch.cuda.get_arch_list(). sm_86 is machine code, which newer GPUs of the same generation also
@@ -60,8 +60,8 @@ def driver_of(gpus: Mapping[str, Any], vendor: str) -> Any:
     return gpus["driver"]["loaded"] or next((device["driver"] for device in gpus["devices"]), None)
 
 
-# What must be equal: check id, label, function that reads the value, part of the facts, severity, remedy.
-# A package missing on one node is a difference, too.
+# What must be equal: check id, label, function that reads the value, part of the facts, severity, remedy. A package
+# that is missing on one node also counts as a difference.
 INSTALL_REMEDY = (
     "install the same version on all nodes, into the environment of launch_python: ansible-playbook site.yml --tags "
 )
@@ -152,12 +152,12 @@ def check_versions(context: CheckContext) -> list[Finding]:
     """Check that versions are the same on all nodes. Reports the nodes that differ from the majority."""
     findings = []
     for check_id, label, read_value, part, make_finding, remedy in EQUALITY_CHECKS:
-        if part == "software" and context.job.image:  # the job uses the image's software, not the node's
+        if part == "software" and context.job.image:  # the job uses the image's software, not that of the node
             continue
         values = {node.name: read_value(context.facts[node.name]) for node, _facts in context.nodes_with(part)}
         if part == "software":
             values = {name: value for name, value in values.items() if not context.facts[name]["software"]["error"]}
-        elif part == "gpus":  # the GPU checks report a node without GPUs or with a broken driver
+        elif part == "gpus":  # the GPU checks report a node that has no GPUs or a broken driver
             values = {name: value for name, value in values.items() if value is not None}
         usual, odd = find_outliers(values)
         if odd:
@@ -279,7 +279,7 @@ def check_kernels(context: CheckContext) -> list[Finding]:
     lacking: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}
     for node, gpus in context.nodes_with("gpus"):
         software = context.facts[node.name].get("software") or {}
-        archs = software.get("archs") or []  # empty: unknown, or a CPU build
+        archs = software.get("archs") or []  # empty: unknown, or a CPU-only build
         for device in gpus["devices"]:
             capability = device.get("compute_capability")
             if archs and capability and not has_kernels(archs, capability):

@@ -33,7 +33,7 @@ NETWORK_REQUIREMENT = "a running machine, in a network that this machine can rea
 LOGIN_REQUIREMENT = "a user on the node, and the SSH key or password of that user"
 ROOT_REQUIREMENT = "a user who can become root with sudo"
 PASSWORD_REQUIREMENT = "passwordless sudo, or the same sudo password on all nodes"
-# The first match counts: ssh prints the reason first and its consequences last.
+# The first match is used: ssh prints the reason first and its consequences last.
 KNOWN_FAILURES = (
     ConnectionFailure(
         r"REMOTE HOST IDENTIFICATION HAS CHANGED.*ssh-keygen -f \"?(?P<file>[^\"\s]+)\"? -R \"?(?P<host>[^\"\s]+)",

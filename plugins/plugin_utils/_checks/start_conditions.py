@@ -354,7 +354,7 @@ def check_launch(
 ) -> list[Finding]:
     """Return the findings of all checks in this file, for the nodes that replied."""
     busy = check_busy(job, table, facts)
-    # whatever keeps the master's node busy probably uses the ports, too
+    # whatever keeps the master's node busy is probably also using the ports
     is_master_busy = any(table.master.name in finding.nodes for finding in busy)
     return [
         *check_run_id(job, table, facts),

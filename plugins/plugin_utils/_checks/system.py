@@ -23,10 +23,11 @@ from ansible_collections.muster.training.plugins.plugin_utils._checks.context im
 from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding, error, merge, warning
 from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
 
-MIN_FREE_BYTES = 256 * 2**20  # bytes: with less, a run cannot even write its logs
+MIN_FREE_BYTES = 256 * 2**20  # bytes; with less, a run cannot even write its logs
 MIN_FREE_INODES = 1000
 MAX_CLOCK_SKEW = (
-    10.0  # seconds; torchrun's c10d counts a node as dead after 15 s without a heartbeat, by each node's clock
+    # seconds; torchrun's c10d considers a node dead after 15 s without a heartbeat, according to each node's clock
+    10.0
 )
 # Arguments that tell Hugging Face's Trainer, Lightning and many scripts where to write.
 OUTPUT_OPTION = re.compile(

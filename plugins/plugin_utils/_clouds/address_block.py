@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import PlanRefusedError
 
-#: Private ranges, unused on the internet: https://www.rfc-editor.org/rfc/rfc1918
+# : Private ranges that are not used on the internet: https://www.rfc-editor.org/rfc/rfc1918
 PRIVATE = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")
 #: Docker's default ranges for container networks:
 #: https://docs.docker.com/engine/network/#automatic-subnet-allocation
@@ -20,7 +20,7 @@ DOCKER = ("172.17.0.0/16", "172.18.0.0/16", "172.19.0.0/16", "172.20.0.0/14", "1
 
 
 def choose_free_block(used_blocks: Iterable[str], prefix: int = 16) -> str:
-    """Return the first free private block of a size, such as 10.0.0.0/16.
+    """Return the first free private block of the given size, such as 10.0.0.0/16.
 
     Args:
         used_blocks: CIDR blocks of the account's and this machine's networks. Docker's always count as used;

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Limits for a cluster's age and for its machines' idle time."""
+"""Limits on a cluster's age and on its machines' idle time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import re
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import PlanRefusedError
 
 _UNITS = {"m": 60.0, "h": 3600.0, "d": 86400.0}
-_MIN_SECONDS = 15 * 60.0  # seconds: logged-in users are warned this long before the end
+_MIN_SECONDS = 15 * 60.0  # seconds; logged-in users are warned this long before the end
 
 
 def normalize_limit(name: str, value: str) -> str:

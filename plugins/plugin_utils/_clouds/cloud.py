@@ -30,7 +30,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.journal im
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.planner import plan_cluster
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.prices import CloudPrices
 
-#: Seconds for which a new resource may be missing from lists. If it is missing for longer, it was not created.
+# : Seconds for which a new resource may be missing from listings. If it is missing for longer, it was not created.
 LISTING_TIMEOUT = 60.0
 POLL_INTERVAL = 5.0
 
@@ -40,7 +40,7 @@ Show = Callable[[str], None]
 
 
 class Account(Protocol):
-    """The resources that exist in an account; a provider may add details."""
+    """The resources in an account; a provider may add details."""
 
     @property
     def resources(self) -> AccountResources:
@@ -94,11 +94,11 @@ class Offers(NamedTuple, Generic[OfferT]):
     """All offers, and messages about them."""
 
     possible: list[OfferT]  # best first
-    refusals: list[str]  # reasons why others are impossible
-    remarks: Sequence[str] = ()  # other messages for a person
-    updates: Sequence[str] = ()  # changes to existing resources, which are not steps
+    refusals: list[str]  # reasons why other choices are impossible
+    remarks: Sequence[str] = ()  # other messages for the user
+    updates: Sequence[str] = ()  # changes to existing resources, which are not counted as steps
     notes: Sequence[str] = ()  # shown after the cost
-    retry_minutes: float = 0.0  # how long to retry all offers while none has capacity
+    retry_minutes: float = 0.0  # how long to keep retrying all offers while none has capacity
 
 
 class Creation(NamedTuple, Generic[RequestT, OfferT]):
@@ -125,7 +125,7 @@ class CloudTemplate(NamedTuple):
 
     id: str
     name: str
-    label: str  # name and id for a person
+    label: str  # name and ID to show to a person
 
 
 @dataclasses.dataclass
@@ -153,13 +153,13 @@ class CloudContext(Generic[ClientT]):
 class Cloud(CloudContext[ClientT], Generic[ClientT, RequestT, OfferT, AccountT], abc.ABC):
     """A provider, bound to a cluster. Only the abstract methods are required."""
 
-    #: In the option `provider`, and in journals.
+    # : Used in the option `provider`, and in journals.
     name: ClassVar[str]
-    #: Where a person can remove resources by hand.
+    # : Where a person can remove resources manually.
     console: ClassVar[str]
-    #: What to try when no offer has capacity.
+    # : What to try if no offer has capacity.
     shortage_advice: ClassVar[str]
-    #: Precedes the existing resources in the message about a failed cluster.
+    # : Precedes the list of existing resources in the message about a failed cluster.
     rollback_note: ClassVar[str] = ""
     #: What the provider calls a cluster's network.
     network_term: ClassVar[str] = "network"
@@ -167,13 +167,13 @@ class Cloud(CloudContext[ClientT], Generic[ClientT, RequestT, OfferT, AccountT],
     ready_term: ClassVar[str] = "ready"
     #: Whether one request creates all machines.
     batch: ClassVar[bool] = False
-    #: Inventory plugins whose hosts are this provider's machines.
+    # : Inventory plugins whose hosts are machines of this provider.
     inventory_plugins: ClassVar[Sequence[str]] = ()
-    #: Whether new machines are in the region of the inventory, if it names one.
+    # : Whether new machines are created in the inventory's region, if it names one.
     inventory_region: ClassVar[bool] = False
-    #: Options of the modules that only this provider has, by module; others are in options.py.
+    # : Module options that only this provider has, by module; the others are in options.py.
     options: ClassVar[OptionSpec] = {}
-    #: Options for access, which `cluster_info` has as well.
+    # : Access options, which `cluster_info` has as well.
     access_options: ClassVar[OptionSpec] = {}
 
     # --- Settings
@@ -221,7 +221,7 @@ class Cloud(CloudContext[ClientT], Generic[ClientT, RequestT, OfferT, AccountT],
 
     @abc.abstractmethod
     def prices(self, offer: OfferT | None, disks: bool) -> CloudPrices:
-        """Return the prices of an offer, or of existing machines. disks: whether the prices of disks are needed."""
+        """Return the prices for an offer or for existing machines. disks: whether disk prices are needed."""
 
     def describe_failure(self, offer: OfferT, attempt: OfferOutcome) -> str:
         """Return why an offer did not yield the cluster."""

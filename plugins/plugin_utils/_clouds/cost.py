@@ -16,7 +16,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.documents 
 )
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.prices import CloudPrices
 
-#: Share of the listed price: a machine's price that deviates by more is reported.
+# : Fraction of the listed price: a machine whose price deviates by more is reported.
 TOLERANCE = 0.02
 
 
@@ -113,14 +113,14 @@ def find_price_differences(machines: Sequence[Machine], prices: CloudPrices) -> 
 
 
 def format_usd(amount: float | None) -> str:
-    """Return an amount as text, such as 1.50 USD."""
+    """Format an amount, such as 1.50 USD."""
     if amount is None:
         return "unknown"
     return "0 USD" if amount == 0 else f"{amount:.2f} USD" if amount >= 0.095 else f"{amount:.4f} USD"
 
 
 def format_cost(cost: ClusterCost, state: DesiredState) -> str:
-    """Return one line about the cost of a cluster."""
+    """Return one line about a cluster's cost."""
     text = "0 USD an hour"
     if state == "present":
         source = f" ({cost['source']}{', ' + cost['date'] if cost['date'] else ''})"

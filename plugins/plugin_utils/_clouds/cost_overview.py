@@ -28,11 +28,12 @@ class ClusterOverview(TypedDict):
     types: list[str]
     on: int
     off: int
-    age: float | None  # seconds since its oldest machine was created, None if it has no machines
+    age: float | None  # seconds since its oldest machine was created; None if it has no machines
     per_hour: float | None
-    so_far: float | None  # upper limit, as if machines were always on: the API does not say how long one is on
-    stopped_per_month: float | None  # disks of all its machines, whether on or off
-    besides: list[str]  # other resources that cost money, at an unknown price
+    # upper limit that assumes machines were always on: the API does not say how long a machine has been on
+    so_far: float | None
+    stopped_per_month: float | None  # disks of all its machines, whether they are on or off
+    besides: list[str]  # other resources that cost money, for which the price is unknown
 
 
 def summarize_clusters(

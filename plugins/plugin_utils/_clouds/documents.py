@@ -23,7 +23,7 @@ StepAction = Literal["make", "start", "stop", "remove"]
 
 
 class DesiredCluster(TypedDict):
-    """The state to reach."""
+    """The desired state of a cluster."""
 
     cluster: str
     state: DesiredState
@@ -32,11 +32,11 @@ class DesiredCluster(TypedDict):
     region: str
     disk_gb: int
     drive_gb: int  # 0: no drive
-    script: str  # name of the first-boot script, "" for none
+    script: str  # name of the first-boot script; "" if there is none
     network_id: str  # chosen if several networks have the cluster's name, otherwise ""
-    remove_drive: bool  # whether to also remove the drive with its data; for `absent`
-    parts: NotRequired[list[tuple[ResourceKind, str]]]  # other resources its machines need: kind and name
-    address_block: NotRequired[str]  # CIDR block of its VPC, if that is among its parts
+    remove_drive: bool  # whether to remove the drive and its data as well; for `absent`
+    parts: NotRequired[list[tuple[ResourceKind, str]]]  # other resources that its machines need: kind and name
+    address_block: NotRequired[str]  # CIDR block of its VPC, if the VPC is among its parts
 
 
 class Machine(TypedDict):
@@ -45,15 +45,15 @@ class Machine(TypedDict):
     id: str
     name: str
     state: MachineState
-    provider_state: str  # the state as the provider calls it
+    provider_state: str  # the state in the provider's terms
     machine_type: str
     region: str
-    network: str  # id, "" for none
+    network: str  # ID; "" if there is none
     disk_gb: int | None
     private_ip: str
     public_ip: str
-    fixed_address: bool  # the public address outlives the machine, and costs money
-    per_hour: float | None  # the provider's price while it is on
+    fixed_address: bool  # the public address outlives the machine and costs money
+    per_hour: float | None  # the provider's price while the machine is on
     created: float | None
 
 
@@ -94,7 +94,7 @@ class Address(TypedDict):
 
 
 class ClusterPart(TypedDict):
-    """Another resource of a cluster at a provider with tags: a placement group, or a part of its own network.
+    """Another resource of a cluster on a provider with tags: a placement group, or a part of its own network.
 
     holds: ids of the machines in it, as far as the provider reports them, and of foreign resources in it.
     """
@@ -114,16 +114,16 @@ class AccountResources(TypedDict):
     drives: list[Drive]
     scripts: list[BootScript]
     addresses: list[Address]
-    parts: NotRequired[list[ClusterPart]]  # parts of clusters, for providers that have them
-    ended: NotRequired[list[str]]  # ids of machines that are still listed, but were removed
+    parts: NotRequired[list[ClusterPart]]  # parts of clusters, for providers that have such parts
+    ended: NotRequired[list[str]]  # IDs of machines that are still listed although they were removed
 
 
 class JournalNotes(TypedDict):
     """A cluster's journal in the planner's form. Keys of resources are "kind name"."""
 
     ids: dict[str, str]  # ids of created resources, by key
-    repeated: list[str]  # keys of resources that were requested more than once, because a reply was lost
-    addresses: dict[str, str]  # machine id by fixed address of the cluster's machines
+    repeated: list[str]  # keys of resources that were requested more than once because a reply was lost
+    addresses: dict[str, str]  # machine ID by the fixed address of each of the cluster's machines
 
 
 class Step(TypedDict):
@@ -141,12 +141,13 @@ class ClusterPlan(TypedDict):
     steps: list[Step]
     network: Network | None
     nodes: list[Machine]  # the cluster's machines, one per name, by number
-    duplicates: list[Machine]  # further machines with the name of a node, which also cost money
-    drives: list[Drive]  # drives of the cluster
-    parts: list[ClusterPart]  # parts of the cluster, one per kind and name
-    foreign_machines: list[Machine]  # machines in the cluster's network that are not the cluster's: never touched
-    namesakes: list[Machine]  # named like the cluster's nodes, in other networks: never touched
-    retained: list[str]  # reasons why resources are kept, for a person; only for `absent`
+    duplicates: list[Machine]  # additional machines with the same name as a node, which also cost money
+    drives: list[Drive]  # the cluster's drives
+    parts: list[ClusterPart]  # parts of the cluster, one for each kind and name
+    # machines in the cluster's network that do not belong to the cluster: never touched
+    foreign_machines: list[Machine]
+    namesakes: list[Machine]  # machines named like the cluster's nodes, but in other networks: never touched
+    retained: list[str]  # reasons why resources are kept, to show to a person; only for `absent`
 
 
 class ClusterCost(TypedDict):
@@ -154,7 +155,7 @@ class ClusterCost(TypedDict):
 
     per_hour: float | None
     per_day: float | None
-    disks_per_month: float | None  # price of its machines' disks, on or off
+    disks_per_month: float | None  # price of its machines' disks, whether the machines are on or off
     unknown: list[str]  # resources whose price is unknown
     source: str  # source of per_hour
     date: str

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-#: How far a refusal reaches. offer: another offer may succeed. pool: offers of the same pool would be refused as well.
-#: request: no other offer can help.
+# : How far a refusal reaches. offer: another offer may succeed. pool: offers from the same pool would be refused as
+# well. : request: no other offer can help.
 RefusalScope = Literal["offer", "pool", "request"]
 
 
@@ -17,12 +17,12 @@ class CloudError(Exception):
 
     #: Whether the request was definitely not executed.
     refused = False
-    #: Whether the same request may soon succeed.
+    # : Whether the same request may succeed soon.
     transient = False
-    #: Whether a changing request may have been executed: search for the resource before repeating it.
+    # : Whether a request that changes something may have been executed: search for the resource before repeating it.
     reply_lost = False
     scope: RefusalScope = "request"
-    #: The error in place of a lost reply.
+    # : The error that stands for a lost reply.
     cause: CloudError | None = None
 
     def __init__(self, summary: str) -> None:

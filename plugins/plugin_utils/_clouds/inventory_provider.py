@@ -22,7 +22,7 @@ class InventoryCloud(TypedDict):
     """The provider of an inventory's machines."""
 
     cloud: str  # name of a provider
-    region: str  # region for new machines, or ""
+    region: str  # region for new machines; "" if none is set
 
 
 class AmbiguousCloudError(Exception):

@@ -31,8 +31,8 @@ class JournalEntry(TypedDict):
     what: str
     name: str
     id: str  # "" until a reply contained it
-    asked: list[float]  # times of the requests
-    settled: bool  # part of a complete cluster, so that no rollback removes it
+    asked: list[float]  # times at which requests were made
+    settled: bool  # part of a complete cluster, so no rollback removes it
 
 
 class JournalContent(TypedDict):
@@ -162,7 +162,7 @@ class ClusterJournal:
                 json.dump(self.content, stream, indent=1, sort_keys=True)
                 stream.write("\n")
                 stream.flush()
-                os.fsync(stream.fileno())  # the journal must survive a crash after the following request
+                os.fsync(stream.fileno())  # the journal must survive a crash that happens after the following request
             temporary.replace(self.path)
         except OSError as error:
             with contextlib.suppress(OSError):

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Decide which resources belong to a cluster, at a provider without tags and unique names.
+"""Decide which resources belong to a cluster on a provider without tags and unique names.
 
 The private network serves as the tag: muster-CLUSTER. A machine is the cluster's if it is in that network AND is named
 CLUSTER-NUMBER; a drive, if it is in that network and is named CLUSTER-data. Scripts are in no network, so they have

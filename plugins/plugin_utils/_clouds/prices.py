@@ -23,4 +23,4 @@ class CloudPrices(NamedTuple):
     machine: Callable[[str], Price | None]  # hourly price by machine type
     disk: Callable[[int | None], Price | None]  # monthly price by size in GB
     page: str  # page on which a person can look up the prices
-    reported_source: str  # source of the prices that machines themselves report
+    reported_source: str  # source of the prices that the machines themselves report

@@ -167,7 +167,7 @@ def _line_error(line: str, body: str, *, open_comment: bool) -> tuple[str, str] 
     if not line.replace("\t", " ").isprintable():
         return f"{format_value(line)} contains a control character", "Remove it"
     if open_comment:
-        # Open MPI's lexer needs a newline after a comment; without one it reads the words as hosts.
+        # Open MPI's lexer needs a newline after a comment; without one, it reads the words as host names.
         return (
             "the comment on the last line has no newline, so Open MPI reads its words as hosts",
             "Add a newline",

@@ -91,7 +91,8 @@ def sibling_playbook(playbook: str, name: str) -> str:
 def inventory_sources(cli_args: Mapping[str, Any]) -> list[str]:
     """Return the inventory sources typed after -i, with their paths as short as possible."""
     sources = [str(source) for source in cli_args.get("inventory") or ()]
-    if sources == [str(source) for source in constants.DEFAULT_HOST_LIST]:  # the default: ansible.cfg's, or none at all
+    # the default: the one in ansible.cfg, or none at all
+    if sources == [str(source) for source in constants.DEFAULT_HOST_LIST]:
         return []
     return [source if "," in source else shorten_path(source) for source in sources]
 

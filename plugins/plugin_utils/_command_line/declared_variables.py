@@ -27,7 +27,8 @@ def reads(names: str, *roles: str) -> PlaybookVariables:
 
 
 RUN_ROLES = ("launch", "code", "python_env")
-# Read by plugins rather than by templates: host variables of choose_nodes, which may be typed for all hosts.
+# Read by plugins rather than by templates: host variables of choose_nodes, which may be given for all hosts on the
+# command line.
 PLUGIN_VARIABLES = frozenset({"node_address", "node_slots", "node_rank", "node_price_per_hour"})
 # variables that identify the cluster and its account
 ACCESS = "cluster region provision_cluster provision_provider provision_region"

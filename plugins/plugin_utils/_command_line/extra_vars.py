@@ -31,7 +31,7 @@ TagIgnoringLoader.add_multi_constructor("!", _construct_untagged)
 
 def read_yaml(text: str) -> Any:
     """Read JSON or YAML as Ansible reads it, ignoring its own tags. Raise yaml.YAMLError if it is invalid."""
-    with contextlib.suppress(ValueError):  # JSON allows what YAML does not, such as tabs
+    with contextlib.suppress(ValueError):  # JSON allows things that YAML does not, such as tabs
         return json.loads(text)
     # str(): the parser does not accept Ansible's own string type
     return yaml.load(str(text), Loader=TagIgnoringLoader)

@@ -18,7 +18,7 @@ from ansible import context
 from ansible.errors import AnsibleActionFail
 from ansible.parsing.splitter import split_args
 
-ASSIGNMENT = re.compile(r"(.+?)(?<!\\)=(.*)", re.DOTALL)  # matches the name as Ansible does
+ASSIGNMENT = re.compile(r"(.+?)(?<!\\)=(.*)", re.DOTALL)  # matches the name in the same way as Ansible
 ARGUMENT_VARIABLES = ("launch_args", "preflight_args")  # later tokens may be job arguments that look like lr=0.1
 
 

@@ -55,7 +55,7 @@ def to_muster_commands(text: str, program: str, site_arguments: str = "") -> str
                 continue
             try:
                 variables.update(json.loads(document) if document else {option: value})
-            except ValueError:  # a job's text that looks like a command
+            except ValueError:  # text in a job that looks like a command
                 return match[0]
         arguments = option_arguments(variables, options, args_variable)
         return f"{program} {name}{site_arguments if name == 'site' and not files else ''}{files}{arguments}"

@@ -24,9 +24,9 @@ from ansible.errors import AnsibleError
 from ansible.parsing.dataloader import DataLoader
 
 NUMBERS = (int, float, datetime.date)
-TOKEN = re.compile(r"[^\s,\[\]{}\"'()]+")  # a word in a text that is searched for numbers
-UNQUOTED_VALUE = re.compile(r"(?:[&!]\S*\s+)*([^,\[\]{}\n]+)")  # an unquoted value, after its anchor and tag
-QUOTED = re.compile(r"[\"'|>]|\{\{")  # start of a quoted value or template
+TOKEN = re.compile(r"[^\s,\[\]{}\"'()]+")  # a word in a text that is being searched for numbers
+UNQUOTED_VALUE = re.compile(r"(?:[&!]\S*\s+)*([^,\[\]{}\n]+)")  # an unquoted value, following its anchor and tag
+QUOTED = re.compile(r"[\"'|>]|\{\{")  # start of a quoted value or of a template
 
 
 class UnknownSpellingError(ValueError):

@@ -13,7 +13,7 @@ from ansible_collections.muster.training.plugins.module_utils._rank_table import
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.unused_site_options import strings_in
 
 NAME = re.compile(r"[A-Za-z_]\w*")
-# Templates that read these depend on the node, whatever the variables are.
+# Templates that read these depend on the node, regardless of the variables' values.
 HOST_DEPENDENT = frozenset({"hostvars", "vars", "varnames"})
 
 

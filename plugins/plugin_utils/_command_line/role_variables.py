@@ -19,8 +19,8 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.muster.training.plugins.module_utils._rank_table import abbreviate
 
 SIMILAR_STEM = 0.5  # similarity of two names without the role's prefix: nproc is like nproc_per_node
-SIMILAR_NAME = 0.9  # for whole names: sh_mesh_port is like ssh_mesh_port, but torch_home is not like python_home
-FOREIGN_VARIABLES = {"launch_time"}  # host variables that others set: amazon.aws.aws_ec2 gives a machine's start time
+SIMILAR_NAME = 0.9  # for full names: sh_mesh_port is like ssh_mesh_port, but torch_home is not like python_home
+FOREIGN_VARIABLES = {"launch_time"}  # host variables set by others: amazon.aws.aws_ec2 provides a machine's start time
 SIMILAR_SHORT_NAME = (
     0.81  # for short names: run_di is like run_id, but node_count, which may belong to another tool, is not
 )
@@ -52,7 +52,7 @@ def find_wrong_values(
         f'{name} is a string, but must be a dictionary: use -e \'{{"{name}": {{"NAME": "value"}}}}\', '
         "or write it as a dictionary in your host or group variables"
         for name, value in values.items()
-        if options[name].get("type") == "dict" and isinstance(value, str)  # the text may hold a secret
+        if options[name].get("type") == "dict" and isinstance(value, str)  # the text may contain a secret
     ]
     if not problems:
         problems = ArgumentSpecValidator(options).validate(values, validate_role_argument_spec=True).error_messages

@@ -41,7 +41,7 @@ PLAYBOOKS = COLLECTION / "playbooks"
 COLLECTION_REFERENCE = re.compile(r"muster\.training\.(\w+)")
 STARTED_BY = "__muster_started_by"  # set by a playbook that starts another playbook with its own command line
 SIMILARITY = 0.81  # cutoff for similar names, as for short names in the module known_variables
-# By playbook, the variable that makes it copy from this machine, which needs ansible.posix.
+# The variable that makes each playbook copy from this machine, which requires ansible.posix.
 COPY_VARIABLES = {
     **dict.fromkeys(("launch", "fit", "sweep", "rehearse"), "code_source"),
     "stage_data": "stage_data_here",
@@ -52,7 +52,7 @@ INTENDED_NAMES = {"run": "run_id", "name": "run_id", "id": "run_id"}
 def reject_unused_options(task_vars: Mapping[str, Any]) -> None:
     """Raise AnsibleActionFail if a part of this command has no effect, or a collection that it needs is missing."""
     reject_stray_extra_vars()
-    if STARTED_BY in task_vars:  # the playbook that started this one has checked them
+    if STARTED_BY in task_vars:  # the playbook that started this one has already checked them
         return
     playbooks = collection_playbooks(map(str, context.CLIARGS.get("args") or ()))
     if playbooks is None or PLAYBOOKS / "site.yml" in playbooks:

@@ -71,7 +71,8 @@ def describe_unused_tags(
     """Return one sentence for each known tag of --tags that runs nothing, or one if no role remains at all."""
     messages = []
     for tag in only:
-        # A tag named like a role means this role, although other roles may have the tag, too, to prepare for it.
+        # A tag with the same name as a role means this role, although other roles may have the tag as well, to prepare
+        # for it.
         tagged_roles = [role for role in roles if tag == role.name] or [role for role in roles if tag in role.tags]
         selected_roles = [role for role in tagged_roles if is_selected(role, only, skip)]
         if tagged_roles and not selected_roles:
@@ -113,7 +114,7 @@ def describe_unread_variables(
     words of the play itself and of the inventory; called only if a name is still unknown.
     """
     unknown = {name for name in typed if not name.startswith(TOOLS)}
-    # Switches are always read, and a role switched off with -e is off on purpose.
+    # Switches are always read, and a role that is switched off with -e is off deliberately.
     unknown -= {f"{role.name}_enabled" for role in roles}
     active_roles = [role for role in roles if f"{role.name}_enabled" in typed or is_on(role)] if unknown else []
     if unknown:

@@ -15,10 +15,10 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.explanat
 
 TRAINING = "training"
 FINISHED = "finished"
-MAX_LINES = 8  # last lines of a rank in which to look for what it was doing
+MAX_LINES = 8  # number of a rank's last lines that are searched for what it was doing
 MAX_LINE = 400
-MAX_OUTPUT = 160  # characters of a rank's last output to show
-# A progress bar without a name: the line before it shows what progresses.
+MAX_OUTPUT = 160  # number of characters of a rank's last output to show
+# A progress bar without a name: the preceding line shows what is progressing.
 BAR = re.compile(r"^\W{0,10}\d{1,3}%\|[^a-zA-Z]{0,120}\d{1,12}/\d{1,12}\b|^[\W\d]{0,40}$")
 # Lines about the timeout itself, which do not show what the job was doing.
 REPORT = re.compile(
@@ -28,7 +28,7 @@ REPORT = re.compile(
 STEP = re.compile(
     r"(?<!eval_)(?<!val_)(?<!valid_)\b(?:loss|lr|grad_norm)\b['\"]?\s{0,3}[=:]?\s{0,3}-?\d", re.IGNORECASE
 )
-# Only a training step reports the norm of its gradients.
+# Only a training step reports the gradient norm.
 GRADIENTS = re.compile(r"\bgrad(?:ient)?_norm\b['\"]?\s{0,3}[=:]?\s{0,3}\d")
 END = re.compile(
     r"\b(?:finished|completed|done|exiting|stopped|exhausted)\b(?! (?:consolidat|load|sav|download|tokeni|in \d))|"

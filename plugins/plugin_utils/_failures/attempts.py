@@ -129,7 +129,7 @@ def continue_command(plan: Mapping[str, Any], lost: set[str]) -> str:
     }
     job.update(fewer_nodes(job, plan, len(names)))
     text = json.dumps(job, ensure_ascii=False)
-    if "{{" in text or "{%" in text:  # Ansible would read a template
+    if "{{" in text or "{%" in text:  # Ansible would interpret it as a template
         return ""
     return f"ansible-playbook launch.yml -e {shlex.quote(text)}"
 

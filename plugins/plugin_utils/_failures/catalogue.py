@@ -55,32 +55,32 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.reaction
 from ansible_collections.muster.training.plugins.plugin_utils._failures.timeout_clues import clue_of
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import ESCAPE
 
-MAX_TEXT = 1_000_000  # characters to search, from the end of a text, since what ends a job comes last
-MAX_LINE = 300  # characters of a line to show
-CONTEXT = 100  # characters of MAX_LINE before the match in a longer line
+MAX_TEXT = 1_000_000  # number of characters to search, from the end of a text, since whatever ended a job comes last
+MAX_LINE = 300  # number of characters of a line to show
+CONTEXT = 100  # how many of the MAX_LINE characters come before the match in a longer line
 SHUT_DOWN_NODE = re.compile(rf"\S{{1,255}} (?:{SHUT_DOWN}|is lost: {RESTARTED})\Z")
 DEAD_SUPERVISOR = re.compile(rf"\S{{1,255}} is lost: {re.escape(SUPERVISOR_DIED)}\Z")
-# An end without an error message: what the log has before it may be the reason.
+# An end without an error message: what precedes it in the log may be the reason.
 VAGUE = re.compile(
     r"(?:one of ranks \d{1,9} to \d{1,9}: )?(?:was killed by|was stopped|ended with|the launcher )|\s{0,9}\Z|"
     r"(?:[\w.]{0,100}Exception: ?\s{0,9})?-- Process \d{1,9} terminated with the following error:\s{0,9}\Z"
 )
-# Subjects of a message: (host, port), [host]:port, a name in quotes, a path, an address, after "hostname" or "node:".
+# Subjects of a message: (host, port), [host]:port, a quoted name, a path, an address, after "hostname" or "node:".
 SUBJECT = re.compile(
     r"\(([\w.-]{4,255}), \d{1,5}\)|\[([\w.-]{4,255})\]:\d|'([^'\s]{5,300})'|(?<![\w/])(/[\w.-]{1,100}/[\w./-]{1,300})|"
     r"\b(\d{1,3}(?:\.\d{1,3}){3})\b|\b(?:[Hh]ostname|[Hh]ost|node:) {1,8}([\w.-]{4,255})|\b((?i:numpy|cudnn))\b"
 )
 SOURCE_FILE = re.compile(r"\.(?:py|pyx|c|cc|cpp|cu|h|hpp)$|/site-packages/|/dist-packages/|^/(?:dev|proc)/")
-MAX_SUBJECT_TEXT = 4000  # characters of a message in which to look for its subjects
+MAX_SUBJECT_TEXT = 4000  # number of characters of a message that are searched for its subjects
 SHARED_LOG = re.compile(r"one of ranks \d{1,9} to \d{1,9}: ")
 LAST_OUTPUT = re.compile(
     r"(?:one of ranks \d{1,9} to \d{1,9}: )?ended with [^,\n]{1,60}, its last output: (?P<text>.{1,2000})"
 )
-CRASHES = ("native-crash", "aborted")  # entries whose location in the code a dump of faulthandler shows
+CRASHES = ("native-crash", "aborted")  # entries whose location in the code is shown by a faulthandler dump
 LAST_ERROR = re.compile(
     r"^[^\n]{0,40}Last error:[ \t]{0,4}\n?(?:\[rank\d{1,9}\]: ?)?(?P<line>[^\n]{0,1000})", re.MULTILINE
 )
-MAX_WARNINGS = 20  # NCCL lines at the end of a log in which to look for one that is not in the catalogue
+MAX_WARNINGS = 20  # number of NCCL lines at the end of a log that are searched for one that is not in the catalog
 NCCL_WARNING = re.compile(r"\bNCCL WARN [^\n]{1,1000}")
 LOST_NODE = re.compile(r"\S{1,255} is lost: ")  # the wording of supervisors and the verdict
 NODE_LOST: Explanation = {
@@ -140,7 +140,7 @@ def compile_pattern(text: str) -> re.Pattern[str]:
 
 def excerpt(line: str, position: int) -> str:
     """Return the part of a line around a position, for display."""
-    if len(line) > 2 * MAX_LINE:  # shorten it before cleaning, which is slow
+    if len(line) > 2 * MAX_LINE:  # shorten it before cleaning it, which is slow
         line = line[max(0, position - CONTEXT) :][: 2 * MAX_LINE]
     return " ".join(clean_line(line).split())[:MAX_LINE]
 
@@ -198,7 +198,7 @@ def explain(text: str) -> list[Match]:
         if match is not None:
             explained.add(match[0])
             matches.append(Match(entry, match[1]))
-    return sorted(matches, key=priority)  # stable: otherwise in catalogue order
+    return sorted(matches, key=priority)  # stable sort: otherwise in catalog order
 
 
 def explain_failure(error: str, last_lines: Iterable[str], facts: RunFacts = NOTHING) -> Explanation | None:
@@ -271,7 +271,7 @@ def explain_by_frames(
             return explain_crash(lines) if explanation is None or explanation["id"] in CRASHES else None
         error = output["text"]
     if own is not None and (explanation is None or explanation["id"] != own.entry.id):
-        return None  # a line of the log says more
+        return None  # a line in the log is more informative
     if own is None and explanation is not None and REPORT.match(error):
         return None  # the other program's own message
     chain = chain_of(SHARED_LOG.sub("", error), lines)
@@ -305,7 +305,8 @@ def better_match(error: str, own: Match | None, of_log: list[Match]) -> Match | 
         return next(filter(is_certain, of_log), refined)
     if refined is not None or (own is not None and priority(own) == 0 and not own.entry.general):
         return refined
-    hints = 3 if own is not None and own.entry.kind == "consequence" else 2  # a reaction says less than a hint
+    # a reaction is less informative than a hint
+    hints = 3 if own is not None and own.entry.kind == "consequence" else 2
     causes = [match for match in of_log if priority(match) < hints]
     causes.sort(key=lambda match: not same_subject(error, match.line))  # stable
     specific = [match for match in causes if priority(match) == 0 and not match.entry.general]
@@ -382,7 +383,7 @@ def causes_in_log(last_lines: Iterable[str], error: str = "", own: Match | None 
         if own is None:
             return vague and explains_end(match.entry, lines)
         if subjects(error) and subjects(match.line) and not raised:
-            return False  # about another host, path or package
+            return False  # about a different host, path or package
         return explains_reaction(match.entry, raised, own.entry, lines)
 
     return [match for match in explain("\n".join(lines)) if counts(match)]
@@ -398,7 +399,8 @@ def same_subject(error: str, line: str) -> bool:
     """Return whether an error and a log line name the same file, path, host or package."""
     ours, others = subjects(error), subjects(line)
     return any(
-        name == other or name.startswith(f"{other}.") or other.startswith(f"{name}.")  # a host, with or without domain
+        # a host name, with or without domain
+        name == other or name.startswith(f"{other}.") or other.startswith(f"{name}.")
         for name in ours
         for other in others
     )

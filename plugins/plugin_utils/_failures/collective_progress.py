@@ -17,17 +17,18 @@ WORK = re.compile(
     r"(?:\bRank (?P<rank>\d{1,7})\] )?(?:Watchdog c|C)aught collective operation timeout: WorkNCCL\("
     r"(?:SeqNum=(?P<number>\d{1,12}), )?OpType=(?P<name>\w{1,60})(?:, NumelIn=(?P<elements>\d{1,15}))?"
 )
-GROUP = re.compile(r"\[PG (?:ID )?(?P<group>\d{1,6})\b")  # the process group of an operation, since torch 2.3
-# How many collectives a rank has started, as it reports when any rank times out.
+GROUP = re.compile(r"\[PG (?:ID )?(?P<group>\d{1,6})\b")  # the process group of an operation, reported since torch 2.3
+# The number of collectives that a rank has started, as it reports when any rank times out.
 STARTED = re.compile(
     r"\bRank (?P<rank>\d{1,7})\][^\n]{0,300}[Ll]ast enqueued (?:NCCL )?work: (?P<number>\d{1,12}), last completed"
 )
-POINT_TO_POINT = ("SEND", "RECV", "COALESCED")  # differ between two ranks that communicate with each other
-# Operations for which all ranks pass the same number of elements.
+POINT_TO_POINT = ("SEND", "RECV", "COALESCED")  # these differ between two ranks that communicate with each other
+# Operations for which all ranks must pass the same number of elements.
 EQUAL_SIZES = ("ALLREDUCE", "BROADCAST", "REDUCE", "_ALLGATHER_BASE", "_REDUCE_SCATTER_BASE")
-MIN_OTHERS = 2  # ranks in the same operation, of which a single one that is in another differs
-MAX_NAMED = 4  # ranks to name of each kind
-MAX_WORKS = 64  # operations to read from one log
+# minimum number of ranks in the same operation for a single rank in another one to count as the deviating one
+MIN_OTHERS = 2
+MAX_NAMED = 4  # number of ranks to name of each kind
+MAX_WORKS = 64  # number of operations to read from one log
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,8 @@ def read_works(failures: Iterable[Mapping[str, Any]]) -> list[Work]:
     for failure in failures:
         text = "\n".join([failure["error"], *failure["last_lines"]])
         matches = list(WORK.finditer(text))[:MAX_WORKS]
-        shared = len({match["rank"] for match in matches}) > 1  # else the number may be the one in its process group
+        # otherwise the number may be the one in its process group
+        shared = len({match["rank"] for match in matches}) > 1
         for match in matches:
             rank = int(match["rank"]) if shared and match["rank"] else failure["rank"]
             works.setdefault(rank, set()).add(read_work(match, text, rank))

@@ -17,8 +17,9 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.frames.t
 )
 from ansible_collections.muster.training.plugins.plugin_utils._failures.reactions import REPORT, shows_health
 
-MAX_SEEN = 300  # characters of the exception that is shown
-# Exceptions that programs raise to try another way: of an optional package, a missing key of a configuration.
+MAX_SEEN = 300  # number of characters of the exception that are shown
+# Exceptions that programs raise in order to try another way: for an optional package, or for a key missing from a
+# configuration.
 TRIED = ("ImportError", "ModuleNotFoundError", "AttributeError")
 ENDED = ("KeyboardInterrupt", "SystemExit")
 
@@ -34,7 +35,7 @@ def explain_earlier_error(
         reported: Whether the error is the report of a launcher, so that the program did end by its last exception.
     """
     for raised in reversed(read_tracebacks(lines)):
-        # Lines after the message may belong to another process.
+        # Lines that follow the message may belong to another process.
         text = first_line(raised) if ": " in first_line(raised) else raised.text
         if SECONDARY.search(text) or REPORT.match(text) or is_reaction(text):
             continue

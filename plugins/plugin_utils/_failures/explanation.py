@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The error catalogue's explanation of a failure."""
+"""Explain a failure by means of the error catalogue."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Literal, TypedDict
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import ESCAPE, printable
 
 # error: the error itself shows the cause. log: a possible cause, because only a line near the end of the log shows it,
-# or because the error has other causes, too.
+# or because the error can have other causes, too.
 Confidence = Literal["error", "log"]
 
 

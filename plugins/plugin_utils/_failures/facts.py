@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Facts of a run that distinguish the possible causes of a failure."""
+"""Facts about a run that distinguish the possible causes of a failure."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from typing import Any
 from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import to_list, to_mapping, to_mappings
 
 MAX_NODES = 4096
-NAME = re.compile(r"[\w.:=-]{1,64}\Z")  # name of an interface, an address or a node that may be shown within a command
+NAME = re.compile(r"[\w.:=-]{1,64}\Z")  # name of an interface, an address or a node that may be shown inside a command
 
 
 @dataclass(frozen=True)
 class RunFacts:
-    """The relevant data in the plan of a run; empty if it is not available.
+    """The relevant data from a run's plan; empty if it is not available.
 
     Attributes:
         addresses: Addresses of the nodes, in order.
@@ -42,7 +42,7 @@ class RunFacts:
 
     @property
     def fields(self) -> dict[str, str]:
-        """The fields for the texts of rules."""
+        """The fields for filling in the texts of rules."""
         return {
             "own_interface": self.interface or "INTERFACE",
             "of_interface": f" ({self.interface})" if self.interface else "",
@@ -52,7 +52,7 @@ class RunFacts:
         }
 
     def is_foreign(self, address: str) -> bool:
-        """Return whether an IPv4 address belongs to none of the nodes; False if theirs are unknown."""
+        """Return whether an IPv4 address belongs to none of the nodes; False if the nodes' addresses are unknown."""
         if not self.addresses or not all(map(is_ipv4, self.addresses)):
             return False
         return is_ipv4(address) and address not in self.addresses
@@ -76,7 +76,7 @@ def is_ipv4(text: str) -> bool:
 
 
 def read_facts(plan: Mapping[str, Any] | None, rank: Any = None) -> RunFacts:
-    """Return the facts in a plan, which may have any content: it is also read from records.
+    """Return the facts from a plan. The plan may have any content, because it is also read from records.
 
     Args:
         plan: That of the run, or None.
@@ -102,7 +102,7 @@ def read_facts(plan: Mapping[str, Any] | None, rank: Any = None) -> RunFacts:
 
 
 def plain_name(value: Any) -> str:
-    """Return a name that is safe within a command, or ""."""
+    """Return a name if it is safe to use in a command, otherwise ""."""
     return value if isinstance(value, str) and NAME.match(value) else ""
 
 

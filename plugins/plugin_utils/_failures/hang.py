@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Name the rank for which the others waited until they timed out: each of them fails, and it does not."""
+"""Name the rank that the others waited for until they timed out: each of them fails, but that rank does not."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.waiting 
 TIMED_OUT = re.compile(
     r"timed[ _-]?out|time[ -]?out|Watchdog caught collective|last enqueued work|monitoredBarrier", re.IGNORECASE
 )
-# Errors of a rank that lost a peer which had timed out itself.
+# Errors on a rank that lost a peer which had itself timed out.
 LOST_PEER = re.compile(
     r"connection (was )?(closed|reset|refused)|broken pipe|remote process exited|communicator was aborted", re.I
 )
@@ -42,11 +42,11 @@ REMEDY = (
     "Look at the source line of that rank: a loop or input that does not end, a collective in a branch that only some "
     "ranks take, or data loaders of different lengths. docs/hangs.md lists what each location means"
 )
-MAX_NAMED = 8  # ranks in an error
+MAX_NAMED = 8  # number of ranks in an error
 
 
 def recorded_stacks(result: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the stacks in the record: the hang that was reported, and the ranks' activity before the end."""
+    """Return the stacks in the record: those of the reported hang, and the ranks' activity before the end."""
     groups: list[Mapping[str, Any]] = []
     for node, peer in zip(result["nodes"], nodes, strict=False):
         first_rank, slots = peer.get("first_rank", 0), peer.get("slots", 0)
@@ -55,7 +55,7 @@ def recorded_stacks(result: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]
 
 
 class RunRanks:
-    """The ranks of a run at its end, from the reports of its nodes."""
+    """The ranks of a run at its end, according to the nodes' reports."""
 
     def __init__(self, result: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]]) -> None:
         self.reports: dict[int, Mapping[str, Any]] = {}
@@ -87,7 +87,7 @@ class RunRanks:
         self.operations, self.behind = describe_operations(operations)
 
     def as_waiting(self, groups: list[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Return the groups with the ranks that timed out among those that waited, whatever frame the error is in."""
+        """Return the groups, with the ranks that timed out counted as waiting, whichever frame raised the error."""
         described = {rank for group in groups for rank in group["ranks"]}
         split = []
         for group in groups:
@@ -102,17 +102,17 @@ class RunRanks:
         return split + [{**texts, **empty, "ranks": unknown}] * bool(unknown)
 
     def ended_well(self, early: Sequence[int]) -> list[int]:
-        """Return the ranks that exited with 0 while others waited."""
+        """Return the ranks that exited with 0 while others were waiting."""
         return sorted(
             rank
             for rank, report in self.reports.items()
             if (report["exit_code"] == 0 or rank in early or exited_before(self.nodes[rank]["report"], report))
-            and report["exit_code"] in (0, None)  # torchrun ended some that were missing for a moment
+            and report["exit_code"] in (0, None)  # torchrun ended some ranks that were missing for a moment
             and not report["error"]
         )
 
     def silent(self) -> list[int]:
-        """Return the ranks without any error of their own, which were ended because others failed."""
+        """Return the ranks without errors of their own, which were ended because others failed."""
         ended_by_others = (None, -signal.SIGTERM, -signal.SIGKILL)
         return sorted(
             rank
@@ -122,18 +122,18 @@ class RunRanks:
 
 
 def exited_before(report: Mapping[str, Any], rank: Mapping[str, Any]) -> bool:
-    """Return whether a rank had exited with 0: torchrun lists all others once one of its ranks has failed."""
+    """Return whether a rank had already exited with 0: torchrun lists all others once one of its ranks has failed."""
     listed = any(other["exit_code"] is not None for other in report["ranks"])
     return bool(report.get("exit_code") == 1 and listed and rank["exit_code"] is None and not rank.get("closed"))
 
 
 def is_consequence(failure: Mapping[str, Any], ranks: RunRanks) -> bool:
-    """Return whether the first failure is that of a rank that waited for others in vain."""
+    """Return whether the first failure is only that of a rank that timed out waiting for others."""
     return failure["rank"] in ranks.victims or bool(TIMED_OUT.search(failure["error"]))
 
 
 def waited_clause(ranks: RunRanks, culprits: Sequence[int]) -> str:
-    """Return where most of the other ranks waited: " in all_reduce (train.py:88)", empty if unknown."""
+    """Return where most of the other ranks were waiting, such as " in all_reduce (train.py:88)"; empty if unknown."""
     waiting = [
         group
         for group in ranks.groups
@@ -143,7 +143,7 @@ def waited_clause(ranks: RunRanks, culprits: Sequence[int]) -> str:
 
 
 def describe_culprits(ranks: RunRanks, culprits: Sequence[int], ended: Sequence[int]) -> str:
-    """Return the activity of the ranks for which the others waited, as an error."""
+    """Return the activity of the ranks that the others waited for, as an error."""
     pronoun, was = ("it", "it was") if len(culprits) == 1 else ("them", "they were")
     until = " until they timed out" if ranks.timed_out else ""
     waited = f"the other ranks waited for {pronoun}{waited_clause(ranks, culprits)}{until}"
@@ -161,8 +161,8 @@ def describe_culprits(ranks: RunRanks, culprits: Sequence[int], ended: Sequence[
 
 
 def choose_culprits(ranks: RunRanks, ended: Sequence[int]) -> list[int]:
-    """Return the ranks for which those that failed waited; none if that is unknown."""
-    if not ranks.timed_out:  # these ranks lost a peer: only a rank that had ended early explains that
+    """Return the ranks that the failed ranks were waiting for; none if unknown."""
+    if not ranks.timed_out:  # these ranks lost a peer, which only a rank that had ended early explains
         return [rank for rank in ended if rank in ranks.nodes]
     culprits = [rank for rank in find_culprits(ranks.groups, ended) if rank in ranks.nodes]
     # NCCL's watchdog aborts each rank at a different line, so even waiting ranks may differ
@@ -175,7 +175,7 @@ def choose_culprits(ranks: RunRanks, ended: Sequence[int]) -> list[int]:
 def blame_hang(
     result: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]], failure: dict[str, Any] | None
 ) -> dict[str, Any] | None:
-    """Return the first failure: after a time-out, the rank for which the others waited, if it is known.
+    """Return the first failure: after a timeout, this is the rank that the others waited for, if known.
 
     Args:
         result: that of the run.

@@ -9,13 +9,13 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-# Errors of a rank that only broken hardware causes; others, such as a failed kernel, have a bug as a frequent cause.
+# Errors on a rank that only broken hardware causes; others, such as a failed kernel, are often caused by a bug.
 CERTAIN = re.compile(r"uncorrectable (ECC|NVLink)|fallen off the bus|GPU is lost|GPU requires reset", re.IGNORECASE)
 LOST_GPU = re.compile(r"GPU is lost|GPU requires reset|fallen off the bus|no longer shows GPU", re.IGNORECASE)
 
 
 class Blame(NamedTuple):
-    """A node whose hardware is broken. gpus: the UUIDs of the GPUs that are, [] if unknown."""
+    """A node whose hardware is broken. gpus: the UUIDs of the broken GPUs, [] if unknown."""
 
     node: str
     reason: str
@@ -23,7 +23,7 @@ class Blame(NamedTuple):
 
 
 def blamed_nodes(verdict: Mapping[str, Any]) -> list[Blame]:
-    """Return the nodes whose hardware broke, each once; [] for a run that succeeded in its first attempt."""
+    """Return the nodes whose hardware broke, each once; [] if the run succeeded in its first attempt."""
     if verdict["state"] == "succeeded" and len(verdict.get("attempts") or []) < 2:
         return []
     blames: dict[str, Blame] = {}
@@ -35,7 +35,7 @@ def blamed_nodes(verdict: Mapping[str, Any]) -> list[Blame]:
 
 
 def all_blames(verdict: Mapping[str, Any]) -> Iterator[Blame]:
-    """Yield the signs of broken hardware, the most reliable first: from the driver, from nvidia-smi, from a rank."""
+    """Yield the signs of broken hardware, the most reliable first: from the driver, nvidia-smi, or a rank."""
     for node in verdict["nodes"]:
         for finding in node.get("health") or []:
             if finding["hardware"]:

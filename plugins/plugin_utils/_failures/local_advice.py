@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Advice on failures for clusters managed by Slurm or Kubernetes, or whose nodes share a file system."""
+"""Advice on failures in clusters that are managed by Slurm or Kubernetes, or whose nodes share a file system."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.registry import TOPICS
 
-MAX_TEXT = 50_000  # characters of a log to search for signs of a scheduler or a shared file system
+MAX_TEXT = 50_000  # number of characters of a log that are searched for signs of a scheduler or a shared file system
 TOPIC_OF = {entry.id: topic for topic, entries in TOPICS.items() for entry in entries}
 
 
 @dataclass(frozen=True)
 class Surroundings:
-    """A kind of cluster. shows: matches the logs of its jobs. advice: by id or topic of a catalogue entry."""
+    """A kind of cluster. shows: matches the logs of its jobs. advice: texts by the ID or topic of a catalogue entry."""
 
     shows: re.Pattern[str]
     advice: dict[str, str]
@@ -119,7 +119,8 @@ ALL = (SLURM, KUBERNETES, SHARED_DRIVE)
 
 
 def local_advice(entry: str, lines: Iterable[str]) -> list[str]:
-    """Return advice on a failure for each kind of cluster that a log shows: a sentence each, without a full stop.
+    """Return advice on a failure for each kind of cluster that a log points to: one sentence each, without a final
+    period.
 
     Args:
         entry: The id of the failure's entry in the catalogue.

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Compare the lengths of the loops in which two ranks were, according to their progress bars."""
+"""Compare the lengths of the loops that two ranks were in, according to their progress bars."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from ansible_collections.muster.training.plugins.module_utils._run.error_text im
 from ansible_collections.muster.training.plugins.plugin_utils._failures.activity import REPORT
 from ansible_collections.muster.training.plugins.plugin_utils._failures.explanation import clean_line
 
-# "80/83" of a progress bar, or of "step 80/83".
+# "80/83" in a progress bar, or in "step 80/83".
 COUNT = re.compile(r"(?<![\d/.])(?P<done>\d{1,9})/(?P<total>\d{1,9})(?![\d/.])")
 MAX_LINE = 300
-MAX_LINES = 12  # last lines in which to look for progress
-MAX_RATIO = 1.25  # of two lengths of one loop: with a larger one, the loops are different ones
+MAX_LINES = 12  # number of last lines that are searched for progress
+MAX_RATIO = 1.25  # ratio of two lengths of a loop; if it is larger than this, they are different loops
 
 
 def loop_of(lines: Iterable[str]) -> tuple[str, int] | None:
-    """Return the label and the length of the loop that the last progress in a log shows, or None."""
+    """Return the label and length of the loop in a log's last progress bar, or None."""
     shown = [clean_line(line.rstrip("\r").rpartition("\r")[2])[:MAX_LINE] for line in lines]
     for line in reversed([line for line in shown if line.strip() and not REPORT.search(line)][-MAX_LINES:]):
         counts = list(COUNT.finditer(line)) if PROGRESS.search(line) else []
@@ -32,7 +32,7 @@ def loop_of(lines: Iterable[str]) -> tuple[str, int] | None:
 
 
 def describe_loops(own: tuple[int, Iterable[str]], other: tuple[int, Iterable[str]]) -> str:
-    """Return a clause on the lengths of the loops of two ranks if the same loop has different ones, or "".
+    """Return a clause about the different lengths of the same loop on two ranks, or "".
 
     Args:
         own: A rank and the end of its log.

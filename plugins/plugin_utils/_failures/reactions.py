@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Order the lines of a log: a line that states a cause comes before an error that only reacts to it.
+"""Rank the lines of a log: a line that states a cause takes precedence over an error that only reacts to it.
 
 A rank that cannot resolve a name prints a warning, tries again, and ends with a timeout many lines later. The timeout
 is the error, and the warning is the cause. Programs also print such warnings and continue, so a warning counts only if
@@ -20,14 +20,14 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.
 
 # An error that only reports that another program failed, whose own message is above it.
 REPORT = re.compile(r"(?:subprocess\.)?CalledProcessError: Command ")
-MAX_LINE = 500  # characters of a line in which to look for a sign of health
-# A line as an exception ends, in contrast to one that quotes it.
+MAX_LINE = 500  # number of characters of a line that are searched for a sign of health
+# A line in the form in which an exception ends, as opposed to one that quotes it.
 EXCEPTION = re.compile(
     rf"{LINE_PREFIX}(?:[A-Za-z_][\w.]{{0,100}}(?:Error|Exception|\.(?:errors?|exceptions?)\.\w{{1,60}}): |"
     r"terminate called after throwing an instance of ')"
 )
 BAR = re.compile(r"\d{1,3}%\|[^|\n]{0,120}\| {0,8}[\d.]{1,12}[kKMG]?/[\d.]{1,12}[kKMG]?")  # a progress bar of tqdm
-# Output of a program that went on: it connected, tries again, or trains.
+# Output of a program that kept going: it connected, is trying again, or is training.
 WENT_ON = re.compile(
     r"\bretry|\btrying again|\brecovered\b|Rendezvous complete|socket has connected to|Connected all (?:rings|trees)|"
     r"Init COMPLETE|All distributed processes registered|process group (?:is )?(?:ready|initiali[sz]ed)|"
@@ -38,7 +38,7 @@ WENT_ON = re.compile(
 
 @dataclass(frozen=True)
 class Precedence:
-    """Entries whose message, although programs may also survive it, comes before the reactions to it.
+    """Entries whose message takes precedence over reactions to it, although programs may also survive it.
 
     Attributes:
         roots: Ids of recoverable entries.
@@ -68,7 +68,7 @@ PRECEDENCES: tuple[Precedence, ...] = (
     Precedence(
         roots=("name-unknown",),
         reactions=(*START, *ENDED, "mpi-network", "mpi-daemon-missing", "ssh-refused"),
-        # The name has been resolved, as IPv4 if not as IPv6, if a connection to its address was tried.
+        # If a connection to the name's address was attempted, the name has been resolved, as IPv4 if not as IPv6.
         disproved=r"client socket has failed to connect to \[?[^\n]{1,255}\(errno: (?!97\b)\d",
         ends=True,
     ),
@@ -83,7 +83,7 @@ BY_ROOT = {root: precedence for precedence in PRECEDENCES for root in precedence
 
 
 def is_disproved(entry: CatalogueEntry, lines: list[str]) -> bool:
-    """Return whether other lines of the log show that the message of an entry was harmless."""
+    """Return whether other lines in the log show that an entry's message was harmless."""
     precedence = BY_ROOT.get(entry.id)
     if precedence is None or not precedence.disproved:
         return False
@@ -92,7 +92,7 @@ def is_disproved(entry: CatalogueEntry, lines: list[str]) -> bool:
 
 
 def is_raised(entry: CatalogueEntry, lines: Iterable[str], exceptions: Iterable[str]) -> bool:
-    """Return whether a program raised the message of an entry, in contrast to printing it.
+    """Return whether a program raised an entry's message, rather than printing it.
 
     Args:
         entry: The entry.
@@ -105,7 +105,7 @@ def is_raised(entry: CatalogueEntry, lines: Iterable[str], exceptions: Iterable[
 
 
 def explains_reaction(root: CatalogueEntry, raised: bool, reaction: CatalogueEntry, lines: list[str]) -> bool:
-    """Return whether the message of an entry is the cause of an error that only reacts to an earlier failure.
+    """Return whether an entry's message is the cause of an error that only reacts to an earlier failure.
 
     Args:
         root: The recoverable entry.
@@ -121,18 +121,20 @@ def explains_reaction(root: CatalogueEntry, raised: bool, reaction: CatalogueEnt
 
 
 def explains_end(root: CatalogueEntry, lines: list[str]) -> bool:
-    """Return whether the message of a recoverable entry is the cause of an end without an error of its own."""
+    """Return whether the message of a recoverable entry is why the program ended without an error of its own."""
     precedence = BY_ROOT.get(root.id)
     return precedence is not None and precedence.ends and not went_on(root, lines)
 
 
 def went_on(root: CatalogueEntry, lines: list[str]) -> bool:
-    """Return whether a program went on after the last message of an entry, or the log shows that it was harmless."""
+    """Return whether a program continued after an entry's last message, or the log shows that the message was
+    harmless.
+    """
     return is_disproved(root, lines) or shows_health(lines_after(root, lines))
 
 
 def shows_health(lines: Iterable[str], before: Iterable[str] = ()) -> bool:
-    """Return whether lines show that a program went on: it connected, tries again, or trains.
+    """Return whether lines show that a program continued: it connected, is retrying, or is training.
 
     Args:
         lines: The lines after a message.

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Find the rank whose log states the cause, if the rank that failed first only reacted to it."""
+"""Find the rank whose log states the cause, if the rank that failed first was only reacting to it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.catalogu
 from ansible_collections.muster.training.plugins.plugin_utils._failures.earlier_errors import explain_earlier_error
 from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.registry import CATALOGUE
 
-MAX_RANKS = 64  # ranks whose logs are searched
+MAX_RANKS = 64  # number of ranks whose logs are searched
 ROOTS = frozenset(entry.id for entry in CATALOGUE if entry.kind == "root" and not entry.weak and not entry.summary)
 
 
 def states_cause(failure: Mapping[str, Any]) -> bool:
-    """Return whether the error of a rank, or the end of its log, states a cause."""
+    """Return whether a rank's error, or the end of its log, states a cause."""
     explanation = explain_failure(failure["error"], failure["last_lines"])
     if explanation is None:
         return False
@@ -26,7 +26,7 @@ def states_cause(failure: Mapping[str, Any]) -> bool:
 
 
 def with_stated_cause(first: dict[str, Any], failures: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """Return the earliest failure whose log states a cause, or None if the first one's does, or none.
+    """Return the earliest failure whose log states a cause; None if the first failure's log states one, or no log does.
 
     Args:
         first: The failure of the rank that failed first, which only reacted to another one.

@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Adapt the explanation of a failure to its run: where it started, and a Python in which site.yml installs nothing."""
+"""Adapt the explanation of a failure to its run: its start directory, and a Python in which site.yml installs
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +22,12 @@ MAX_PATH = 300  # characters
 
 
 def for_run(explanation: Explanation | None, plan: Mapping[str, Any]) -> Explanation | None:
-    """Return an explanation with the directory in which the run started, and with advice on a Python of the user."""
+    """Return an explanation with the run's start directory, and with advice on the user's own Python."""
     return None if explanation is None else with_directory(with_own_python(explanation, plan), plan)
 
 
 def with_directory(explanation: Explanation, plan: Mapping[str, Any]) -> Explanation:
-    """Name the directory where relative paths start."""
+    """Name the directory that relative paths are resolved against."""
     directory = plan.get("working_directory")
     if not isinstance(directory, str) or not directory.startswith("/"):
         return explanation
@@ -35,7 +37,7 @@ def with_directory(explanation: Explanation, plan: Mapping[str, Any]) -> Explana
 
 
 def own_python(plan: Mapping[str, Any]) -> str:
-    """Return the interpreter that the user has set with launch_python, or ""; "" in an image, too.
+    """Return the interpreter that the user has set with launch_python, or ""; also "" if the run uses an image.
 
     The default is a list of the environments of site.yml, separated by colons.
     """
@@ -47,7 +49,7 @@ def own_python(plan: Mapping[str, Any]) -> str:
 
 
 def with_own_python(explanation: Explanation, plan: Mapping[str, Any]) -> Explanation:
-    """Add to a remedy that installs packages how to install them into the user's own Python."""
+    """Extend a remedy that installs packages with how to install them into the user's own Python."""
     python = own_python(plan)
     if not python or INSTALLS.search(explanation["remedy"]) is None:
         return explanation

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Name the scheduler's own message as the failure of a run whose ranks it ended: none of them failed."""
+"""Report the scheduler's message as the failure of a run whose ranks the scheduler ended: none of them failed."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The most likely reason why a rank waited in vain, according to its log."""
+"""The most likely reason why a rank timed out waiting, according to its log."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.activity
 )
 from ansible_collections.muster.training.plugins.plugin_utils._failures.collective_progress import WORK
 
-# Entries whose cause lists the reasons for which another rank may not have arrived.
+# Entries whose cause lists the possible reasons why another rank did not arrive.
 EXPLAINED = (
     "nccl-time-out",
     "nccl-first-collective",
@@ -32,27 +32,27 @@ EXPLAINED = (
     "ranks-missing",
     "rank-behind",
 )
-MAX_LAST_LINES = 12  # lines before the timeout in which to look for what the job was doing
+MAX_LAST_LINES = 12  # number of lines before the timeout that are searched for what the job was doing
 MAX_LINE = 400
-START = 10  # collectives of a job's beginning
+START = 10  # number of collectives at the beginning of a job
 
 
 EQUAL_BATCHES = (
     "give all ranks the same number of batches: DataLoader(drop_last=True), DistributedSampler, or model.join()"
 )
-# Frames of a traceback, with the function, and the frames of torch's and of launchers' own code among them.
+# Frames of a traceback, with their functions, and those among them that are in torch's or a launcher's own code.
 FRAME = re.compile(
     r'^[^\n]{0,80}File "(?P<path>[^"\n]{1,400})", line \d{1,9}, in (?P<function>\w{1,120})$', re.MULTILINE
 )
 MACHINERY = re.compile(r"/torch/(?!utils/data)|/multiprocessing/|/threading\.py$|/contextlib\.py$|/bin/")
-# In a line of code: all other ranks wait in it for the one that works first.
+# In a line of code: all other ranks wait here for the one that works first.
 MAIN_FIRST = re.compile(r"\b(?:local_)?(?:main_process_first|main_first|rank_zero_first|zero_first)\(")
-MAX_FRAMES = 60  # frames at the end of a log to look at
+MAX_FRAMES = 60  # number of frames at the end of a log to look at
 
 
 @dataclass(frozen=True)
 class Clue:
-    """The most likely reason why a rank waited in vain, and what to do about it, without a full stop."""
+    """The most likely reason why a rank timed out waiting, and what to do about it, without a final period."""
 
     sentence: str
     remedy: str
@@ -160,7 +160,7 @@ BY_OPERATION = {
 
 
 def clue_of(entry: str, error: str, lines: Iterable[str]) -> Clue | None:
-    """Return the most likely reason why a rank waited in vain, or None.
+    """Return the most likely reason why a rank timed out waiting, or None.
 
     Args:
         entry: The id of the entry that explains the failure.
@@ -178,12 +178,12 @@ def clue_of(entry: str, error: str, lines: Iterable[str]) -> Clue | None:
         for pattern, clue in OUTPUT_CLUES:
             if pattern.search(line):
                 return clue
-    # The network may be the reason as well if the very first collective never completes.
+    # The network may also be the reason if the very first collective never completes.
     return None if entry == "nccl-first-collective" else clue_of_operation("\n".join([error, *lines]))
 
 
 def clue_of_frames(lines: Iterable[str]) -> Clue | None:
-    """Return the clue from the functions that called the collective in which a rank waited, or None."""
+    """Return the clue given by the functions that called the collective in which a rank was waiting, or None."""
     text = "\n".join(lines)
     first = MAIN_FIRST.search(text)
     if first is not None:
@@ -199,7 +199,7 @@ def clue_of_frames(lines: Iterable[str]) -> Clue | None:
 
 
 def clue_of_function(activity: Activity, function: str) -> Clue:
-    """Return the clue that a rank waited in a function in which another rank was still at work."""
+    """Return the clue that a rank was waiting in a function in which another rank was still working."""
     return Clue(
         f"This rank waited in {function}: most likely another rank, often rank 0, was still {activity.name} there. "
         f"{activity.reason}",
@@ -208,7 +208,7 @@ def clue_of_function(activity: Activity, function: str) -> Clue:
 
 
 def clue_of_operation(text: str) -> Clue | None:
-    """Return the clue from the operation in which a rank waited, or None."""
+    """Return the clue given by the operation in which a rank was waiting, or None."""
     match = WORK.search(text)
     if match is None:
         return None

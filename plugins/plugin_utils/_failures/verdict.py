@@ -61,7 +61,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.waiting 
 from ansible_collections.muster.training.plugins.plugin_utils._plan.cost import CURRENCY, format_amount, run_cost
 from ansible_collections.muster.training.plugins.plugin_utils._text.duration import format_duration
 
-# Of these, the messages that may also name a cause, such as a service that does not respond.
+# Of these, the messages that may also name a cause, such as a service that is not responding.
 UNCERTAIN = re.compile(r"socket timeout|timed out|DistBackendError|DistNetworkError|StoreError", re.IGNORECASE)
 EXIT_CODE_ONLY = re.compile(
     r"(?:one of ranks \d{1,9} to \d{1,9}: )?ended with exit code [1-9]\d{0,2}, its last output: "
@@ -75,25 +75,26 @@ CONSEQUENCES_OF_DIFFERENCE = frozenset(
 )
 STOPPED_AFTER_ERROR = "was stopped because other ranks failed, but its log shows an error before that"
 CLEARLY_EARLIER = 10.0  # seconds: the nodes begin to end their ranks within a few seconds of each other
-CONSEQUENCE = 2  # from this weight on, a failure is a consequence of others' failures
-AFTERMATH = 60.0  # seconds within which an elastic run's end may be due to an earlier failed or lost node
-ENDED_AS_ASKED = ("succeeded", "stopped", "interrupted")  # states of runs of which no rank failed first
+CONSEQUENCE = 2  # at or above this weight, a failure is a consequence of others' failures
+AFTERMATH = 60.0  # seconds within which an elastic run's end may be attributed to an earlier failed or lost node
+ENDED_AS_ASKED = ("succeeded", "stopped", "interrupted")  # states of runs in which no rank failed first
 STOPPED_BY_US = (-signal.SIGTERM, None)
-SHOWN_LINES = 20  # lines of a log shown with the verdict
-MAX_ERROR = 300  # characters of an error on one line: a failed compilation's has the whole command
-MAX_COMPLETE = 2000  # characters of an error that is shown with all its lines
-# Exit codes of a process that we ended, with SIGTERM or then SIGKILL.
+SHOWN_LINES = 20  # number of log lines shown with the verdict
+# number of characters of an error on a single line: a failed compilation's error contains the whole command
+MAX_ERROR = 300
+MAX_COMPLETE = 2000  # number of characters of an error that is shown with all of its lines
+# Exit codes of a process that we ended with SIGTERM, or with SIGKILL after that.
 ENDED_BY_US = (-signal.SIGTERM, 128 + signal.SIGTERM, *KILLED)
 
 
 def brief_error(text: str) -> str:
-    """Return an error as one line for a person, cut after MAX_ERROR characters."""
+    """Return an error as one readable line, truncated to MAX_ERROR characters."""
     line = clean_line(text[: 4 * MAX_ERROR])
     return line if len(line) <= MAX_ERROR and len(text) <= 4 * MAX_ERROR else f"{line[:MAX_ERROR].rstrip()} …"
 
 
 def exit_clause(code: int | None) -> str:
-    """Return a clause for an exit code in Popen's form, such as "was killed by SIGKILL"."""
+    """Return a clause that describes an exit code as given by Popen, such as "was killed by SIGKILL"."""
     if code is None:
         return "was stopped"
     if code < 0:
@@ -104,7 +105,7 @@ def exit_clause(code: int | None) -> str:
 
 
 def attribute_to_rank(rank: Mapping[str, Any], ranks: list[Any], error: str) -> dict[str, Any]:
-    """Return rank and error, or no rank if several share the log and the error, so that any of them may have failed."""
+    """Return rank and error, or no rank if any of several ranks that share the log and the error may have failed."""
     matching_ranks = [
         other_rank["rank"]
         for other_rank in ranks
@@ -139,16 +140,16 @@ def failure_candidates(node: Mapping[str, Any]) -> list[dict[str, Any]]:
     failures = []
     code, launcher_error = report["exit_code"], report["launcher_error"]
     expected_exit_codes = ENDED_BY_US if report.get("ended_by_us") else ()  # we ended the launcher
-    stopped = code in STOPPED_BY_US or bool(SECONDARY.search(launcher_error))  # by us, or because others failed
+    stopped = code in STOPPED_BY_US or bool(SECONDARY.search(launcher_error))  # by us, or because other ranks failed
     for rank in report["ranks"]:
-        # A launcher stopped too early does not report how its rank ended; the rank's exception does.
+        # A launcher that is stopped too early does not report how its rank ended; the rank's exception does.
         exit_unknown = rank["exit_code"] is None and stopped and bool(rank["error"])
         own = bool(rank.get("own_error") and rank["error"])  # its exit code only says that it was ended
         ended_well = (rank["exit_code"] in (0, *STOPPED_BY_US) and not exit_unknown) or rank.get("closed")
         if ended_well and not own:
             continue
         ended_by_us = rank.get("ended_by_us", False)
-        if ended_by_us and not rank["error"]:  # whatever its exit code; an exception may predate the end
+        if ended_by_us and not rank["error"]:  # regardless of its exit code; an exception may predate the end
             continue
         says_nothing = not rank["error"] or BARE_ABORT.match(rank["error"]) is not None
         secondary = is_consequence(rank["error"]) or (says_nothing and rank["exit_code"] == -signal.SIGABRT)
@@ -256,7 +257,7 @@ def ended_ranks(nodes: Iterable[Mapping[str, Any]], failures: list[dict[str, Any
 
 
 def shows_nothing(failure: Mapping[str, Any]) -> bool:
-    """Return whether a rank's log is cut off within a traceback, and shows no cause before it."""
+    """Return whether a rank's log is cut off within a traceback, and shows no cause before that."""
     return (
         failure["rank"] is not None
         and bool(EXIT_CODE_ONLY.match(failure["error"]))
@@ -266,17 +267,19 @@ def shows_nothing(failure: Mapping[str, Any]) -> bool:
 
 
 def first_failure(result: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the first failure: a lost node before its peers' errors about it, then causes before consequences."""
+    """Return the first failure: a lost node before its peers' errors about the loss, then causes before
+    consequences.
+    """
     first_node = result.get("first_node")
-    # a node whose loss an elastic run survived did not end it, unless the end followed immediately
+    # a node whose loss an elastic run survived did not end the run, unless the end followed immediately
     end = next((node["since"] for node in result["nodes"] if node["name"] == first_node), result["ended"])
     members = of_last_attempt(result)
     nodes = [node for node in members if not (node.get("survived") and end - node["since"] > AFTERMATH)]
     lost = [node for node in nodes if node["state"] == "lost"]
     failures = [failure for node in nodes for failure in failure_candidates(node)]
-    # since: when rank 0's supervisor heard of it, always by its clock
+    # since: when rank 0's supervisor learned of it, always by that supervisor's clock
     best = earliest_failure(failures, first_node)
-    # a launcher that fails without a failed rank, such as mpirun after losing a daemon, fails because of the lost node
+    # a launcher that fails without a failed rank, such as mpirun after losing a daemon, failed because of the lost node
     only_consequences = best is None or best["weight"] > 0
     if lost and (only_consequences or first_node in [node["name"] for node in lost]):
         node = next((node for node in lost if node["name"] == first_node), lost[0])
@@ -296,7 +299,9 @@ def first_failure(result: Mapping[str, Any]) -> dict[str, Any] | None:
 def without_reactions(
     result: Mapping[str, Any], best: dict[str, Any], failures: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    """Return the failure that explains why ranks only waited or lost a connection, by default the first of theirs."""
+    """Return the failure that explains why ranks were only waiting or lost a connection, by default the first of these
+    ranks.
+    """
     culprit = (
         exited_early(result, failures)
         or never_started(failures)
@@ -365,7 +370,8 @@ def count_reactions(result: Mapping[str, Any], first: Mapping[str, Any] | None) 
 
 
 def with_replies(result: Mapping[str, Any], runs: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a result that says why a node was lost, if the node itself replies: rank 0 only saw that it fell silent.
+    """Return the result with the reason why a node was lost, if that node responds: rank 0 only saw that it fell
+    silent.
 
     runs: by node name, its run as read by training_run, or None if the node did not reply or was not queried.
     """
@@ -433,7 +439,7 @@ def verdict_without_hub(plan: Mapping[str, Any], runs: Mapping[str, Any], now: f
     runs: by node name, its run as read by training_run, or None if the node did not reply.
     """
     nodes, reasons = [], []
-    # set by rank 0 or a person; other reasons may only mean that this node failed or left
+    # set by rank 0 or a person; other reasons may mean only that this node failed or left
     final_states = [
         run["state"]
         for run in runs.values()
@@ -460,7 +466,7 @@ def verdict_without_hub(plan: Mapping[str, Any], runs: Mapping[str, Any], now: f
         and master_run["state"] == "died"
         and master_run["message"] in (SUPERVISOR_DIED, RESTARTED)
     ):
-        # the other nodes only saw that it fell silent
+        # the other nodes saw only that it fell silent
         reasons = [default_reason if reason.startswith(f"{master} is lost: ") else reason for reason in reasons]
     result = {
         "run_id": plan["run_id"],
@@ -477,7 +483,7 @@ def verdict_without_hub(plan: Mapping[str, Any], runs: Mapping[str, Any], now: f
 
 
 def command_without_node_0(plan: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the command that continues a run which failed after the loss of node 0, as a field of the verdict."""
+    """Return the command for continuing a run that failed after the loss of node 0, as a field of the verdict."""
     lost = {node["name"] for node in result["nodes"] if node["state"] == "lost"}
     names = [node.get("name") for node in plan.get("nodes", [])]
     if result["state"] != "failed" or not lost.intersection(names[:1]):
@@ -492,7 +498,7 @@ def format_silence(seconds: float | None) -> str:
 
 
 def format_reported(reported: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return a job's reported values as names and values for a terminal."""
+    """Format the values reported by a job as names and values for a terminal."""
     pairs = []
     for key, value in reported.items():
         if isinstance(value, float):
@@ -502,13 +508,13 @@ def format_reported(reported: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def format_report(report: Mapping[str, Any]) -> str:
-    """Return the numbers and texts of one report on one line, such as "step 20, loss 0.31"."""
+    """Format the numbers and texts in one report on one line, such as "step 20, loss 0.31"."""
     single = {key: value for key, value in report.items() if isinstance(value, (int, float, str))}
     return ", ".join(f"{key} {value}" for key, value in format_reported(single))
 
 
 def describe_interruption(run_id: str) -> list[str]:
-    """Return lines that explain an interrupted run to a person, and how to continue it."""
+    """Return lines that tell the user why a run was interrupted, and how to continue it."""
     return [
         "  its ranks could save before the end; exit codes of 0 do not mean that the job is complete",
         f"  to continue: ansible-playbook report.yml -e run_id={run_id} shows the command of this launch; run it again "
@@ -530,7 +536,7 @@ def render_last_lines(verdict: Mapping[str, Any], watched: tuple[int, int] | Non
 
 
 def watched_logs(verdict: Mapping[str, Any], watched: tuple[int, int] | None, node_rank: int) -> list[str]:
-    """Return the logs of a node that are on the screen."""
+    """Return the logs of a node that are shown on the screen."""
     if watched is None or watched[0] != node_rank:
         return []
     return [
@@ -543,14 +549,14 @@ def watched_logs(verdict: Mapping[str, Any], watched: tuple[int, int] | None, no
 
 
 def has_traceback(failure: Mapping[str, Any]) -> bool:
-    """Return whether the last lines of a failure, which are on the screen, show where its error was raised."""
+    """Return whether the last lines of a failure, which are already on the screen, show where the error was raised."""
     lines = failure.get("last_lines") or []
     first = failure["error"].partition("\n")[0]
     return any(TRACEBACK in line for line in lines) and any(first[:MAX_LINE] in line for line in lines)
 
 
 def render_explanation(explanation: Explanation | None, failure: Mapping[str, Any]) -> list[str]:
-    """Return why the first failure happened, and how certain that is; if unknown, the complete error."""
+    """Return why the first failure happened, and how certain the explanation is; if unknown, the complete error."""
     if explanation is None:
         error = failure["error"]
         complete = complete_error(error) if brief_error(error) != error else []
@@ -567,7 +573,7 @@ def render_explanation(explanation: Explanation | None, failure: Mapping[str, An
 
 
 def complete_error(error: str) -> list[str]:
-    """Return an error with all its lines, long ones wrapped."""
+    """Return all lines of an error, wrapping long ones."""
     lines = [clean_line(line).rstrip() for line in error[:MAX_COMPLETE].split("\n")]
     wrapped = [piece for line in lines for piece in textwrap.wrap(line, MAX_ERROR, drop_whitespace=False)]
     return ["  its complete error:", *(f"    {line.rstrip()}" for line in wrapped)]
@@ -593,7 +599,7 @@ def render_verdict(  # noqa: C901
     size = f"{verdict['nnodes']} node{'' if verdict['nnodes'] == 1 else 's'}, world size {verdict['world_size']}"
     lines = [f"run {verdict['run_id']} {verdict['state']}{duration}: {size}"]
     lines += [f"  {key}: {value}" for key, value in format_reported(reported)]
-    if verdict.get("cost") is not None:  # records of earlier versions have none
+    if verdict.get("cost") is not None:  # records from earlier versions have none
         lines.append(f"  cost: {format_amount(verdict['cost'], verdict['currency'])}")
     lines += render_attempts(verdict)
     failure = verdict["first_failure"]

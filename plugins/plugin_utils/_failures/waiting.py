@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Find the rank for which others waited until they gave up.
+"""Find the rank that others waited for until they gave up.
 
 A rank that waits in a collective ends with a timeout, so the rank with a timeout is not the one to look at: it is the
 rank that exited early, or the only rank without a timeout.
@@ -31,25 +31,27 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.node_out
 from ansible_collections.muster.training.plugins.plugin_utils._failures.settings_of_ranks import describe_places
 
 TIMEOUT = re.compile(r"timed[ -]?out|time-?out", re.IGNORECASE)
-# What NCCL's watchdog writes about the operation in which a rank waited, in the error or, after an abort, in its log.
+# What NCCL's watchdog writes about the operation in which a rank was waiting, in the error or, after an abort, in the
+# rank's log.
 COLLECTIVE = re.compile(
     r"(?:Watchdog c|C)aught collective operation timeout: WorkNCCL\("
     r"(?:SeqNum=(?P<number>\d{1,12}), )?OpType=(?P<name>\w{1,60})"
 )
-# In the log of a rank that aborted: it waited. "Observed ... from another rank" is not such a line.
+# In the log of a rank that aborted: it was waiting. "Observed ... from another rank" is not such a line.
 WATCHDOG = re.compile(
     r"(?:Watchdog c|C)aught collective operation timeout|"
     r"Received a dump signal due to a collective timeout from this local rank|"
     r"Heartbeat monitor timed out!|watchdog got stuck for \d"
 )
 GLOO_WAITED = re.compile(r"Timed out waiting \d{1,10}ms for (?:send|recv) operation")
-MIN_WAITING = 2  # ranks that timed out: with fewer, the rank without a timeout may only have been ended sooner
-MAX_QUOTED = 300  # characters of a waiting rank's error
-SHORT_LIMIT = re.compile(r"Timeout\(ms\)=[1-5]?\d{1,5}\b")  # below the default, 10 minutes
-# An aborted rank that only heard of the timeouts of others: it did not wait itself.
+# number of ranks that timed out: with fewer, the rank without a timeout may simply have been ended sooner
+MIN_WAITING = 2
+MAX_QUOTED = 300  # number of characters of a waiting rank's error
+SHORT_LIMIT = re.compile(r"Timeout\(ms\)=[1-5]?\d{1,5}\b")  # less than the default of 10 minutes
+# An aborted rank that only heard of other ranks' timeouts: it was not waiting itself.
 OBSERVED = re.compile(r"Observed flight recorder dump signal from another rank")
 STOPPED = (None, -signal.SIGTERM, -signal.SIGKILL)
-# What torch's debug mode says about the collective of a rank.
+# What torch's debug mode reports about a rank's collective.
 FINGERPRINT = re.compile(
     r"Detected mismatch between collectives on ranks\. Rank (?P<rank>\d{1,7}) is running (?:inconsistent )?collective: "
     r"CollectiveFingerPrint\((?:SequenceNumber=\d{1,12},? ?)?OpType=(?P<name>\w{1,60})"
@@ -61,14 +63,14 @@ PEER_GONE = re.compile(r"\b(?:closed|reset) by peer\b", re.IGNORECASE)
 
 
 def ranks_of(result: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:
-    """Yield each node with each of its ranks."""
+    """Yield each rank together with its node."""
     for node in result["nodes"]:
         for rank in (node.get("report") or {}).get("ranks", []):
             yield node, rank
 
 
 def waiting_failures(failures: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the failures that are timeouts, according to the rank's error or, if it aborted, its log."""
+    """Return the failures that are timeouts, according to the rank's error or, if the rank aborted, its log."""
     return [
         failure
         for failure in failures
@@ -78,7 +80,7 @@ def waiting_failures(failures: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def collective_of(failure: Mapping[str, Any]) -> re.Match[str] | None:
-    """Return the operation in which a rank waited according to its error or the end of its log, or None."""
+    """Return the operation in which a rank was waiting, according to its error or the end of its log, or None."""
     return COLLECTIVE.search("\n".join([failure["error"], *failure["last_lines"]]))
 
 
@@ -96,7 +98,7 @@ def blame(node: Mapping[str, Any], rank: Mapping[str, Any], error: str, since: f
 
 
 def exited_early(result: Mapping[str, Any], failures: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """Return the rank that exited with 0 while others waited for it, as the first failure, or None."""
+    """Return the rank that exited with 0 while others were waiting for it, as the first failure, or None."""
     waiting = waiting_failures(failures)
     exited = [(node, rank) for node, rank in ranks_of(result) if rank["exit_code"] == 0 and not rank["error"]]
     if not waiting or not exited:
@@ -112,13 +114,13 @@ def exited_early(result: Mapping[str, Any], failures: list[dict[str, Any]]) -> d
 
 
 def own_work(lines: Iterable[str], others: Iterable[str]) -> tuple[str, str]:
-    """Return what a rank was doing according to the output that another one did not print, and that output."""
+    """Return what a rank was doing, according to output that the other rank did not print, and that output."""
     printed_elsewhere = {line.strip() for line in others}
     return activity_of(line for line in lines if line.strip() not in printed_elsewhere)
 
 
 def never_arrived(result: Mapping[str, Any], failures: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """Return the rank for which the others waited, as the first failure, or None: the only rank without a timeout.
+    """Return the rank that the others waited for, as the first failure, or None: it is the only rank without a timeout.
 
     If a single rank waited, the other one may only have been ended sooner: its last output must show separate work.
     """
@@ -144,7 +146,9 @@ def never_arrived(result: Mapping[str, Any], failures: list[dict[str, Any]]) -> 
 
 
 def quote(failure: Mapping[str, Any]) -> str:
-    """Return the error of a rank that waited; if it only says how the rank ended, the collective in which it waited."""
+    """Return the error of a rank that was waiting or, if it only says how the rank ended, the collective it was waiting
+    in.
+    """
     work = WORK.search("\n".join(failure["last_lines"])) if not TIMEOUT.search(failure["error"]) else None
     if work is None:
         return str(failure["error"])[:MAX_QUOTED]
@@ -161,7 +165,7 @@ def was_running(node: Mapping[str, Any], rank: Mapping[str, Any]) -> bool:
 
 
 def waiters(waiting: list[dict[str, Any]]) -> str:
-    """Return the ranks that waited, for a person."""
+    """Describe the ranks that waited, for display."""
     return f"rank {waiting[0]['rank']}" if len(waiting) == 1 else f"{len(waiting)} other ranks"
 
 
@@ -178,20 +182,22 @@ def work_of(node: Mapping[str, Any], rank: Mapping[str, Any], waiting: list[dict
 
 
 def still_worked(waiting: list[dict[str, Any]], activity: str, output: str) -> str:
-    """Return what a rank was doing while others waited for it, as an error."""
+    """Return what a rank was doing while others were waiting for it, as an error."""
     what = "had finished" if activity == FINISHED else "was still working"
     return f"{what} when {waiters(waiting)} gave up waiting for it, its last output: {output}"
 
 
 def never_started(failures: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """Return the rank that has not started the collective in which others wait, as the first failure, or None."""
+    """Return the rank that has not started the collective in which others are waiting, as the first failure, or
+    None.
+    """
     difference, behind = not_started(read_works(waiting_failures(failures)), failures)
     culprit = next((failure for failure in failures if failure["rank"] in behind), None)
     return culprit and {**culprit, "error": f"{difference}; {culprit['error']}"}
 
 
 def left_early(result: Mapping[str, Any], failures: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """Return the only rank without an error, to which all others lost their connections, as the first failure, or None.
+    """Return the only rank without an error, if all others lost their connections to it, as the first failure, or None.
 
     It may have ended before the others, as a rank that alone resumes from a checkpoint does. Ranks that were ended with
     the run do not count: blame_hang() knows more about their end.
@@ -215,7 +221,8 @@ def left_early(result: Mapping[str, Any], failures: list[dict[str, Any]]) -> dic
 
 
 def name_odd_fingerprint(first: dict[str, Any], failures: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the failure of the only rank that called another collective than several others, else the first failure.
+    """Return the failure of the only rank that called a different collective from the others, otherwise the first
+    failure.
 
     With TORCH_DISTRIBUTED_DEBUG=DETAIL, each rank reports the collective that it called if they differ.
     """
@@ -236,12 +243,12 @@ def name_odd_fingerprint(first: dict[str, Any], failures: list[dict[str, Any]]) 
         ((text, items[0]) for text, items in called.items() if all(item["rank"] != first["rank"] for item in items)),
         ("", first),
     )
-    # Old releases of torch name only the collective of the rank itself.
+    # Old torch releases name only the rank's own collective.
     return {**first, "error": f"{first['error']}; rank {other['rank']} calls {text}"} if text else first
 
 
 def name_different_collectives(first: dict[str, Any], failures: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the first failure, with the collectives in which ranks waited if these differ.
+    """Return the first failure, with the collectives in which ranks were waiting if they differ.
 
     A rank that is behind the others becomes the first failure.
     """
@@ -273,13 +280,14 @@ def at_different_lines(failures: list[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 def work_beside(failure: Mapping[str, Any], waiting: list[dict[str, Any]]) -> tuple[str, str]:
-    """Return what a rank that waited was doing according to the output that no other one printed, and that output."""
+    """Return what a waiting rank was doing, according to output that no other rank printed, and that output."""
     others = [line for other in waiting if other is not failure for line in other["last_lines"]]
     return own_work(failure["last_lines"], others)
 
 
 def still_running(result: Mapping[str, Any], failures: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """Return the rank without a timeout whose last output shows separate work, as the first failure, or None.
+    """Return the rank without a timeout whose last output shows work that only it was doing, as the first failure, or
+    None.
 
     A rank whose last output is only a training step may have been waiting as well, so it is not named.
     """

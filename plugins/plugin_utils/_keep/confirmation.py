@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Confirm that machines are needed before any is created.
+"""Confirm that new machines are needed before creating any.
 
 A provider's list of machines may occasionally be incomplete, and so may a node's view of the others. Only a need that
 persists costs money.
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from ansible_collections.muster.training.plugins.plugin_utils._keep.planner import Action, Confirm, Rent, Situation
 
-CONFIRM_TIME = 30.0  # seconds for which the need for machines must persist
+CONFIRM_TIME = 30.0  # seconds for which a need for machines must persist
 CONFIRM_INTERVAL = 10.0  # seconds between observations during that time
 
 
@@ -27,7 +27,7 @@ class Need(NamedTuple):
 
 
 def confirm(action: Action, situation: Situation, need: Need | None, now: float) -> tuple[Action, Need | None]:
-    """Return Confirm in place of Rent until a node was missing for CONFIRM_TIME, and the need to remember.
+    """Return Confirm instead of Rent until a node has been missing for CONFIRM_TIME, and the need to remember.
 
     Other nodes that are missing only at times do not prolong it.
     """
@@ -41,5 +41,7 @@ def confirm(action: Action, situation: Situation, need: Need | None, now: float)
 
 
 def with_unlisted(situation: Situation, previous: tuple[str, ...]) -> Situation:
-    """Return the situation with the machines of the previous list: a removed machine is missing from two."""
+    """Return the situation including the machines in the previous list: a machine counts as removed once two lists lack
+    it.
+    """
     return situation._replace(machines=tuple(dict.fromkeys((*situation.machines, *previous))))

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Watch a run and replace the nodes that it loses, using the playbooks that a user would run."""
+"""Watch a run and replace the nodes that it loses, by running the playbooks that a user would run."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ NOTES = {
 
 
 class Steps(Protocol):
-    """The steps of keep. Each method can be repeated, and returns why it failed, or "" if it succeeded."""
+    """The steps that keep performs. Each method can be repeated, and returns why it failed, or "" if it succeeded."""
 
     def observe(self) -> Situation:
         """Return the situation."""
 
     def rent(self, nnodes: int) -> str:
-        """Have the provider create machines until the cluster has this many."""
+        """Have the provider create machines until the cluster has the given number."""
 
     def prepare(self, names: tuple[str, ...]) -> str:
         """Set up machines."""
@@ -69,7 +69,7 @@ class Steps(Protocol):
 
 
 class Clock(NamedTuple):
-    """The time in seconds since 1970, a pause that returns whether keep should end, and the polling interval."""
+    """The time in seconds since 1970, a pause that returns whether keep should stop, and the polling interval."""
 
     now: Callable[[], float]
     pause: Callable[[float], bool]
@@ -97,16 +97,16 @@ def write_notes(record: Path, notes: Notes) -> None:
 
 
 class Keeper:
-    """Keeps the nodes of a run complete until it ends."""
+    """Keeps a run's nodes complete until the run ends."""
 
     def __init__(self, record: Path, steps: Steps, clock: Clock, show: Callable[[str], None]) -> None:
         self.record, self.steps, self.clock, self.show = record, steps, clock, show
-        self.shown = ""  # the last text about what keep is waiting for
-        self.listed: tuple[str, ...] = ()  # machines in the inventory at the last observation
+        self.shown = ""  # the last text about what `keep` is waiting for
+        self.listed: tuple[str, ...] = ()  # number of machines in the inventory at the last observation
         self.need: Need | None = None  # the need for machines, not yet confirmed
 
     def run(self) -> bool:
-        """Watch until the run ends; return False if keep was interrupted before."""
+        """Watch until the run ends; return False if keep was interrupted before that."""
         while True:
             action = self.step()
             if isinstance(action, End):
@@ -121,7 +121,7 @@ class Keeper:
         return self.clock.interval if isinstance(action, Watch) else 0.0
 
     def observe(self) -> Situation:
-        """Return the situation, with machines that are missing from only one list."""
+        """Observe the situation, and keep machines that are missing from only one list."""
         observed = self.steps.observe()
         situation, self.listed = with_unlisted(observed, self.listed), observed.machines
         return situation
@@ -139,7 +139,7 @@ class Keeper:
         if not (isinstance(action, Confirm) and failures_of(current, "rent")["count"]):
             self.describe(action, situation)
         error = self.carry_out(action)
-        if error and self.clock.pause(0.0):  # keep was interrupted, and so was the step
+        if error and self.clock.pause(0.0):  # keep was interrupted, and so was the step it was performing
             return action
         if error is not None:
             follow = after_failure if error else after_success

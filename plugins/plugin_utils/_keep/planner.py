@@ -13,15 +13,15 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import NamedTuple, TypedDict
 
-FIRST_PAUSE = 60.0  # seconds before a failed step is tried again; doubled each time
+FIRST_PAUSE = 60.0  # seconds before a failed step is retried; doubled each time
 LONGEST_PAUSE = 900.0
-MAX_FAILURES = 3  # failed attempts to prepare a machine, after which it counts as unusable
+MAX_FAILURES = 3  # number of failed attempts to prepare a machine after which it is considered unusable
 
 ACTIVE, ENDED, UNKNOWN = "active", "ended", "unknown"  # states of a run
 
 
 class Failures(TypedDict):
-    """The number of successive failures of a step, and the time at which to try it again."""
+    """The number of consecutive failures of a step, and when to retry it."""
 
     count: int
     next: float  # seconds since 1970
@@ -30,10 +30,10 @@ class Failures(TypedDict):
 class Notes(TypedDict):
     """The notes that keep stores in the record of a run."""
 
-    machines: int  # number of the cluster's machines when keep was first started
-    prepared: list[str]  # machines that are set up, and have not joined yet
-    rented: int  # how often machines were created since the first missing node was lost
-    joined: int  # how many nodes have joined since then
+    machines: int  # number of machines in the cluster when keep was first started
+    prepared: list[str]  # machines that are set up but have not joined yet
+    rented: int  # how many times machines have been created since the first missing node was lost
+    joined: int  # number of nodes that have joined since then
     lost: dict[str, bool]  # machines in the inventory that the run has lost; true: they must not be used again
     failures: dict[str, Failures]  # failures by step, such as "prepare gpu5"
 
@@ -49,9 +49,9 @@ class Situation(NamedTuple):
     """The current state of the run and the machines."""
 
     state: str  # ACTIVE | ENDED | UNKNOWN
-    nodes: Collection[str]  # names of the run's nodes, including the missing ones
+    nodes: Collection[str]  # names of the run's nodes, including those that are missing
     missing: tuple[MissingNode, ...]
-    unreachable: Collection[str]  # nodes of the run that did not respond
+    unreachable: Collection[str]  # the run's nodes that did not respond
     machines: tuple[str, ...]  # machines in the inventory
     rents: bool  # a provider creates the machines of this inventory
     has_budget: bool  # max_usd_per_hour is set
@@ -72,7 +72,7 @@ class End(NamedTuple):
 
 
 class Rent(NamedTuple):
-    """Have the provider create machines until the cluster has this many, to replace missing nodes."""
+    """Have the provider create machines until the cluster has the given number, to replace missing nodes."""
 
     nnodes: int
 
@@ -93,12 +93,12 @@ Action = Watch | Confirm | End | Rent | Prepare | Join
 
 
 def first_notes(machines: int) -> Notes:
-    """Return the initial notes. machines: those of the cluster."""
+    """Return the initial notes. machines: the cluster's machines."""
     return {"machines": machines, "prepared": [], "rented": 0, "joined": 0, "lost": {}, "failures": {}}
 
 
 def find_candidates(situation: Situation, notes: Notes) -> list[str]:
-    """Return the machines that may join: those outside the run, and those of lost nodes that respond again."""
+    """Return the machines that may join: those outside the run, and those of lost nodes that are responding again."""
     broken = {name for name, is_broken in notes["lost"].items() if is_broken}
     missing = {node.name for node in situation.missing}
     present = set(situation.nodes) - missing
@@ -135,7 +135,7 @@ def next_action(situation: Situation, notes: Notes, now: float) -> Action:
 
 
 def choose_to_prepare(due: list[str], lacking: int, notes: Notes) -> tuple[str, ...]:
-    """Return the machines to set up together: as many new machines as needed, otherwise a single machine.
+    """Return the machines to set up together: as many new machines as are needed, otherwise a single machine.
 
     A machine that has already failed would make the others fail, too.
     """
@@ -144,7 +144,7 @@ def choose_to_prepare(due: list[str], lacking: int, notes: Notes) -> tuple[str, 
 
 
 def plan_rent(situation: Situation, notes: Notes, candidates: int, now: float) -> Action:
-    """Decide whether to create machines. candidates: the number of machines that may join once they are prepared."""
+    """Decide whether to create machines. candidates: the number of machines that can join once they are prepared."""
     names = ", ".join(node.name for node in situation.missing)
     are_missing = f"{names} {'is' if len(situation.missing) == 1 else 'are'} missing"
     if candidates >= len(situation.missing):
@@ -178,12 +178,12 @@ def rent_target(situation: Situation, notes: Notes) -> int | None:
 
 
 def failures_of(notes: Notes, step: str) -> Failures:
-    """Return how often a step has failed in succession."""
+    """Return how many times in a row a step has failed."""
     return notes["failures"].get(step, {"count": 0, "next": 0.0})
 
 
 def is_due(notes: Notes, step: str, now: float) -> bool:
-    """Return whether a step that has failed may be tried again."""
+    """Return whether a failed step is due to be retried."""
     return now >= failures_of(notes, step)["next"]
 
 
@@ -215,7 +215,9 @@ def after_success(notes: Notes, action: Action, now: float) -> Notes:
 
 
 def after_failure(notes: Notes, action: Action, now: float) -> Notes:
-    """Return the notes after an action has failed. A machine that cannot join is set up again, since it may be new."""
+    """Return the notes after an action has failed. A machine that cannot join is set up again, since it may be a new
+    one.
+    """
     failures = dict(notes["failures"])
     for step in steps_of(action):
         count = failures_of(notes, step)["count"] + 1
@@ -225,7 +227,7 @@ def after_failure(notes: Notes, action: Action, now: float) -> Notes:
 
 
 def after_observation(notes: Notes, situation: Situation) -> Notes:
-    """Return the notes with the machines of lost nodes, as long as they are in the inventory."""
+    """Return the notes with the lost nodes' machines, as long as they are in the inventory."""
     lost = dict(notes["lost"])
     for node in situation.missing:
         lost[node.name] = node.broken or lost.get(node.name, False)
@@ -233,7 +235,7 @@ def after_observation(notes: Notes, situation: Situation) -> Notes:
 
 
 def after_recovery(notes: Notes, situation: Situation) -> Notes:
-    """Return the notes once no node is missing: the next loss starts afresh."""
+    """Return the notes once no node is missing: the next loss starts from scratch."""
     if situation.state != ACTIVE or situation.missing or not (notes["rented"] or notes["joined"] or notes["failures"]):
         return notes
     machines = max(notes["machines"], len(situation.machines))

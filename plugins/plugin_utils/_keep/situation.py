@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The state of a run and its machines, from the status that status.yml writes and from the inventory."""
+"""The state of a run and its machines, based on the status that status.yml writes and on the inventory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._keep.planner impo
 
 STATUS = {"nodes": [{"node": NAME, "state": str}]}
 MISSING = {"name": NAME, "excluded": bool}
-NOT_READ = ("unreachable", "not read")  # states of a node about which nothing is known
+NOT_READ = ("unreachable", "not read")  # states of a node when nothing is known about it
 
 
 def read_situation(
@@ -50,7 +50,7 @@ def read_situation(
 
 
 def run_state(states: Mapping[str, str]) -> str:
-    """Return the state of a run from those of its nodes."""
+    """Return the state of a run, derived from the states of its nodes."""
     if any(state in UNFINISHED_STATES for state in states.values()):
         return ACTIVE
     is_known = bool(states) and not any(state in NOT_READ for state in states.values())
@@ -69,6 +69,8 @@ def missing_nodes(nodes: Sequence[Mapping[str, Any]], run_nodes: Collection[str]
 
 
 def valid_entries(entries: Any, run_nodes: Collection[str]) -> dict[str, bool]:
-    """Return whether each missing node is excluded, by name, in what a node reports, which may be anything."""
+    """Map the name of each missing node to whether it is excluded, as reported by a node; the report may be
+    anything.
+    """
     valid = [entry for entry in entries if conforms(entry, MISSING)] if isinstance(entries, list) else []
     return {entry["name"]: entry["excluded"] for entry in valid if entry["name"] in run_nodes}

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run an action on many nodes from one of Ansible's processes.
+"""Run an action on many nodes from a single Ansible process.
 
 For each node and task Ansible starts a process, which computes the variables, renders the options and opens the
 connection. If the options are the same for all nodes, one process can do that once, and only the calls are made for
@@ -38,10 +38,10 @@ UNSUPPORTED = frozenset(("ansible_executable", "ansible_shell_type", "ansible_as
 ADDRESS = ("ansible_ssh_host", "ansible_host")
 CONTEXT_VARIABLES = {
     name for names in C.MAGIC_VARIABLE_MAPPING.values() for name in names if name not in ADDRESS
-}  # each also an attribute of Ansible's play context
+}  # each is also an attribute of Ansible's play context
 INTERPRETER = "ansible_python_interpreter"
-# Keywords that a task may inherit from its blocks, role or play, as templates, and that decide how and where it runs,
-# or which variables it has.
+# Keywords that a task may inherit, as templates, from its blocks, role or play, and that determine how and where it
+# runs or which variables it has.
 INHERITED = (
     *("connection", "port", "remote_user", "timeout", "delegate_to", "check_mode", "vars_files"),
     *("become", "become_exe", "become_flags", "become_method", "become_user"),
@@ -49,13 +49,13 @@ INHERITED = (
 
 
 def set_plugin_options(kind: str, plugin: Any, variables: Mapping[str, Any], keys: Mapping[str, Any]) -> None:
-    """Set the options of a plugin from the variables of a host, rendered."""
+    """Set the options of a plugin from the rendered variables of a host."""
     names = [name for name in C.config.get_plugin_vars(kind, plugin._load_name) if name in variables]
     plugin.set_options(task_keys=dict(keys), var_options={name: variables[name] for name in names})
 
 
 def node_context(action: ActionBase, variables: Mapping[str, Any]) -> Any:
-    """Return the play context of a host, from that of the task's host.
+    """Return a host's play context, derived from that of the task's host.
 
     variables: those of the host, rendered. They include all CONTEXT_VARIABLES that the task's host has.
     """
@@ -70,7 +70,7 @@ def node_context(action: ActionBase, variables: Mapping[str, Any]) -> Any:
 
 
 def connect_node(action: ActionBase, variables: Mapping[str, Any], keywords: Mapping[str, Any]) -> Any:
-    """Return a connection to a host as Ansible would create it for a task there. Nothing is sent yet.
+    """Return a connection to a host, as Ansible would create it for a task on that host. Nothing is sent yet.
 
     variables: those of the host, rendered. keywords: those of the task.
     """
@@ -98,12 +98,12 @@ def connect_node(action: ActionBase, variables: Mapping[str, Any], keywords: Map
 def described(connection: Any) -> list[Any]:
     """Return the values that determine how a connection runs a command."""
     parts = [("connection", connection), ("shell", connection._shell), ("become", connection.become)]
-    # Ansible's loader may name the same plugin in two ways: ssh, and ansible_collections.ansible.builtin...ssh.
+    # Ansible's loader may name the same plugin in two ways: ssh and ansible_collections.ansible.builtin...ssh.
     return [(kind, part._load_name.rpartition(".")[2], part.get_options()) for kind, part in parts if part is not None]
 
 
 def inherited_keywords(task: Any) -> list[Any]:
-    """Return the keywords of a task's blocks, roles and play, not rendered: they may differ between hosts."""
+    """Return the keywords of a task's blocks, roles and play without rendering them: they may differ between hosts."""
     values: list[Any] = []
     seen: list[Any] = []
     pending = [task]
@@ -112,7 +112,7 @@ def inherited_keywords(task: Any) -> list[Any]:
         if holder is None or any(holder is other for other in seen):
             continue
         seen.append(holder)
-        if holder is not task:  # the task's own keywords are rendered
+        if holder is not task:  # the task's own keywords have already been rendered
             values += [getattr(holder, f"_{keyword}", None) for keyword in INHERITED]
         pending += [getattr(holder, name, None) for name in ("_parent", "_role", "_play")]
         pending += [*(getattr(holder, "_dep_chain", None) or ()), *(getattr(holder, "_parents", None) or ())]
@@ -120,7 +120,7 @@ def inherited_keywords(task: Any) -> list[Any]:
 
 
 class NodeConnections:
-    """Connections to nodes, each the same as Ansible would create for a task on that node."""
+    """Connections to nodes, each identical to the one that Ansible would create for a task on that node."""
 
     def __init__(self, action: ActionBase, task_vars: Mapping[str, Any], nodes: Sequence[str]) -> None:
         self.action, self.task_vars, self.nodes = action, task_vars, nodes
@@ -129,7 +129,9 @@ class NodeConnections:
         self.keywords = action._task.dump_attrs()
 
     def is_supported(self) -> bool:
-        """Return whether the task has the same options on all nodes, and connections as the inventory defines them."""
+        """Return whether the task's options are the same on all nodes, and its connections are as defined in the
+        inventory.
+        """
         host = self.task_vars["inventory_hostname"]
         if host not in self.raw or len(self.raw) < len(self.nodes):
             return False
@@ -140,7 +142,7 @@ class NodeConnections:
         task = self.action._task
         if reached_names(varying | INDIRECT, [task.get_ds(), inherited_keywords(task)], self.task_vars):
             return False
-        # A play, role or command line may define more than the inventory: Ansible's own connection shows it.
+        # A play, role or command line may define more than the inventory does: Ansible's own connection shows it.
         same_interpreter = self.task_vars.get(INTERPRETER) == self.raw[host].get(INTERPRETER)
         return same_interpreter and described(self.action._connection) == described(self.connect(host))
 
@@ -149,7 +151,7 @@ class NodeConnections:
         return connect_node(self.action, self.hostvars[name], self.keywords)
 
     def variables(self, name: str) -> dict[str, Any]:
-        """Return the variables of a node that its action reads."""
+        """Return the variables of a node that the action reads."""
         own = {"inventory_hostname": name, "ansible_forks": self.task_vars.get("ansible_forks")}
         return {**own, "hostvars": self.hostvars, INTERPRETER: self.hostvars[name].get(INTERPRETER)}
 
@@ -165,7 +167,9 @@ def result_of(run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 
 def is_raised_error(result: Mapping[str, Any]) -> bool:
-    """Return whether result_of() made a result from an error. Replies of nodes may also have a field "error"."""
+    """Return whether a result was created by result_of() from an exception. Nodes' replies may also have an "error"
+    field.
+    """
     return {"error", "unreachable"} <= result.keys()
 
 
@@ -175,14 +179,14 @@ def is_failure(result: Mapping[str, Any]) -> bool:
 
 
 def raise_error(result: Mapping[str, Any]) -> None:
-    """Raise the error from which result_of() made a result, if any."""
+    """Raise the exception from which result_of() created a result, if any."""
     if is_raised_error(result):
         kind = AnsibleConnectionFailure if result["unreachable"] else AnsibleActionFail
         raise kind(result["error"])
 
 
 def run_in_threads(calls: Mapping[str, Callable[[], dict[str, Any]]], limit: int) -> dict[str, dict[str, Any]]:
-    """Return result_of() each call; at most `limit` run at the same time.
+    """Return the result_of() for each call; at most `limit` calls run at the same time.
 
     The threads are daemons, so that Ctrl-C does not wait for them.
     """

@@ -43,11 +43,11 @@ PACKAGE = "ansible_collections.muster.training.plugins.module_utils"
 MODULE_UTILS = Path(__file__).resolve().parents[2] / "module_utils"
 REPLY_MARK = "MUSTER-ANSWER "
 STDIN_NOT_SENT = "could not be sent"
-"""Ansible's message instead of ssh's, if ssh ended before reading its standard input."""
+"""Ansible's message, which replaces that of ssh if ssh exits before reading its standard input."""
 KEEP_ALIVE = "-o ServerAliveInterval=5 -o ServerAliveCountMax=3"
-# Fields of a task's result by which an action changes the inventory, facts, statistics or warnings of ansible-playbook.
+# Fields of a task's result with which an action changes ansible-playbook's inventory, facts, statistics or warnings.
 ORDERS = re.compile(r"_?ansible_.*|add_host|add_group|deprecations|exception|invocation|results|warnings", re.DOTALL)
-# The first line of standard input is BOOTSTRAP as one statement, which reads the rest.
+# The first line of standard input is BOOTSTRAP as a single statement, which reads the rest.
 FIRST_LINE = "import sys; exec(sys.stdin.buffer.readline())"
 # Reads {"sources": the text of each module, packed, "main": module, "request": ..., "packed": packed fields of the
 # request, "mark": ..., "limit": ..., "reads": ...}, makes the modules importable under the collection's name and prints
@@ -101,7 +101,7 @@ TYPE_CHECKING_BLOCK = re.compile(r"^if TYPE_CHECKING:.*\n(?:(?: .*)?\n)*", re.MU
 
 
 class NodeRequestError(AnsibleActionFail):
-    """The code on a node rejected the request, with a message. Retrying is useless."""
+    """The code on a node rejected the request with a message. Retrying would be useless."""
 
 
 def module_file(module: str) -> Path:
@@ -116,12 +116,12 @@ def module_source(module: str) -> str:
 
 
 def imported_modules(module: str) -> set[str]:
-    """Return the module_utils that a module imports, except for type checking only."""
+    """Return the module_utils that a module imports, except those imported only for type checking."""
     modules = set()
     for match in IMPORT.finditer(TYPE_CHECKING_BLOCK.sub("", module_source(module))):
         package = match["within"].strip(".")
         for imported in re.split(r",\s*", (match["names"] or match["name"]).strip(" \n,")):
-            name = f"{package}.{imported.split()[0]}".strip(".")  # a package's module, or a name in a module
+            name = f"{package}.{imported.split()[0]}".strip(".")  # a module in a package, or a name in a module
             modules.add(name if module_file(name).is_file() else package)
     return modules
 
@@ -139,25 +139,25 @@ def required_modules(module: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class PackedTexts:
-    """Many texts as a field of a request, compressed. The code on the node receives them as a dict."""
+    """Many texts in a field of a request, compressed. The code on the node receives them as a dict."""
 
     data: str
 
 
 def pack_texts(texts: Mapping[str, str]) -> PackedTexts:
-    """Return texts compressed to about a quarter: they are sent to each node."""
+    """Compress texts to about a quarter of their size, because they are sent to each node."""
     compressed = zlib.compress(json.dumps(texts).encode(), 1)
     return PackedTexts(binascii.b2a_base64(compressed, newline=False).decode())
 
 
 @functools.cache
 def packed_sources(module: str) -> str:
-    """Return the sources of a module and of all that it needs, packed."""
+    """Return the sources of a module and of all modules that it needs, packed."""
     return pack_texts({name: module_source(name) for name in required_modules(module)}).data
 
 
 def prepare_calls(*modules: str) -> None:
-    """Read the sources that calls of these modules send to nodes.
+    """Read in advance the sources that calls of these modules send to nodes.
 
     Plugins call this when Ansible loads them: otherwise each of the processes that Ansible starts, one per node, would
     read the sources again, in 0.01 s of CPU time.
@@ -167,7 +167,9 @@ def prepare_calls(*modules: str) -> None:
 
 
 def interpreter_assignment(task_vars: Mapping[str, Any], template: Any) -> str:
-    """Return a shell assignment of $P, the interpreter for the code: the configured one, otherwise the system's."""
+    """Return a shell assignment of $P, the interpreter for the code: the configured one, otherwise the system
+    interpreter.
+    """
     configured = template(task_vars.get("ansible_python_interpreter") or "")
     if configured and not str(configured).startswith("auto"):
         return f"P={shlex.quote(str(configured))}"
@@ -185,7 +187,7 @@ def shell_command(interpreter: str) -> str:
 def standard_input(
     module: str, request: Mapping[str, Any], mark: str = REPLY_MARK, limit: float = 0, reads: bool = False
 ) -> bytes:
-    """Return the input of shell_command(): BOOTSTRAP on one line, then the module with its imports, and the request.
+    """Return the input for shell_command(): BOOTSTRAP on one line, then the module with its imports, and the request.
 
     Args:
         module: its name, such as "_run.dispatch".
@@ -202,7 +204,9 @@ def standard_input(
 
 
 def keep_alive(connection: Any) -> None:
-    """Make ssh detect an unreachable node within 15 s, despite ansible.cfg: ssh uses an option's first value."""
+    """Make ssh detect an unreachable node within 15 s, regardless of ansible.cfg: ssh uses the first value of an
+    option.
+    """
     if connection.transport == "ssh":
         ssh_args = connection.get_option("ssh_args") or ""
         if not ssh_args.startswith(KEEP_ALIVE):
@@ -210,7 +214,7 @@ def keep_alive(connection: Any) -> None:
 
 
 def execute(action: ActionBase, command: str, data: bytes) -> dict[str, Any]:
-    """Run a command with this standard input on the action's node, as its user or the become user.
+    """Run a command with the given standard input on the action's node, as the login user or the become user.
 
     Raise AnsibleConnectionFailure with ssh's own message if the node is unreachable.
     """
@@ -254,7 +258,7 @@ def execute_within(timeout: float, name: str, action: ActionBase, command: str, 
     def run() -> None:
         try:
             outcomes.put(context.run(execute, action, command, data))
-        except Exception as error:  # passed to the waiting thread, whatever it is
+        except Exception as error:  # passed on to the waiting thread, whatever it is
             outcomes.put(error)
 
     threading.Thread(target=run, daemon=True).start()
@@ -272,7 +276,7 @@ def execute_within(timeout: float, name: str, action: ActionBase, command: str, 
 
 
 def parse_reply(text: str) -> dict[str, Any] | None:
-    """Return the reply in a line of a node's output, or None if it is incomplete or not a reply."""
+    """Parse a reply from a line of a node's output; return None if it is incomplete or not a reply."""
     try:
         reply = parse_json(text)
     except ValueError:
@@ -281,7 +285,7 @@ def parse_reply(text: str) -> dict[str, Any] | None:
 
 
 def without_orders(reply: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a reply without ORDERS: plugins return replies as results of tasks, and nodes must not control Ansible.
+    """Return a reply without ORDERS: plugins return replies as task results, and nodes must not control Ansible.
 
     With add_host, a node could change the variables of other hosts, and so the commands that are run on this machine.
     """
@@ -295,7 +299,7 @@ def call_node(
     task_vars: Mapping[str, Any],
     timeout: float = CALL_TIMEOUT,
 ) -> dict[str, Any]:
-    """Run main(request) of one of the module_utils, such as "_run.dispatch", on the node, and return its reply.
+    """Run main(request) from one of the module_utils, such as "_run.dispatch", on the node, and return its reply.
 
     request: {"reads": True} in it if it changes nothing, see standard_input(). timeout: seconds until a node that sent
     no reply counts as not responding.

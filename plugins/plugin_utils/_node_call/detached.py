@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run a step on a node that takes minutes and reports progress: a command, or this collection's code.
+"""Run a step that takes minutes on a node and report its progress: a command, or this collection's code.
 
 It survives the connection (plugins/module_utils/_detached/command.py): a step that an interrupted play left running is
 followed to its end.
@@ -35,25 +35,27 @@ from ansible_collections.muster.training.plugins.plugin_utils._text.duration imp
 from ansible_collections.muster.training.plugins.plugin_utils._text.output_reader import end_play_without_reader
 
 NOT_IN_CHECK_MODE = {"changed": True, "skipped": True, "msg": "not run in check mode"}
-MAX_TAIL_LINES = 40  # lines at the end of the output of a command that failed
+MAX_TAIL_LINES = 40  # number of lines at the end of a failed command's output
 MAX_LINE_LENGTH = 1000  # characters
-MAX_REPORT_INTERVAL = 300.0  # maximum seconds between reports, which become rarer as a step takes longer
+MAX_REPORT_INTERVAL = 300.0  # maximum number of seconds between reports, which become rarer the longer a step takes
 CONTROL_CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[^\t\x20-\x7e\u00a0-\U0010ffff]")
 
 
 def last_lines(lines: list[str]) -> list[str]:
-    """Return the last lines of a program as they would look on a screen, without terminal control codes."""
+    """Return the last lines of a program's output as they would appear on a screen, without terminal control codes."""
     plain_lines = [CONTROL_CODES.sub("", line.rstrip("\r").rpartition("\r")[2]).rstrip() for line in lines]
     return [line[-MAX_LINE_LENGTH:] for line in plain_lines if line][-MAX_TAIL_LINES:]
 
 
 def describe_last_line(line: str) -> str:
-    """Return the last line of a program for a progress report; a line with its result is not for users."""
+    """Return the last line of a program's output for a progress report, unless it is its result, which is not for
+    users.
+    """
     return f": {line[:120]}" if line and not line.startswith(RESULT_MARK) else ""
 
 
 def task_result(rc: int, output: str, lost: bool, log: str = "") -> dict[str, Any]:
-    """Return the task's result.
+    """Return the result for the task.
 
     A command may end with a line MUSTER-RESULT {"changed": ..., ...}, or {"fault": "message"} if it fails. An "error"
     means that the code could not run at all. After a failure without either, or with "output_tells": true beside
@@ -82,7 +84,8 @@ def task_result(rc: int, output: str, lost: bool, log: str = "") -> dict[str, An
 
 @contextlib.contextmanager
 def progress_lock() -> Iterator[int | None]:
-    """Open a file whose lock is held by the one node that reports progress: sixty in parallel would be unreadable.
+    """Open the file whose lock is held by the one node that reports progress: sixty reports in parallel would be
+    unreadable.
 
     It is in a temporary directory shared by all workers of this ansible-playbook. None if it cannot be created.
     """
@@ -99,13 +102,15 @@ def progress_lock() -> Iterator[int | None]:
 
 
 def acquire_progress_lock(descriptor: int | None) -> bool:
-    """Return whether this node reports progress: the first to try, and the next after its end; without locks, all."""
+    """Return whether this node reports progress: the first to try, then the next once it ends; without locks, all
+    nodes.
+    """
     try:
         if descriptor is not None:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    except OSError:  # a file system without locks
+    except OSError:  # a file system that does not support locks
         return True
     return True
 
@@ -120,7 +125,9 @@ def run_command(  # noqa: PLR0913
     follow: bool = True,
     show_every: float = 10,
 ) -> dict[str, Any]:
-    """Run a command on the action's node to its end, as the module long_command documents it; return its result."""
+    """Run a command on the action's node until it ends, as documented for the long_command module; return its
+    result.
+    """
     environment: dict[str, str] = {}
     for part in action._task.environment or []:
         environment.update({str(k): str(v) for k, v in (action._templar.template(part) or {}).items()})
@@ -158,7 +165,7 @@ def run_code(  # noqa: PLR0913
     request: Mapping[str, Any],
     follow: bool = True,
 ) -> dict[str, Any]:
-    """Run main(request) of one of the module_utils on the node like run_command; return its result, or the failure.
+    """Run main(request) from one of the module_utils on the node, like run_command; return its result, or the failure.
 
     Neither the code nor the request is in argv.
 

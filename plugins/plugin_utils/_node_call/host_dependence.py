@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Decide whether a task has the same options on all nodes, so that they can be templated once for all of them."""
+"""Decide whether a task's options are the same on all nodes, so that they can be templated once for all of them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from typing import Any
 from jinja2 import Environment, TemplateSyntaxError, nodes
 
 IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
-# Names by which an expression reads variables that it does not name, and Ansible's own names that differ between hosts.
+# Names through which an expression reads variables that it does not name, and Ansible's own names that differ between
+# hosts.
 INDIRECT = frozenset(("vars", "varnames", "template", "inventory_hostname", "inventory_hostname_short"))
 CONDITIONS = frozenset(("when", "changed_when", "failed_when", "until"))  # keywords that are expressions without braces
 LOOKUPS = frozenset(("lookup", "query", "q"))
-HOSTVARS = "hostvars"  # its templates are rendered for the host that an expression names, wherever it is used
+HOSTVARS = "hostvars"  # its templates are rendered for the host that an expression names, wherever the value is used
 
 
 def texts_within(value: Any) -> Iterable[str]:
@@ -39,7 +40,7 @@ def templates_within(value: Any) -> list[str]:
 
 
 def expressions_within(source: Any) -> list[str]:
-    """Return the templates in a task's source, and its conditions, as templates."""
+    """Return the templates in a task's source, including its conditions, as templates."""
     if isinstance(source, Mapping):
         conditions = [f"{{{{ {text} }}}}" for key in CONDITIONS & source.keys() for text in texts_within(source[key])]
         return conditions + templates_within({key: value for key, value in source.items() if key not in CONDITIONS})
@@ -49,12 +50,12 @@ def expressions_within(source: Any) -> list[str]:
 
 
 def identifiers(template: str) -> Iterable[str]:
-    """Return all words in a template that may be names of variables."""
+    """Return all words in a template that may be variable names."""
     return IDENTIFIER.findall(template)
 
 
 def variable_names(template: str) -> Iterable[str]:
-    """Return the names in a template, without those of attributes, filters and keys, which identifiers() returns too.
+    """Return the variable names in a template, without attributes, filters and keys, which identifiers() also returns.
 
     The arguments of a lookup count as names, since it may read variables.
     """
@@ -72,7 +73,7 @@ def variable_names(template: str) -> Iterable[str]:
 def reachable_names(
     source: Any, variables: Mapping[str, Any], names_in: Callable[[str], Iterable[str]] = identifiers
 ) -> set[str]:
-    """Return all names in the expressions of a task and, as long as they are templates, in the variables that it names.
+    """Return all names in a task's expressions and, as long as they are templates, in the variables that it uses.
 
     source: the task as parsed from YAML. variables: those of its host, not templated. names_in: how to read the names
     in a template.
@@ -89,7 +90,7 @@ def reachable_names(
 
 
 def reached_names(names: Set[str], source: Any, variables: Mapping[str, Any]) -> set[str]:
-    """Return which of these variables a task reaches: see reachable_names().
+    """Return which of the given variables a task reaches: see reachable_names().
 
     Templates are parsed, which takes as long as rendering them, only if one of the names is a word in them.
     """
@@ -99,7 +100,7 @@ def reached_names(names: Set[str], source: Any, variables: Mapping[str, Any]) ->
 
 
 def varying_names(variables: Sequence[Mapping[str, Any]]) -> set[str]:
-    """Return the variables whose values, not templated, are not the same on all hosts."""
+    """Return the variables whose untemplated values differ between hosts."""
     first = variables[0]
     names: set[str] = set()
     for other in variables[1:]:
@@ -109,7 +110,7 @@ def varying_names(variables: Sequence[Mapping[str, Any]]) -> set[str]:
 
 
 def same(value: Any, other: Any) -> bool:
-    """Return whether two values are the same. Registered results of a task that runs once are one object.
+    """Return whether two values are the same. The registered results of a run_once task are a single object.
 
     A value that is encrypted with Ansible Vault is not decrypted, which takes time, and its password may be unknown.
     """
@@ -120,5 +121,5 @@ def same(value: Any, other: Any) -> bool:
         return ciphertexts[0] == ciphertexts[1]
     try:
         return bool(value == other)
-    except Exception:  # a value within it cannot be decrypted
+    except Exception:  # a value inside it cannot be decrypted
         return False

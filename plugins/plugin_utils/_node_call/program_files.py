@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The files of a program that is installed on a node: a script that starts it, and the modules that it imports."""
+"""The files of a program that is installed on a node: a script that starts it, and the modules that the script
+imports.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,11 @@ LAUNCHER = "_program.launcher"
 
 
 class UnknownProgramError(Exception):
-    """A module with this name does not exist."""
+    """No module with this name exists."""
 
 
 def program_sources(module: str, script: str = "") -> dict[str, str]:
-    """Return the texts of a program's files, by path below its directory. The first path is the script.
+    """Return the contents of a program's files, by path relative to its directory. The first path is the script.
 
     A module without imports from this collection is the script, and starts itself.
 

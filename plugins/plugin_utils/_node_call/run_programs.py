@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The programs that a start writes into a run directory."""
+"""The programs that are written to the run directory when a run starts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SUPERVISOR = "_supervisor.entry"
 
 
 def supervisor_files() -> dict[str, str]:
-    """Return the supervisor's source files, by path in a run directory."""
+    """Return the supervisor's source files, by path in the run directory."""
     return program_sources(SUPERVISOR, "supervisor.py")
 
 

@@ -23,7 +23,7 @@ from ansible.plugins.loader import become_loader, connection_loader
 
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import execute, keep_alive
 
-MAX_TRIES = 4  # sshd, of a node or of a bastion, drops connections at random once ten wait for their login
+MAX_TRIES = 4  # sshd on a node or bastion host drops connections at random once ten are waiting to log in
 
 
 def plugin_options(kind: str, plugin: Any, variables: Mapping[str, Any]) -> dict[str, Any]:
@@ -32,7 +32,7 @@ def plugin_options(kind: str, plugin: Any, variables: Mapping[str, Any]) -> dict
 
 
 def connect(action: ActionBase, name: str, variables: Mapping[str, Any], become: bool) -> ActionBase | None:
-    """Return a copy of the action whose commands run on the node, or None if Ansible does not use ssh for it.
+    """Return a copy of the action that runs commands on the node, or None if Ansible does not use ssh for the node.
 
     variables: those of the host, rendered. Nothing is sent yet.
     """
@@ -57,7 +57,7 @@ def connect(action: ActionBase, name: str, variables: Mapping[str, Any], become:
 
 
 def login_error(node_action: ActionBase | None) -> str:
-    """Return why the node does not run a command, as reported by ssh or sudo, or an empty string."""
+    """Return why the node cannot run a command, as reported by ssh or sudo, or an empty string."""
     error = ""
     for attempt in range(MAX_TRIES if node_action is not None else 0):
         error = try_login(node_action)
@@ -68,7 +68,7 @@ def login_error(node_action: ActionBase | None) -> str:
 
 
 def try_login(node_action: ActionBase) -> str:
-    """Return the error of a single login, or an empty string."""
+    """Try to log in once; return the error, or an empty string."""
     try:
         result = execute(node_action, "true", b"\n")
     except AnsibleError as error:
@@ -86,7 +86,7 @@ def unreachable_nodes(  # noqa: PLR0913
     all_required: bool,
     parallel_logins: int,
 ) -> dict[str, str]:
-    """Return the nodes that do not run a command (with become: as root), each with the reason.
+    """Return the nodes that cannot run a command (as root if become is set), each with the reason.
 
     all_required: if false, one reachable node is enough, and no others are reported. parallel_logins: logins at the
     same time.

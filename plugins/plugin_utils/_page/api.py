@@ -16,13 +16,13 @@ from ansible_collections.muster.training.plugins.plugin_utils._page.feed import 
 from ansible_collections.muster.training.plugins.plugin_utils._page.run_list import RunList
 from ansible_collections.muster.training.plugins.plugin_utils._page.run_view import RunView
 
-MAX_FEEDS = 8  # runs that are read at the same time
+MAX_FEEDS = 8  # number of runs that are read at the same time
 MAX_SEARCH = 200  # characters
 Parameters = Mapping[str, str]
 
 
 class ApiError(Exception):
-    """A request that cannot be answered: the HTTP status, and a message for a person."""
+    """A request that cannot be answered: the HTTP status, and a message for the user."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -38,7 +38,7 @@ def read_number(parameters: Parameters, name: str) -> int:
 
 
 class PageApi:
-    """The documents of the page."""
+    """The documents that the page requests."""
 
     def __init__(self, runs: RunList, call: CallNode, commands: Commands) -> None:
         self.runs = runs
@@ -55,7 +55,7 @@ class PageApi:
         }
 
     def get(self, path: str, parameters: Parameters) -> Any:
-        """Return the document at a path below /api. Raise ApiError."""
+        """Return the document at a path under /api. Raise ApiError."""
         parts = path.strip("/").split("/")
         if parts == ["runs"]:
             return {"runs": self.runs.list(), "directory": str(self.runs.directory), "now": time.time()}
@@ -64,7 +64,7 @@ class PageApi:
         raise ApiError(404, "unknown path")
 
     def post(self, path: str) -> Any:
-        """Start the command of a button: /runs/RUN/COMMAND. Raise ApiError."""
+        """Start the command for a button: /runs/RUN/COMMAND. Raise ApiError."""
         parts = path.strip("/").split("/")
         if len(parts) != 3 or parts[0] != "runs" or parts[2] not in COMMANDS:
             raise ApiError(404, "unknown path")
@@ -80,7 +80,7 @@ class PageApi:
             raise ApiError(404, f"no run {ascii(run_id)[:80]} was launched from here")
 
     def feed(self, run_id: str) -> RunFeed:
-        """Return the feed of a run, and start it if it is new."""
+        """Return the feed of a run, starting it if it is new."""
         self.check_run(run_id)
         with self.lock:
             feed = self.feeds.get(run_id)
@@ -96,7 +96,9 @@ class PageApi:
         return feed
 
     def run(self, run_id: str, parameters: Parameters) -> Any:
-        """Return the state of a run; if the page has seen this version, the next one, unless it takes long."""
+        """Return the state of a run; if the page already has this version, wait for the next one, within a time
+        limit.
+        """
         feed = self.feed(run_id)
         if "seen" in parameters:
             feed.wait_for_change(read_number(parameters, "seen"), PAGE_WAIT_TIMEOUT)
@@ -111,14 +113,14 @@ class PageApi:
         return {"version": curves["version"]} if parameters.get("version") == curves["version"] else curves
 
     def output(self, run_id: str, parameters: Parameters) -> Any:
-        """Return the output of a rank after a line."""
+        """Return a rank's output after a line."""
         try:
             return self.feed(run_id).output(read_number(parameters, "rank"), read_number(parameters, "after"))
         except LookupError as error:
             raise ApiError(404, str(error)) from None
 
     def search(self, run_id: str, parameters: Parameters) -> Any:
-        """Return the lines of all ranks that contain a text; one search at a time, since each reads all logs."""
+        """Return the lines from all ranks that contain a text; run one search at a time, since each reads all logs."""
         text = parameters.get("text", "").strip()
         if not text or len(text) > MAX_SEARCH:
             raise ApiError(400, f"type 1 to {MAX_SEARCH} characters to search for")

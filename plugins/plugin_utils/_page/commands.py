@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Run the playbook of a button: one at a time for each run, with the inventory and variables of this command."""
+"""Run the playbook for a button: one at a time for each run, with the inventory and variables of this command."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ Spawn = Callable[[Sequence[str]], "subprocess.Popen[bytes]"]
 
 
 def playbook_argv(argv: Sequence[str], playbooks: Sequence[str], name: str, run_id: str) -> list[str]:
-    """Return the command that runs another playbook of this collection on a run, with the same options.
+    """Return the command for running another playbook of this collection on a run, with the same options.
 
     argv: arguments of this ansible-playbook. playbooks: those that it runs.
     """
     path = sibling_playbook(str(playbooks[0]), name)
     options = [path if argument == playbooks[0] else str(argument) for argument in argv]
-    # later variables take precedence, and launch_run_id over run_id
+    # later variables take precedence, and launch_run_id takes precedence over run_id
     return [ansible_playbook(), *options, "-e", f"launch_run_id={run_id} run_id={run_id} {STARTED_BY}=page"]
 
 
 def ansible_playbook() -> str:
-    """Return the program of this environment."""
+    """Return the path of ansible-playbook in this environment."""
     directory = os.path.dirname(os.path.abspath(sys.argv[0]))
     return shutil.which("ansible-playbook", path=directory) or "ansible-playbook"
 
 
 def spawn(argv: Sequence[str]) -> subprocess.Popen[bytes]:
-    """Start a command that continues if the page is closed: a stop must reach all nodes once it has begun."""
+    """Start a command that continues if the page is closed: once a stop has begun, it must reach all nodes."""
     return subprocess.Popen(
         argv,
         stdin=subprocess.DEVNULL,
@@ -59,7 +59,7 @@ def spawn(argv: Sequence[str]) -> subprocess.Popen[bytes]:
 
 
 class RunningCommand:
-    """A command of a run, and the end of its output."""
+    """A command for a run, and the end of its output."""
 
     def __init__(self, name: str, typed: str) -> None:
         self.name = name
@@ -83,17 +83,17 @@ class RunningCommand:
 
 
 class Commands:
-    """The commands that the buttons of the page have started, the newest for each run."""
+    """The commands started by the page's buttons, the newest for each run."""
 
     def __init__(self, argv: Sequence[str], playbooks: Sequence[str], obstacle: str, start: Spawn = spawn) -> None:
         self.argv, self.playbooks = argv, playbooks
-        self.obstacle = obstacle  # reason why no command can run, such as a password that Ansible would ask for
+        self.obstacle = obstacle  # reason why no command can be run, such as a password that Ansible would prompt for
         self.start = start
         self.running: dict[str, RunningCommand] = {}
         self.lock = threading.Lock()
 
     def run(self, name: str, run_id: str) -> str:
-        """Start a command; return why that is not possible, or "" if it started."""
+        """Start a command; return why it could not be started, or "" if it was."""
         typed = adapt_commands(f"ansible-playbook {name}.yml -e run_id={run_id}")
         with self.lock:
             current = self.running.get(run_id)

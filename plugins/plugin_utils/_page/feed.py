@@ -1,7 +1,8 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Read a run for its page from the node that leads it, over one connection, or from its successor if it is lost.
+"""Read a run for its page from the node that leads it, over one connection, or from the leader's successor if it is
+lost.
 
 The output of other ranks is read from their nodes, and only while someone views it.
 """
@@ -33,21 +34,21 @@ CallNode = Callable[[str, Mapping[str, Any], float], dict[str, Any]]
 """Sends a request to a node, and returns its reply within a timeout in seconds. Raises NodeCallError."""
 PARALLEL_CALLS = 8
 MAX_MATCHES = 1000
-MAX_TAILS = 8  # ranks whose output is kept
+MAX_TAILS = 8  # number of ranks whose output is kept
 
 
 class NewsStream(Protocol):
-    """Updates that a node sends as they arise."""
+    """Updates that a node sends as they occur."""
 
     def next(self, timeout: float) -> dict[str, Any] | None:
-        """Return the next update, or None if none arrives within a timeout in seconds, or there are no more."""
+        """Return the next update, or None if none arrives within the timeout in seconds, or there are no more."""
 
     def close(self) -> None:
         """End the stream."""
 
 
 class NodeCallError(Exception):
-    """A node sent no reply.
+    """A node did not send a reply.
 
     The message explains why. is_final: the node rejected the request, so a retry is useless.
     """
@@ -58,7 +59,7 @@ class NodeCallError(Exception):
 
 
 class RankOutput:
-    """The output of a rank, and the position at which the next reply continues."""
+    """A rank's output, and the position at which the next reply continues."""
 
     def __init__(self) -> None:
         self.tail = OutputTail()
@@ -69,7 +70,7 @@ class RankOutput:
 
 
 class RunFeed:
-    """Reads a run as long as someone views it."""
+    """Reads a run as long as someone is viewing it."""
 
     def __init__(
         self,
@@ -84,7 +85,7 @@ class RunFeed:
         self.clock = clock
         self.names = [node["name"] for node in view.nodes]
         self.hub = 0
-        self.attempt = 0  # the first one to show: a successor has the output of the attempts that it leads
+        self.attempt = 0  # the first attempt to show: a successor has the output of the attempts that it leads
         self.cursors: dict[str, Any] = {}
         self.sample_cursor = [0, 0, 0]
         self.last_reply = self.last_look = clock()
@@ -93,14 +94,14 @@ class RunFeed:
         self.outputs: dict[int, RankOutput] = {}
         self.open_stream: Callable[[str, Mapping[str, Any]], NewsStream | None] | None = getattr(call, "stream", None)
         self.stream: NewsStream | None = None
-        self.stream_due = 0.0  # time at which a stream may be opened again after a failure
+        self.stream_due = 0.0  # time at which a stream may be reopened after a failure
         self.version = 0  # increased whenever the view changes
         self.changes = threading.Condition()
 
     # - the run
 
     def start(self) -> None:
-        """Read the run in a thread."""
+        """Start reading the run in a thread."""
         threading.Thread(target=self.run, daemon=True).start()
 
     def run(self) -> None:
@@ -127,25 +128,25 @@ class RunFeed:
         self.note_change()
 
     def note_change(self) -> None:
-        """Wake the requests that wait for changes."""
+        """Wake up the requests that are waiting for changes."""
         with self.changes:
             self.version += 1
             self.changes.notify_all()
 
     def wait_for_change(self, version: int, timeout: float) -> None:
-        """Wait until the view has changed since this version, at most for a timeout in seconds."""
+        """Wait until the view has changed since this version, for at most the timeout in seconds."""
         with self.changes:
             self.changes.wait_for(lambda: self.version != version or self.is_closed, timeout)
 
     def look(self) -> None:
-        """Note that someone views the run."""
+        """Note that someone is viewing the run."""
         was_idle = self.clock() - self.last_look > PAGE_IDLE_TIMEOUT
         self.last_look = self.clock()
         if was_idle:
             self.wake.set()
 
     def step(self) -> float | None:
-        """Query the node that leads the run; return the seconds until the next request, or None after the last."""
+        """Query the node that leads the run; return the seconds until the next request, or None after the last one."""
         now = self.clock()
         if not self.names or now - self.last_look > PAGE_FEED_TIMEOUT:
             self.is_closed = True
@@ -174,7 +175,7 @@ class RunFeed:
         return self.after_end(reply, pause)
 
     def read(self, name: str, is_viewed: bool) -> dict[str, Any]:
-        """Return the next update: from the node's stream, or else the reply to a request."""
+        """Return the next update: from the node's stream, otherwise from the reply to a request."""
         if not is_viewed:
             self.end_stream()
         elif self.stream is None and self.open_stream is not None and self.clock() >= self.stream_due:
@@ -194,13 +195,15 @@ class RunFeed:
             stream.close()
 
     def note_members(self, nodes: list[dict[str, Any]]) -> None:
-        """Read the plan again if a node has joined the run: the record, and not a node, says which nodes to query."""
+        """Read the plan again if a node has joined the run: the record, not a node, determines which nodes to query."""
         if any(node["name"] not in self.names for node in nodes):
             self.view.take_plan(self.read_plan())
             self.names = [node["name"] for node in self.view.nodes]
 
     def after_end(self, reply: Mapping[str, Any], pause: float) -> float | None:
-        """Return the pause after a reply that this node no longer leads the run, or None if the run has ended."""
+        """Return the pause after a reply saying that this node no longer leads the run, or None if the run has
+        ended.
+        """
         is_over = bool(self.view.result) and not self.view.result.get("cut_off")
         if is_over:
             return None
@@ -211,7 +214,9 @@ class RunFeed:
         return max(pause, PAGE_IDLE_INTERVAL)
 
     def note_error(self, name: str, error: NodeCallError, pause: float) -> float | None:
-        """Note why a node did not reply, and query the others if it has been silent for long; return the pause."""
+        """Note why a node did not reply, and query the others if it has been silent for a long time; return the
+        pause.
+        """
         silent = self.clock() - self.last_reply
         text = clean_text(str(error), 500)
         self.view.connection = {"node": name, "state": "lost" if error.is_final else "retrying", "text": text}
@@ -222,7 +227,7 @@ class RunFeed:
         return PAGE_IDLE_INTERVAL if error.is_final else pause
 
     def request(self, operation: str, **fields: Any) -> dict[str, Any]:
-        """Return a request about the run."""
+        """Build a request about the run."""
         return {
             "operation": operation,
             "run_id": self.view.run_id,
@@ -235,7 +240,7 @@ class RunFeed:
         }
 
     def follow(self, hub: int) -> None:
-        """Read the run from another node, which now leads it."""
+        """Read the run from another node, which leads it now."""
         self.end_stream()
         self.stream_due = 0.0
         self.hub = hub
@@ -259,7 +264,7 @@ class RunFeed:
         return True
 
     def call_all(self, names: list[str], request: Mapping[str, Any], timeout: float) -> dict[str, dict[str, Any]]:
-        """Return the replies of several nodes by name; those that send none are missing."""
+        """Return the replies of several nodes by name; nodes that send none are omitted."""
 
         def ask(name: str) -> dict[str, Any]:
             try:
@@ -274,7 +279,7 @@ class RunFeed:
     # - output
 
     def output(self, rank: int, after: int) -> dict[str, Any]:
-        """Return a rank's latest lines from a line number on. Raise LookupError for an unknown rank."""
+        """Return a rank's latest lines, starting at a line number. Raise LookupError if the rank is unknown."""
         if rank == 0:
             return {**self.view.output_after(after), "error": ""}
         nodes = [node for node in self.view.nodes if node["first_rank"] <= rank < node["first_rank"] + node["slots"]]
@@ -287,7 +292,7 @@ class RunFeed:
             return {**rank_output.tail.after(after), "error": rank_output.error}
 
     def rank_output(self, rank: int) -> RankOutput:
-        """Return the output of a rank; drop the least recently used output if there are many."""
+        """Return the output of a rank; drop the least recently used output if there are too many."""
         with self.view.lock:
             if rank not in self.outputs and len(self.outputs) >= MAX_TAILS:
                 del self.outputs[min(self.outputs, key=lambda number: self.outputs[number].read)]

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The curves of the metrics that a job prints or reports while it runs, in fixed memory."""
+"""The curves of the metrics that a job prints or reports while it is running, in fixed memory."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.printed_me
     is_curve,
 )
 
-MAX_POINTS = 100_000  # points of all metrics together, beyond which about half of each metric's points are dropped
+# total number of points of all metrics beyond which about half of each metric's points are dropped
+MAX_POINTS = 100_000
 MAX_REPORTED = 30  # metrics in MUSTER_RESULT
-PARTS = 240  # parts of a curve's axis
+PARTS = 240  # number of intervals on a curve's axis
 MAX_NAME = 80
 
 
 class JobMetrics:
-    """Metrics in the lines of rank 0's output."""
+    """Metrics found in the lines of rank 0's output."""
 
     def __init__(self) -> None:
         self.printed = PrintedMetrics()
@@ -32,7 +33,7 @@ class JobMetrics:
         self.number = 0  # changes with each new value
 
     def feed(self, line: str) -> bool:
-        """Examine a line; return whether it is a report of the job, which is not shown as output."""
+        """Examine a line; return whether it is a report from the job, which is not shown as output."""
         report = parse_report(line)
         if report is None:
             points = self.printed.points
@@ -45,7 +46,7 @@ class JobMetrics:
         return report is not None
 
     def take(self, report: dict[str, Any]) -> None:
-        """Add the numbers of a report of the job."""
+        """Add the numbers in a report from the job."""
         step = to_number(report.get("step"))
         for key, value in report.items():
             number, name = to_number(value), clean_text(key, MAX_NAME)
@@ -83,7 +84,7 @@ class JobMetrics:
 
 
 def thin(series: Series) -> None:
-    """Keep about half of the points of a series, evenly spaced, and the last point, from which it continues.
+    """Keep about half of the points in a series, evenly spaced, and the last point, from which the series continues.
 
     The points span the whole run however often this is repeated.
     """
@@ -94,7 +95,7 @@ def thin(series: Series) -> None:
         kept.setdefault(int(parts * (step - start) / span), index)
     indices = sorted({*kept.values(), len(series.step) - 1})
     for values in (series.step, series.value, series.epochs):
-        if values:  # only the Trainer's metrics have epochs
+        if values:  # only the Trainer's metrics include epochs
             values[:] = array("d", [values[index] for index in indices])
 
 

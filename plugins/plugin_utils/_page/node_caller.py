@@ -36,7 +36,7 @@ LOCAL_CONNECTIONS = ("local", "ansible.builtin.local")
 
 
 def connect_locally(action: ActionBase, name: str, variables: Mapping[str, Any]) -> ActionBase:
-    """Return a copy of the action whose commands run on this machine. Raise NodeCallError for another connection."""
+    """Return a copy of the action that runs commands on this machine. Raise NodeCallError for any other connection."""
     kind = str(variables.get("ansible_connection"))
     if kind not in LOCAL_CONNECTIONS:
         raise NodeCallError(f"{name} is reached via {kind}: the page needs ssh", is_final=True)
@@ -48,19 +48,19 @@ def connect_locally(action: ActionBase, name: str, variables: Mapping[str, Any])
 
 
 class NodeCaller:
-    """Calls the nodes of an inventory, one request at a time for each."""
+    """Calls the nodes of an inventory, one request at a time per node."""
 
     def __init__(self, action: ActionBase, task_vars: Mapping[str, Any], user: str, runs_directory: str) -> None:
         self.action = action
-        self.context = contextvars.copy_context()  # the task's context, which Ansible's plugins need in each thread
+        self.context = contextvars.copy_context()  # the task's context, which Ansible's plugins require in each thread
         self.hostvars = task_vars["hostvars"]
         self.fields = {"user": user, "runs_directory": runs_directory}
         self.connections: dict[str, tuple[ActionBase, dict[str, Any]]] = {}
         self.locks: dict[str, threading.Lock] = {}
-        self.lock = threading.Lock()  # protects the inventory; its variables are rendered
+        self.lock = threading.Lock()  # protects the inventory while its variables are rendered
 
     def connection(self, name: str) -> tuple[ActionBase, dict[str, Any]]:
-        """Return an action whose commands run on the node, and the node's variables. Raise NodeCallError."""
+        """Return an action that runs commands on the node, and the node's variables. Raise NodeCallError."""
         with self.lock:
             if name not in self.connections:
                 if name not in self.hostvars:
@@ -80,11 +80,11 @@ class NodeCaller:
             return self.connections[name]
 
     def __call__(self, name: str, request: Mapping[str, Any], timeout: float) -> dict[str, Any]:
-        """Return the reply of a node. Raise NodeCallError."""
+        """Return a node's reply. Raise NodeCallError."""
         return self.context.copy().run(self.call, name, request, timeout)
 
     def call(self, name: str, request: Mapping[str, Any], timeout: float) -> dict[str, Any]:
-        """Return the reply of a node, in the context of the task."""
+        """Return a node's reply, in the context of the task."""
         try:
             node_action, variables = self.connection(name)
             with self.locks[name]:
@@ -97,7 +97,7 @@ class NodeCaller:
             raise NodeCallError(f"{name} has not responded: {' '.join(str(error).split())[:400]}") from None
 
     def stream(self, name: str, request: Mapping[str, Any]) -> NodeStream | None:
-        """Return the updates that a node sends as they arise, or None if its connection cannot do that."""
+        """Return the updates that a node sends as they occur, or None if its connection does not support that."""
         return self.context.copy().run(self.open_stream, name, request)
 
     def open_stream(self, name: str, request: Mapping[str, Any]) -> NodeStream | None:

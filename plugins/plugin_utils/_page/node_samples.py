@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The curves of nodes and GPUs, from the samples that the node which leads a run keeps."""
+"""The curves of nodes and GPUs, from the samples kept by the node that leads the run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ GPU = "gpu"
 
 
 class Measure(NamedTuple):
-    """The quantity that a strip of curves shows. maximum: the end of its scale, or None for the largest value."""
+    """The quantity that a strip of curves shows. maximum: the upper end of its scale, or None to use the largest
+    value.
+    """
 
     name: str
     title: str
@@ -42,7 +44,7 @@ def share(part: float | None, whole: float | None) -> float | None:
 
 
 def gpu_values(gpu: Mapping[str, Any]) -> dict[str, float | None]:
-    """Return the measures of a GPU in a sample."""
+    """Return the measured values of a GPU in a sample."""
     return {
         "utilization": gpu.get("utilization_percent"),
         "gpu_memory": share(gpu.get("memory_used_mib"), gpu.get("memory_total_mib")),
@@ -52,7 +54,9 @@ def gpu_values(gpu: Mapping[str, Any]) -> dict[str, float | None]:
 
 
 def node_values(sample: Mapping[str, Any]) -> dict[str, float | None]:
-    """Return the measures of a node in a sample: the mean of its GPUs, but the peak of memory and temperature."""
+    """Return the measured values of a node in a sample: the mean over its GPUs, but the peak for memory and
+    temperature.
+    """
     gpus = [gpu_values(gpu) for gpu in sample["gpus"]]
     free, total = sample.get("disk_free"), sample.get("disk_total")
     peaks = {
@@ -75,7 +79,7 @@ class NodeSamples:
         self.table = SampleTable()
         self.newest: dict[str, dict[str, float | None]] = {}
         self.gpus: dict[str, dict[int, dict[str, float | None]]] = {}
-        self.number = 0  # number of all samples, which changes with each
+        self.number = 0  # total number of samples, which changes with each one
 
     def add(self, sample: Mapping[str, Any]) -> None:
         """Add a sample that conforms to STORED_SAMPLE; ignore samples of unknown nodes."""

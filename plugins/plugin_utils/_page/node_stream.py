@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Updates of a run that a process on a node sends as they arise. Ansible returns a command's output only at its end."""
+"""Updates on a run that a process on a node sends as they occur. Ansible returns a command's output only at its end."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ansible.plugins.action import ActionBase
 
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import REPLY_MARK, parse_reply
 
-MAX_LINE = 32 * 2**20  # bytes: more than the output of a reply, with its control characters escaped
-END_TIMEOUT = 5.0  # seconds for the process to end
+MAX_LINE = 32 * 2**20  # bytes; more than the output in a reply takes with its control characters escaped
+END_TIMEOUT = 5.0  # seconds for the process to exit
 
 
 def stream_argv(action: ActionBase, command: str) -> list[Any]:
-    """Return the command that Ansible would run on this machine to run a command on the action's node.
+    """Return the command that Ansible would run locally to run a command on the action's node.
 
     Return [] for connections and logins that Ansible would have to answer, such as with a password.
     """
@@ -41,10 +41,10 @@ def stream_argv(action: ActionBase, command: str) -> list[Any]:
 
 
 class NodeStream:
-    """A process that writes the updates of a run, one per line."""
+    """A process that writes updates on a run, one per line."""
 
     def __init__(self, argv: list[Any], data: bytes) -> None:
-        """Start the process, with this standard input. Raise OSError."""
+        """Start the process with the given standard input. Raise OSError."""
         self.process = subprocess.Popen(
             argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
         )
@@ -82,7 +82,7 @@ class NodeStream:
             return None
 
     def close(self) -> None:
-        """End the process; the one on the node ends when it writes the next line."""
+        """End the process; the process on the node ends when it writes its next line."""
         self.is_closed = True
         self.process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):

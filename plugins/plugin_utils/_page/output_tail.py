@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The last lines that a rank has printed, numbered, in bounded memory."""
+"""The last lines that a rank has printed, numbered, in limited memory."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Any
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import without_control_sequences
 
 MAX_LINES = 3000
-MAX_CHARACTERS = 1_000_000  # characters of all lines together
-MAX_LINE = 2000  # characters of a line; it ends with an ellipsis if it was longer
+MAX_CHARACTERS = 1_000_000  # total number of characters of all lines
+MAX_LINE = 2000  # number of characters of a line; a longer line is cut and ends with an ellipsis
 MAX_REPLY_LINES = 1000
-CUT = 100 * MAX_LINE  # characters before control sequences are removed
+CUT = 100 * MAX_LINE  # number of characters before control sequences are removed
 
 
 def visible_line(line: str) -> str:
@@ -25,16 +25,16 @@ def visible_line(line: str) -> str:
 
 
 class OutputTail:
-    """The last lines of a rank. The number of a line counts all lines before it."""
+    """The last lines of a rank. A line's number is the count of all lines before it."""
 
     def __init__(self) -> None:
         self.lines: deque[str] = deque()
-        self.first = 0  # number of the first retained line
+        self.first = 0  # number of the first line that is retained
         self.characters = 0
         self.unfinished = ""
 
     def add(self, lines: list[str]) -> None:
-        """Append lines, and drop the oldest above the limits."""
+        """Append lines, and drop the oldest ones that exceed the limits."""
         for line in lines:
             self.lines.append(line)
             self.characters += len(line)
@@ -53,7 +53,7 @@ class OutputTail:
         self.unfinished = visible_line(reply["unfinished"])
 
     def after(self, number: int) -> dict[str, Any]:
-        """Return at most MAX_REPLY_LINES lines from a line number on, and the number of the next line."""
+        """Return at most MAX_REPLY_LINES lines, starting at a line number, and the number of the next line."""
         end = self.first + len(self.lines)
         start = min(max(number, self.first, end - MAX_REPLY_LINES), end)
         return {

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The runs of a project for the start page, from their records on this machine."""
+"""The runs of a project for the start page, from the records on this machine."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def modification_time(path: Path) -> float:
 
 
 class RunList:
-    """Lists the records in a directory; each is read again only after it has changed."""
+    """Lists the records in a directory; a record is read again only after it has changed."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.rows: dict[str, tuple[tuple[float, float], dict[str, Any]]] = {}
 
     def names(self) -> list[str]:
-        """Return the names of the newest runs, the newest first."""
+        """Return the names of the newest runs, newest first."""
         try:
             names = [entry.name for entry in os.scandir(self.directory) if entry.is_dir(follow_symlinks=False)]
         except OSError:
@@ -51,7 +51,7 @@ class RunList:
         return sorted((name for name in times if times[name]), key=lambda name: times[name], reverse=True)[:MAX_RUNS]
 
     def list(self) -> list[dict[str, Any]]:
-        """Return a row for each run, the newest first."""
+        """Return a row for each run, newest first."""
         rows = {}
         for name in self.names():
             record = self.directory / name
@@ -62,7 +62,7 @@ class RunList:
         return [row for _times, row in rows.values()]
 
     def row(self, name: str, opened: float) -> dict[str, Any]:
-        """Return the row of a run."""
+        """Return the table row for a run."""
         plan, result = self.read(name)
         return {
             "run_id": name,

@@ -43,8 +43,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._record.coerce imp
 MAX_EVENTS = 500
 MAX_PROBLEMS = 100
 MAX_NODES = 1024
-HEALTH_KINDS = ("health", "broken")  # kinds of events that report a problem of a node
-HEALTHY = "healthy"  # kind of events that report the end of such a problem
+HEALTH_KINDS = ("health", "broken")  # kinds of events that report a problem with a node
+HEALTHY = "healthy"  # kind of event that reports the end of such a problem
 NO_LONGER = "no longer: "
 OUTPUT_NEWS = {
     "active": bool,
@@ -75,24 +75,24 @@ NEWS = {
 
 
 def has_texts(reply: Mapping[str, Any]) -> bool:
-    """Return whether a reply maps paths to text, and its skipped sizes are numbers."""
+    """Return whether a reply maps paths to texts, and its skipped sizes are numbers."""
     return all(isinstance(text, str) for text in reply["outputs"].values()) and all(
         conforms(size, Between(0, 1e18)) for size in reply["left_out"].values()
     )
 
 
 def is_output_news(reply: Any) -> bool:
-    """Return whether a reply with the output of a rank is valid."""
+    """Return whether a reply with a rank's output is valid."""
     return conforms(reply, OUTPUT_NEWS) and has_texts(reply)
 
 
 def is_news(reply: Any) -> bool:
-    """Return whether a reply with the updates of a run is valid."""
+    """Return whether a reply with updates on a run is valid."""
     return conforms(reply, NEWS) and has_texts(reply) and len(reply["sample_cursor"]) == 3
 
 
 def planned_nodes(plan: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the nodes of a plan: name, first rank and number of ranks."""
+    """Return the nodes in a plan: name, first rank and number of ranks."""
     return [
         {
             "name": clean_text(node.get("name"), 255),
@@ -104,7 +104,7 @@ def planned_nodes(plan: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 class RunView:
-    """A run as its page shows it."""
+    """A run as shown on its page."""
 
     def __init__(self, run_id: str, plan: Mapping[str, Any], result: Mapping[str, Any] | None = None) -> None:
         self.run_id = run_id
@@ -116,15 +116,15 @@ class RunView:
         self.connection = {"node": "", "state": "connecting", "text": ""}
         self.events: deque[dict[str, Any]] = deque(maxlen=MAX_EVENTS)
         self.event_count = 0
-        self.problems: dict[str, None] = {}  # problems of nodes, in the order in which they were reported
+        self.problems: dict[str, None] = {}  # node problems, in the order in which they were reported
         self.silence: float | None = None
-        self.lock = threading.RLock()  # the feed writes, and each request of a browser reads in its own thread
+        self.lock = threading.RLock()  # the feed writes, and each browser request reads in its own thread
         self.output = OutputTail()
         self.metrics = JobMetrics()
         self.samples = NodeSamples([node["name"] for node in self.nodes])
 
     def take_plan(self, plan: Mapping[str, Any]) -> None:
-        """Take the plan of the run again, in which a node may have been replaced."""
+        """Process the run's plan again, since a node may have been replaced."""
         nodes = planned_nodes(plan)
         if len(nodes) == len(self.nodes):
             with self.lock:
@@ -132,13 +132,13 @@ class RunView:
                 self.samples.names = [node["name"] for node in nodes]
 
     def take(self, reply: Mapping[str, Any]) -> None:
-        """Process updates from the node that leads the run, which is_news() has accepted."""
+        """Process updates from the node that leads the run. is_news() must have accepted them."""
         with self.lock:
             self.take_news(reply)
 
     def take_news(self, reply: Mapping[str, Any]) -> None:
         """Process each part of the updates."""
-        has_events = self.event_count > 0  # otherwise, events inherited by a successor would count as new
+        has_events = self.event_count > 0  # otherwise, events that a successor inherited would count as new
         self.status = dict(reply["status"])
         self.active = reply["active"]
         self.silence = reply["silence"]
@@ -154,7 +154,7 @@ class RunView:
         self.output.take(reply, keep=lambda line: not self.metrics.feed(line.rstrip("\r").rpartition("\r")[2]))
 
     def add_event(self, event: Mapping[str, Any]) -> None:
-        """Add an event, and note or remove the problem of a node that it reports."""
+        """Add an event, and note or clear the node problem that it reports."""
         text, kind = clean_text(event["text"], 1000), clean_text(event.get("event"), 40)
         self.event_count += 1
         moment = to_timestamp(event.get("time"))
@@ -167,12 +167,12 @@ class RunView:
     # - what the page shows
 
     def snapshot(self, after_event: int, now: float | None = None) -> dict[str, Any]:
-        """Return the state of the run, with the events from a number on. now: seconds since 1970."""
+        """Return the state of the run, with the events starting at a number. now: seconds since 1970."""
         with self.lock:
             return self.describe(after_event, time.time() if now is None else now)
 
     def describe(self, after_event: int, now: float) -> dict[str, Any]:
-        """Return snapshot(); the caller holds the lock."""
+        """Return the result of snapshot(); the caller must hold the lock."""
         started = to_timestamp(self.status.get("started")) or to_timestamp(self.result.get("started"))
         ended = to_timestamp(self.result.get("ended"))
         state = self.result.get("state") or self.status.get("state") or "unknown"
@@ -199,7 +199,7 @@ class RunView:
         }
 
     def node_rows(self) -> list[dict[str, Any]]:
-        """Return the nodes with their state and newest samples."""
+        """Return the nodes with their states and newest samples."""
         views = {node["name"]: node for node in to_mappings(self.status.get("nodes") or self.result.get("nodes"))}
         rows = []
         for node in self.nodes:
@@ -241,7 +241,7 @@ class RunView:
             }
 
     def output_after(self, number: int) -> dict[str, Any]:
-        """Return rank 0's latest lines from a line number on."""
+        """Return rank 0's latest lines, starting at a line number."""
         with self.lock:
             return self.output.after(number)
 

@@ -11,10 +11,10 @@ from collections.abc import Iterable
 
 from ansible_collections.muster.training.plugins.plugin_utils._report.downsample import PointBucket
 
-PARTS = 360  # time buckets of a run; each has one mean per series
-FIRST_WIDTH = 15.0  # initial seconds of a bucket; doubles when all buckets are used
+PARTS = 360  # number of time buckets in a run; each has one mean per series
+FIRST_WIDTH = 15.0  # initial length of a bucket in seconds; it doubles when all buckets are used
 MAX_SERIES = 8192
-LONGEST = 400 * 86400.0  # maximum seconds of a run; later samples come from a wrong clock
+LONGEST = 400 * 86400.0  # maximum length of a run in seconds; later samples come from a wrong clock
 
 
 class Row:
@@ -27,7 +27,7 @@ class Row:
         self.most = array("f", [-math.inf]) * PARTS
 
     def add(self, part: int, value: float) -> None:
-        """Add a value to a time bucket."""
+        """Add a value to its time bucket."""
         self.total[part] += value
         self.count[part] += 1
         self.least[part] = min(self.least[part], value)
@@ -44,21 +44,23 @@ class Row:
             self.most[part] = max(self.most[first], self.most[second]) if is_used else -math.inf
 
     def means(self, end: int) -> list[float | None]:
-        """Return the mean of each bucket before an end, or None for buckets without samples."""
+        """Return the mean of each bucket before an end index, or None for buckets without samples."""
         return [self.total[part] / self.count[part] if self.count[part] else None for part in range(min(end, PARTS))]
 
 
 class SampleTable:
-    """Series by name over a common time axis, which grows with the run while the memory use does not."""
+    """Series by name over a common time axis that grows with the run, while memory use stays constant."""
 
     def __init__(self) -> None:
         self.start: float | None = None
         self.width = FIRST_WIDTH
         self.rows: dict[tuple[str, ...], Row] = {}
-        self.used = 0  # number of parts up to the last one with a sample
+        self.used = 0  # number of buckets up to the last one that contains a sample
 
     def add(self, name: tuple[str, ...], moment: float, value: float | None) -> None:
-        """Add a sample. moment: seconds since 1970; earlier than the first sample counts as the first."""
+        """Add a sample. moment: seconds since 1970; a time before the first sample is treated as the time of the
+        first.
+        """
         if value is None or not math.isfinite(value):
             return
         if self.start is None:
@@ -84,12 +86,12 @@ class SampleTable:
             row.halve()
 
     def means(self, name: tuple[str, ...]) -> list[float | None]:
-        """Return the mean of each bucket of a series, or [] if it does not exist."""
+        """Return the mean of each bucket in a series, or [] if the series does not exist."""
         row = self.rows.get(name)
         return row.means(self.used) if row is not None else []
 
     def buckets(self, name: tuple[str, ...]) -> list[PointBucket]:
-        """Return the buckets of a series that have samples. position: seconds since the first sample."""
+        """Return the buckets in a series that contain samples. position: seconds since the first sample."""
         row = self.rows.get(name)
         if row is None:
             return []

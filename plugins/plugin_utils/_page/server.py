@@ -32,7 +32,8 @@ FILES = {
     "/page.js": ("page.js", "text/javascript; charset=utf-8"),
 }
 API = "/api/"
-# A name of this machine, with any port, since ssh -L may use another one. Attackers can make other names resolve here.
+# A name of this machine, with any port, since ssh -L may use a different one. Attackers can make other names resolve to
+# this machine.
 HOST = re.compile(r"(?:127\.0\.0\.1|localhost|\[::1\])(?::[0-9]{1,5})?", re.ASCII)
 MAX_PARAMETERS = 2000  # characters
 MAX_THREADS = 128
@@ -52,12 +53,12 @@ HEADERS = {
 
 
 def new_token() -> str:
-    """Return a token that nobody can guess."""
+    """Return an unguessable token."""
     return secrets.token_urlsafe(32)
 
 
 def read_parameters(query: str) -> dict[str, str]:
-    """Return the parameters of a URL, the last of each name. Raise ApiError."""
+    """Return the parameters in a URL, using the last value for each name. Raise ApiError."""
     if len(query) > MAX_PARAMETERS:
         raise ApiError(414, "the URL is too long")
     try:
@@ -67,7 +68,7 @@ def read_parameters(query: str) -> dict[str, str]:
 
 
 class PageHandler(BaseHTTPRequestHandler):
-    """Serves one connection of a browser."""
+    """Serves one connection from a browser."""
 
     server: PageServer
     protocol_version = "HTTP/1.1"
@@ -84,7 +85,7 @@ class PageHandler(BaseHTTPRequestHandler):
         self.answer(self.post)
 
     def answer(self, method: Any) -> None:
-        """Send what a method returns, or its error."""
+        """Send the return value of a method, or its error."""
         try:
             self.check_host()
             method(urllib.parse.urlsplit(self.path))
@@ -93,12 +94,12 @@ class PageHandler(BaseHTTPRequestHandler):
             self.send_json(error.status, {"error": str(error)})
         except (ConnectionError, TimeoutError):
             self.close_connection = True
-        except Exception as error:  # a defect: the page shows it, and continues
+        except Exception as error:  # a defect: the page shows it and continues
             self.close_connection = True
             self.send_json(500, {"error": f"./muster page failed: {type(error).__name__}"})
 
     def get(self, url: urllib.parse.SplitResult) -> None:
-        """Send a file, which needs no token since it has no data, or a document."""
+        """Send a file, which needs no token because it contains no run data, or a document."""
         if url.path in FILES:
             name, kind = FILES[url.path]
             self.send(200, (STATIC / name).read_bytes(), kind)
@@ -115,7 +116,7 @@ class PageHandler(BaseHTTPRequestHandler):
         self.send_json(202, self.server.api.post(path))
 
     def api_path(self, url: urllib.parse.SplitResult) -> str:
-        """Return the path of a document. Raise ApiError if it is not one, or the token is missing."""
+        """Return the path of a document. Raise ApiError if it is not a document path, or the token is missing."""
         if not url.path.startswith(API):
             raise ApiError(404, "unknown path")
         kind, _space, token = self.headers.get("Authorization", "").partition(" ")
@@ -124,13 +125,13 @@ class PageHandler(BaseHTTPRequestHandler):
         return url.path[len(API) - 1 :]
 
     def check_host(self) -> None:
-        """Raise ApiError for a request to another host name, to prevent DNS rebinding."""
+        """Raise ApiError if the request is for another host name, to prevent DNS rebinding."""
         hosts = self.headers.get_all("Host") or []
         if len(hosts) != 1 or not HOST.fullmatch(hosts[0]):
             raise ApiError(421, "open the URL that ./muster page printed")
 
     def check_origin(self) -> None:
-        """Raise ApiError for a request from another page."""
+        """Raise ApiError if the request comes from another page."""
         is_own = self.headers.get("Origin") == f"http://{self.headers['Host']}"
         if not is_own or self.headers.get("Sec-Fetch-Site", "same-origin") != "same-origin":
             raise ApiError(403, "only the page itself can start a command")
@@ -167,7 +168,7 @@ class PageServer(ThreadingHTTPServer):
     request_queue_size = 32
 
     def __init__(self, api: PageApi, port: int = 0, token: str = "") -> None:
-        """Listen. Raise OSError if the port is in use."""
+        """Start listening. Raise OSError if the port is in use."""
         self.api = api
         self.token = token or new_token()
         super().__init__((ADDRESS, port), PageHandler)
@@ -178,13 +179,15 @@ class PageServer(ThreadingHTTPServer):
         return int(self.server_address[1])
 
     def url(self, run_id: str = "") -> str:
-        """Return the URL of the start page, or of a run."""
+        """Return the URL of the start page, or of a run's page."""
         run = f"&run={urllib.parse.quote(run_id)}" if run_id else ""
         return f"http://{ADDRESS}:{self.port}/#token={self.token}{run}"
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
-        """Return whether to serve a connection: other users of this machine may open any number of them."""
+        """Return whether to serve a connection, since other users of this machine may open any number of
+        connections.
+        """
         return threading.active_count() < MAX_THREADS
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore a connection that broke: the browser sends the request again."""
+        """Ignore a broken connection: the browser sends the request again."""

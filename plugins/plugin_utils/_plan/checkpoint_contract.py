@@ -2,7 +2,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The contract between a job and its checkpoints: where they are, whether they outlive a node, which one is resumed.
+"""The contract between a job and its checkpoints: where they are, whether they survive the loss of a node, and which
+one is resumed.
 
 Pure functions over the nodes' facts. What nodes report about their files is untrusted: types are checked here.
 """
@@ -31,38 +32,39 @@ RESUME_OPTION = re.compile(
 )
 KEEP_OPTION = re.compile(r"--?(.*\.)?(save_total_limit|save-total-limit|save_top_k)(?:=([0-9]{1,4}))?")
 OFF = ("", "false", "none", "no", "0")
-USUALLY_KEPT = 3  # checkpoints on the disk at a time, as in rehearse_checkpoints_kept
+USUALLY_KEPT = 3  # number of checkpoints on disk at the same time, as in rehearse_checkpoints_kept
 NO_CHOICE: Choice = {"checkpoint": None, "missing": {}, "torn": []}
 SHARED, BUCKET, COPIED, LOCAL, UNKNOWN = "shared", "bucket", "copied", "local", ""
 
 
 @dataclass(frozen=True)
 class Contract:
-    """The known facts about a job's checkpoints before it starts."""
+    """The facts known about a job's checkpoints before it starts."""
 
-    path: str = ""  # directory or URL, "" if unknown
-    source: str = ""  # where the job names the directory
-    kind: str = UNKNOWN  # what keeps the checkpoints if a node is lost: SHARED, BUCKET, COPIED, or LOCAL for nothing
-    where: str = ""  # the same, as a text for people
+    path: str = ""  # directory or URL; "" if unknown
+    source: str = ""  # where the job specifies the directory
+    # what keeps the checkpoints if a node is lost: SHARED, BUCKET, COPIED, or LOCAL if nothing does
+    kind: str = UNKNOWN
+    where: str = ""  # the same, as human-readable text
     local_nodes: tuple[str, ...] = ()  # nodes that keep the checkpoints on their own disks
     choice: Choice = field(default_factory=lambda: NO_CHOICE)
-    free_bytes: Mapping[str, int] = field(default_factory=dict)  # free space by node
+    free_bytes: Mapping[str, int] = field(default_factory=dict)  # free space on each node
     existing: int = 0  # checkpoints that already take up space
 
     @property
     def survives(self) -> bool:
-        """Return whether the checkpoints outlive the loss of a node."""
+        """Return whether the checkpoints survive the loss of a node."""
         return self.kind in (SHARED, BUCKET, COPIED)
 
 
 def listing_of(facts: Mapping[str, Any]) -> list[Checkpoint]:
-    """Return the valid entries of a node's listing."""
+    """Return the valid entries in a node's listing."""
     listing = facts.get("listing")
     return [entry for entry in listing if is_checkpoint(entry)] if isinstance(listing, list) else []
 
 
 def is_copied_to_bucket(facts: Mapping[str, Any]) -> bool:
-    """Return whether the service of the role checkpoints copies this directory to S3."""
+    """Return whether the service installed by the checkpoints role copies this directory to S3."""
     directory = (facts.get("service") or {}).get("directory")
     if not directory:
         return False
@@ -73,7 +75,9 @@ def is_copied_to_bucket(facts: Mapping[str, Any]) -> bool:
 
 
 def read_contract(facts: Mapping[str, Mapping[str, Any]]) -> Contract:
-    """Return the contract. facts: the part `checkpoints` of each node that has it, by node name, in rank order."""
+    """Return the contract. facts: the `checkpoints` part of the facts of each node that has it, by node name, in rank
+    order.
+    """
     if not facts:
         return Contract()
     first = next(iter(facts.values()))
@@ -94,7 +98,9 @@ def survival(
     locations: Mapping[str, Mapping[str, Any]],
     listings: Mapping[str, Sequence[Checkpoint]],
 ) -> tuple[str, str, list[str]]:
-    """Return what keeps the checkpoints if a node is lost, a description of it for users, and the nodes without it."""
+    """Return what preserves the checkpoints if a node is lost, a description of it for users, and the nodes that lack
+    it.
+    """
     if facts and all(map(is_copied_to_bucket, facts.values())):
         bucket = next(iter(facts.values()))["service"].get("bucket", "")
         return BUCKET, f"copied to s3://{bucket}", []
@@ -113,7 +119,7 @@ def survival(
 
 
 def resumes(job: Job) -> bool:
-    """Return whether the job will load a checkpoint: by launch_resume_args, or by its own arguments."""
+    """Return whether the job will load a checkpoint, either through launch_resume_args or through its own arguments."""
     if job.resume_args:
         return True
     for index, argument in enumerate(job.args):
@@ -137,7 +143,7 @@ def named_by_job(job: Job, checkpoint: Checkpoint) -> bool:
 
 
 def kept_checkpoints(job: Job) -> int:
-    """Return how many checkpoints the job keeps on the disk: its own limit, otherwise the usual number."""
+    """Return how many checkpoints the job keeps on disk: its own limit, otherwise the usual number."""
     for index, argument in enumerate(job.args):
         match = KEEP_OPTION.fullmatch(argument)
         if match:
@@ -153,13 +159,15 @@ def describe_step(checkpoint: Checkpoint) -> str:
 
 
 def format_size(size: float) -> str:
-    """Format a number of bytes in the decimal units that disks use."""
+    """Format a number of bytes in decimal units, as is usual for disks."""
     unit, divisor = ("GB", 1e9) if size >= 1e8 else ("MB", 1e6) if size >= 1e5 else ("kB", 1e3)
     return f"{size / divisor:.1f} {unit}"
 
 
 def saving_seconds(contract: Contract, reported: float | None) -> float | None:
-    """Return how long saving takes: as the last run reported, otherwise from the times of the newest files."""
+    """Return how long saving takes: the value that the last run reported, otherwise an estimate from the times of the
+    newest files.
+    """
     checkpoint = contract.choice["checkpoint"]
     if reported is not None or checkpoint is None:
         return reported
@@ -167,7 +175,7 @@ def saving_seconds(contract: Contract, reported: float | None) -> float | None:
 
 
 def describe_contract(contract: Contract, world_size: int, reported: float | None = None) -> str:
-    """Return one line for the plan, or "" if the location of the job's checkpoints is unknown.
+    """Return one line for the plan, or "" if the job's checkpoint location is unknown.
 
     reported: seconds that saving took in the last run.
     """

@@ -17,21 +17,23 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.job import J
 # Started in the image: puts our programs first on the image's own PATH.
 SHELL_SCRIPT = 'PATH="$0:$PATH"; export PATH; exec "$@"'
 AMD_DEVICES = ("--device=/dev/kfd", "--device=/dev/dri")
-PASSWD_FILE = "/etc/passwd"  # user names, on the node and in the image
+PASSWD_FILE = "/etc/passwd"  # user names on the node and in the image
 
 
 def container_name(run_id: str, node_rank: int) -> str:
-    """Return the name of a node's container; all characters of a run_id are legal in it."""
+    """Return the name of a node's container; all characters allowed in a run_id are also allowed in it."""
     return f"muster-{run_id}-node{node_rank}"
 
 
 def is_within(path: str, directory: str) -> bool:
-    """Return whether a path is a directory or below it."""
+    """Return whether a path is a directory or is inside it."""
     return path == directory or path.startswith(directory.rstrip("/") + "/")
 
 
 def container_volumes(job: Job, facts: Mapping[str, Any], run_directory: str, temporary: str) -> list[str]:
-    """Return the node's directories to mount, at the same paths, so that the job's arguments stay valid inside."""
+    """Return the node's directories to mount at the same paths, so that the job's arguments remain valid in the
+    container.
+    """
     working_directory = facts["working_directory"]["path"]
     volumes = [f"{run_directory}:{run_directory}", f"{temporary}:{temporary}"]
     if working_directory != "/":
@@ -45,7 +47,7 @@ def container_volumes(job: Job, facts: Mapping[str, Any], run_directory: str, te
 
 
 def gpu_options(engine: str, gpus: tuple[int, ...]) -> list[str]:
-    """Return the options that give a container these GPUs of the node, or all."""
+    """Return the options that give a container these GPUs of the node, or all GPUs."""
     if engine == "podman":
         devices = [f"--device=nvidia.com/gpu={gpu}" for gpu in gpus or ("all",)]
         return [*devices, "--security-opt=label=disable"]
@@ -54,7 +56,7 @@ def gpu_options(engine: str, gpus: tuple[int, ...]) -> list[str]:
 
 
 def amd_gpu_options(engine: str, facts: Mapping[str, Any]) -> list[str]:
-    """Return the options that give a container all AMD GPUs; the job sees only those of HIP_VISIBLE_DEVICES.
+    """Return the options that give a container all AMD GPUs; the job sees only those in HIP_VISIBLE_DEVICES.
 
     The device files belong to groups whose GIDs differ between machines.
     """
@@ -65,7 +67,7 @@ def amd_gpu_options(engine: str, facts: Mapping[str, Any]) -> list[str]:
     return [*AMD_DEVICES, *groups]
 
 
-# By vendor of the GPUs: the options for a container of this engine, with these GPUs, on a node with these facts.
+# By GPU vendor: the options for a container with these GPUs, using this engine, on a node with these facts.
 GPU_OPTIONS: dict[str, Callable[[str, tuple[int, ...], Mapping[str, Any]], list[str]]] = {
     "nvidia": lambda engine, gpus, _facts: gpu_options(engine, gpus),
     "amd": lambda engine, _gpus, facts: amd_gpu_options(engine, facts),
@@ -79,9 +81,10 @@ def engine_options(job: Job, facts: Mapping[str, Any]) -> list[str]:
     if engine == "podman" and user != 0:
         user_options = [
             "--userns=keep-id"
-        ]  # rootless podman maps the user to root by default; files must be the user's
+        ]  # rootless podman maps the user to root by default; files must belong to the user
     # pdsh, ssh and Python's pwd fail for a user without a name, and the node's users do not exist in images; podman
-    # adds the user automatically. The node's file is root's: with one that the job could change, su would make it root.
+    # adds the user automatically. The node's file belongs to root: with one that the job could change, su would make
+    # the job root.
     has_passwd_file = any(PASSWD_FILE in option for option in (*job.container_mounts, *job.container_options))
     mount_passwd_file = engine == "docker" and user != 0 and not has_passwd_file
     return [
@@ -95,7 +98,7 @@ def engine_options(job: Job, facts: Mapping[str, Any]) -> list[str]:
 
 
 def with_ids_of_node(arguments: list[str], facts: Mapping[str, Any]) -> list[str]:
-    """Return container_argv() of another node with this node's IDs of the user and of the groups of AMD GPUs."""
+    """Return another node's container_argv() with this node's IDs for the user and the groups of AMD GPUs."""
     changed = list(arguments)
     user = next((index for index, word in enumerate(changed) if word.startswith("--user=")), None)
     if user is not None and "uid" in facts:
@@ -110,7 +113,7 @@ def with_ids_of_node(arguments: list[str], facts: Mapping[str, Any]) -> list[str
 
 
 def shell_argv(job: Job, facts: Mapping[str, Any], environment: Mapping[str, str]) -> list[str]:
-    """Return the command for an interactive shell in the job's image, as a rank would run, with these variables."""
+    """Return the command for an interactive shell in the job's image, set up like a rank and with these variables."""
     return [
         job.container_engine,
         "run",
@@ -122,7 +125,7 @@ def shell_argv(job: Job, facts: Mapping[str, Any], environment: Mapping[str, str
         *(f"--volume={mount}" for mount in container_volumes(job, facts, "", "")[2:]),
         f"--workdir={facts['working_directory']['path']}",
         f"--env=USER={facts.get('user', 'root')}",
-        "--env=HOME=/tmp",  # the user's home is not in the image
+        "--env=HOME=/tmp",  # the user's home directory is not in the image
         *(f"--env={name}={value}" for name, value in environment.items()),
         *job.container_options,
         "--entrypoint=/bin/sh",
@@ -135,7 +138,7 @@ def shell_argv(job: Job, facts: Mapping[str, Any], environment: Mapping[str, str
 def container_argv(  # noqa: PLR0913
     job: Job, node: Node, facts: Mapping[str, Any], run_directory: str, temporary: str, variables: Iterable[str]
 ) -> list[str]:
-    """Return the arguments that precede a command to run it in the job's image, in the foreground.
+    """Return the arguments that must precede a command to run it in the job's image, in the foreground.
 
     Variables are passed by name only, so that no value is in a command line.
     """

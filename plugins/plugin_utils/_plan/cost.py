@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The cost of a run, from the hourly prices of its machines."""
+"""The cost of a run, calculated from the hourly prices of its machines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CURRENCY = "USD"
 
 
 def read_price(name: str, value: object) -> float | None:
-    """Return a node's price per hour, or None if it is not set. Raise ValueError if it is not a price.
+    """Return a node's price per hour, or None if it is not set. Raise ValueError if it is not a valid price.
 
     Args:
         name: the node's name.
@@ -35,7 +35,7 @@ def read_price(name: str, value: object) -> float | None:
 
 
 def read_prices(values: Mapping[str, object]) -> dict[str, float | None]:
-    """Return the prices of nodes by name. Raise ValueError with one line for each value that is not a price."""
+    """Return the prices of nodes by name. Raise ValueError with one line for each value that is not a valid price."""
     prices: dict[str, float | None] = {}
     problems = []
     for name, price in values.items():
@@ -49,7 +49,7 @@ def read_prices(values: Mapping[str, object]) -> dict[str, float | None]:
 
 
 def total_price(prices: Iterable[float | None]) -> float | None:
-    """Return the total price of several nodes per hour, or None if any is unknown."""
+    """Return the total price of several nodes per hour, or None if any price is unknown."""
     hourly_prices = list(prices)
     return (
         sum(price for price in hourly_prices if price is not None)
@@ -68,7 +68,7 @@ def run_cost(plan: Mapping[str, Any], started: float | None, ended: float) -> fl
 
 
 def format_running_cost(plan: Mapping[str, Any], started: object, now: float) -> str:
-    """Format a running run's hourly cost and its cost so far, "" if unknown. Times as in run_cost()."""
+    """Format a running run's hourly cost and its cost so far, or return "" if unknown. Times are as in run_cost()."""
     rate = total_price(node.get("price_per_hour") for node in plan.get("nodes", ()))
     if rate is None or not isinstance(started, (int, float)):
         return ""

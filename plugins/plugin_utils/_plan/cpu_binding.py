@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The CPUs of each rank: those of the NUMA node of its GPU. Pure."""
+"""The CPUs of each rank, which are those of its GPU's NUMA node. Pure functions."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ NUMA = {"gpus": [range(-1, 1024)], "cpus": dict}
 
 
 class CpuBinding(NamedTuple):
-    """The CPUs of each local rank, such as "0-31", or () and the reason if ranks are not bound."""
+    """The CPUs of each local rank, such as "0-31", or () and the reason why ranks are not bound."""
 
     cpus: tuple[str, ...]
     reason: str = ""
 
 
 class PlannedJob(NamedTuple):
-    """The options of a job on which the binding depends, from a plan."""
+    """The job options that the binding depends on, from a plan."""
 
     numa_binding: str
     stacks: bool
@@ -40,7 +40,7 @@ def unbound(reason: str) -> CpuBinding:
 
 
 def bind_ranks(job: Job | PlannedJob, slots: int, starts_ranks: bool, facts: Mapping[str, Any]) -> CpuBinding:
-    """Return the CPUs of the ranks of a node.
+    """Return the CPUs for the ranks of a node.
 
     "auto" binds only if no CPU of the node stays unused, since the job's data loaders may need all of them.
 
@@ -69,7 +69,7 @@ def bind_ranks(job: Job | PlannedJob, slots: int, starts_ranks: bool, facts: Map
 
 
 def checked_numa(value: Any) -> dict[str, Any]:
-    """Return the NUMA nodes that a node reports, without invalid parts: they become part of the plan."""
+    """Return the NUMA nodes that a node reports, without invalid parts, because they become part of the plan."""
     if not conforms(value, NUMA):
         return {"gpus": [], "cpus": {}}
     return {
@@ -79,7 +79,7 @@ def checked_numa(value: Any) -> dict[str, Any]:
 
 
 def bind_to_nodes(binding: str, nodes: list[int], cpus: Mapping[str, str]) -> CpuBinding:
-    """Return the CPUs of ranks whose GPUs are on these NUMA nodes. cpus: by node."""
+    """Return the CPUs for ranks whose GPUs are on these NUMA nodes. cpus: by NUMA node."""
     if any(str(node) not in cpus for node in nodes):
         return unbound("the node does not expose which CPUs its GPUs belong to")
     if len(cpus) < 2:
@@ -90,12 +90,12 @@ def bind_to_nodes(binding: str, nodes: list[int], cpus: Mapping[str, str]) -> Cp
 
 
 def binding_environment(binding: CpuBinding) -> dict[str, str]:
-    """Return the environment variable with which stack_hook.py binds each rank."""
+    """Return the environment variable that stack_hook.py uses to bind each rank."""
     return {RANK_CPUS: ";".join(binding.cpus)} if binding.cpus else {}
 
 
 def render_binding(job: Job, binding: CpuBinding) -> list[str]:
-    """Render the CPUs of a node's ranks for a terminal; without any, give the reason if binding was requested."""
+    """Render the CPUs of a node's ranks for a terminal; if there are none, give the reason if binding was requested."""
     if not binding.cpus:
         return [f"  CPUs         ranks are not bound: {binding.reason}"] if job.numa_binding == "node" else []
     ranks: dict[str, list[int]] = {}

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The tunnel to a rank that waits for a debugger, and the configuration of the editor."""
+"""The tunnel to a rank that is waiting for a debugger, and the editor configuration."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Any
 from ansible_collections.muster.training.plugins.plugin_utils._plan.shell_command import ssh_options
 
 LOCAL_CONNECTIONS = ("local", "ansible.builtin.local")
-END_TIMEOUT = 5.0  # seconds for the tunnel to end
+END_TIMEOUT = 5.0  # seconds for the tunnel to exit
 
 
 def launch_configuration(debugger: Mapping[str, Any], run_id: str) -> str:
@@ -36,7 +36,7 @@ def launch_configuration(debugger: Mapping[str, Any], run_id: str) -> str:
 
 
 def free_local_port(preferred: int) -> int:
-    """Return a port of this machine's loopback address that is not in use, if possible the preferred one."""
+    """Return an unused port on this machine's loopback address, the preferred one if possible."""
     for port in (preferred, 0):  # 0: the kernel chooses
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -46,7 +46,7 @@ def free_local_port(preferred: int) -> int:
 
 
 def tunnel_argv(variables: Mapping[str, Any], name: str, port: int, local_port: int = 0) -> list[str]:
-    """Return the command that forwards a local port, by default the same, to a port of a node until its input ends.
+    """Return the command that forwards a local port, by default the same one, to a port on a node until its input ends.
 
     Return [] if the node is this machine. variables: those of the node, rendered.
     """
@@ -76,7 +76,7 @@ def open_tunnel(argv: list[str]) -> Iterator[None]:
 
 
 def instructions(debugger: Mapping[str, Any], run_id: str, argv: list[str]) -> list[str]:
-    """Return how to attach a debugger, as lines for a terminal. debugger: its port is that of this machine."""
+    """Return how to attach a debugger, as lines for a terminal. debugger: its port is the one on this machine."""
     lines = [
         f"rank {debugger['rank']} on {debugger['node']} is waiting for a debugger at 127.0.0.1:{debugger['port']}. In "
         "VS Code: put this into .vscode/launch.json, open Run and Debug, and start it (F5)",
@@ -89,7 +89,7 @@ def instructions(debugger: Mapping[str, Any], run_id: str, argv: list[str]) -> l
 
 
 class DebugTunnel:
-    """The tunnel to the node of the debugged rank, which may be another one after a restart of the run."""
+    """The tunnel to the debugged rank's node, which may be a different one after the run restarts."""
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class DebugTunnel:
         self.tunnel.enter_context(open_tunnel(argv))
 
     def follow(self, node: object) -> None:
-        """Open the tunnel to the node on which the rank waits now, if it is another node of the run."""
+        """Open the tunnel to the node on which the rank is now waiting, if it is a different node of the run."""
         if not self.debugger or not isinstance(node, str) or node == self.node:
             return
         variables = self.variables_of(node)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A rank that waits for a debugger, in a plan."""
+"""A rank that waits for a debugger, as defined in a plan."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ from ansible_collections.muster.training.plugins.module_utils._rank_table import
 from ansible_collections.muster.training.plugins.module_utils._run.documents import Debugger
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
 
-# The timeouts of torch's own watchdogs, which are in C++; programs/debug_rank.py extends those of collectives.
+# The timeouts of torch's own watchdogs, which are implemented in C++; programs/debug_rank.py extends those of
+# collectives.
 ENVIRONMENT = {"TORCH_NCCL_ENABLE_MONITORING": "0", "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": "86400"}
 
 
 def debugger_of(job: Job, table: RankTable, directory: str) -> Debugger | None:
-    """Return the rank that waits for a debugger, and its location, or None. directory: the job's, on the nodes."""
+    """Return the rank that waits for a debugger, and its location, or None. directory: the job's directory on the
+    nodes.
+    """
     if job.debug_rank is None:
         return None
     names = [node.name for node in table.nodes if 0 <= job.debug_rank - node.first_rank < node.slots]

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The effect of losing the first node on a run that may restart."""
+"""How losing the first node affects a run that may restart."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.hub_node impo
 
 
 def why_loss_ends_run(nnodes: int, remote_start: bool) -> str:
-    """Return why the loss of the first node ends a run, or "" if another node can then lead it.
+    """Return why losing the first node ends a run, or "" if another node can then lead it.
 
     nnodes: spares included. remote_start: the launcher on the first node starts the others.
     """

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The GPUs of each node that a job uses, by their nvidia-smi numbers; without a selection, all."""
+"""The GPUs that a job uses on each node, by their nvidia-smi numbers; by default, all."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_vendors import DEFAULT
 
-MAX_GPUS = 256  # per node; bounds the ports that are derived from the first GPU
+MAX_GPUS = 256  # number per node; limits the ports that are derived from the first GPU
 VISIBLE_DEVICES = (
     "CUDA_VISIBLE_DEVICES",
     "NVIDIA_VISIBLE_DEVICES",
@@ -24,7 +24,7 @@ VISIBLE_DEVICES = (
 
 
 def parse_gpus(value: object) -> tuple[int, ...]:
-    """Parse GPU numbers: a list, or a text such as "0,1"; empty for all. Raise ValueError with a message."""
+    """Parse GPU numbers: a list, or a text such as "0,1"; empty means all. Raise ValueError with a message."""
     if value is None:
         return ()
     items = value if isinstance(value, (list, tuple)) else str(value).strip(" []").split(",")
@@ -43,18 +43,18 @@ def parse_gpus(value: object) -> tuple[int, ...]:
 
 
 def environment_conflicts(gpus: tuple[int, ...], environment: Iterable[str]) -> list[str]:
-    """Return the conflicts between a selection and a user's variables."""
+    """Return the conflicts between a GPU selection and a user's variables."""
     names = sorted(set(VISIBLE_DEVICES).intersection(environment)) if gpus else []
     return [f"{name} is set by launch_gpus: remove it from launch_environment, or remove launch_gpus" for name in names]
 
 
 def visible_devices(gpus: tuple[int, ...], vendor: str = DEFAULT, in_container: bool = False) -> dict[str, str]:
-    """Return the variables with which a job sees only these GPUs, or {} for all."""
+    """Return the variables that make only these GPUs visible to a job, or {} for all."""
     return VISIBLE_VARIABLES[vendor](",".join(map(str, gpus)), in_container) if gpus else {}
 
 
 def cuda_variables(gpus: str, in_container: bool) -> dict[str, str]:
-    """Return the variables for NVIDIA GPUs; a container gets only the selected GPUs.
+    """Return the variables for NVIDIA GPUs; a container is given only the selected GPUs.
 
     Without an explicit order, CUDA would number them by speed rather than as nvidia-smi does.
     """
@@ -62,7 +62,7 @@ def cuda_variables(gpus: str, in_container: bool) -> dict[str, str]:
 
 
 def hip_variables(gpus: str, _in_container: bool) -> dict[str, str]:
-    """Return the variable for AMD GPUs, all of which a container gets.
+    """Return the variable for AMD GPUs, all of which are available in a container.
 
     ROCR_VISIBLE_DEVICES is not set: HIP would number the GPUs that it selects from 0.
     """
@@ -73,7 +73,8 @@ VISIBLE_VARIABLES: dict[str, Callable[[str, bool], dict[str, str]]] = {"nvidia":
 
 
 def limit_facts(facts: Mapping[str, Any], selection: tuple[int, ...]) -> Mapping[str, Any]:
-    """Return a node's facts as if it had only the selected GPUs: those that exist, and the processes that use them.
+    """Return a node's facts as if it had only the selected GPUs: those of them that exist, and the processes that use
+    them.
 
     A device file has the number of its GPU. A process whose GPU is unknown is included: it may use any of them.
     """

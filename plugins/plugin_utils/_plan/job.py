@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A job: what a run executes, apart from the nodes it runs on."""
+"""A job: what a run executes, regardless of the nodes."""
 
 from __future__ import annotations
 
@@ -33,48 +33,48 @@ class Job:
     args: tuple[str, ...]
     interpreter: str
     working_directory: str
-    variables: tuple[str, ...]  # names of the user's variables; values never enter a plan
+    variables: tuple[str, ...]  # names of the user's variables; their values never enter a plan
     master_port: int
     lifeline_port: int
-    min_nnodes: int | None  # minimum node count of an elastic run
+    min_nnodes: int | None  # minimum number of nodes of an elastic run
     max_restarts: int
     start_timeout: int
     silence_timeout: int
     stop_grace: int
-    no_python: bool = False  # the script is an executable, and its path contains a slash
-    deepspeed_launcher: str = ""  # pdsh, openmpi; "": one deepspeed per node
+    no_python: bool = False  # the script is an executable whose path contains a slash
+    deepspeed_launcher: str = ""  # pdsh, openmpi; "": one deepspeed process per node
     deepspeed_local_rank: str = "auto"  # whether DeepSpeed passes --local_rank: auto, true, false
     accelerate_config: Mapping[str, Any] = field(default_factory=dict)  # added to the keys from the rank table
-    image: str = ""  # image of the container for all processes
+    image: str = ""  # container image for all processes
     container_engine: str = "docker"  # docker or podman
-    container_mounts: tuple[str, ...] = ()  # mounts in --volume's form
+    container_mounts: tuple[str, ...] = ()  # mounts, in the format of --volume
     container_options: tuple[str, ...] = ()
     container_ulimits: tuple[str, ...] = ()
     container_shm_size: str = ""  # "": the node's /dev/shm
-    gpus: tuple[int, ...] = ()  # GPUs of each node, as nvidia-smi numbers them; (): all
-    log_limit: int = 10  # GB for the logs of a node; 0: unlimited
-    outputs: tuple[str, ...] = ()  # paths and patterns of output files outside the run directory
+    gpus: tuple[int, ...] = ()  # GPUs to use on each node, numbered as in nvidia-smi; (): all
+    log_limit: int = 10  # GB of disk space for a node's logs; 0: unlimited
+    outputs: tuple[str, ...] = ()  # paths and patterns of output files that are outside the run directory
     metrics: tuple[str, ...] = ()  # regular expressions whose named groups are metrics in the job's output
-    checkpoints: str = ""  # directory of the job's checkpoints; "": as its arguments name it
-    resume_args: tuple[str, ...] = ()  # added to args if there is a checkpoint, for {checkpoint}
-    checkpoint: str = ""  # path of the checkpoint to resume from, which the plan chooses
-    stacks: bool = True  # Python processes offer their stacks to the supervisor
-    hang_timeout: int = 600  # seconds without output until a run may hang; 0: never
+    checkpoints: str = ""  # directory of the job's checkpoints; "": the one that its arguments name
+    resume_args: tuple[str, ...] = ()  # added to args if there is a checkpoint, whose path replaces {checkpoint}
+    checkpoint: str = ""  # path of the checkpoint to resume from, as chosen by the plan
+    stacks: bool = True  # Python processes make their stacks available to the supervisor
+    hang_timeout: int = 600  # seconds without output before a run is considered hung; 0: never
     on_hang: str = "report"  # report or stop
-    restarts: int = 0  # number of restarts of the whole run on the same machines by the supervisors
-    restart_when: tuple[str, ...] = ()  # classes of an attempt's end after which it restarts
-    spares: int = 0  # number of waiting nodes, the last ones
-    restart_min_nodes: int | None = None  # number of nodes with which it restarts; None: as many as at the start
+    restarts: int = 0  # number of times that the supervisors restart the whole run on the same machines
+    restart_when: tuple[str, ...] = ()  # classes of attempt ends after which it restarts
+    spares: int = 0  # number of nodes that wait as spares: the last ones
+    restart_min_nodes: int | None = None  # number of nodes to restart with; None: as many as at the start
     restart_wait: float = 0  # seconds for which it then waits for new nodes if there are too few
     notice_signal: str = "SIGTERM"  # sent to ranks that handle it, so that they save; or SIGUSR1, SIGUSR2, none
-    notice_grace: int = 100  # seconds for the ranks to save before they are ended
+    notice_grace: int = 100  # seconds that the ranks have to save before they are ended
     time_limit: float = 0.0  # 0: no limit
-    cost_limit: float = 0.0  # amount in the currency of the plan; 0: no limit
+    cost_limit: float = 0.0  # amount in the plan's currency; 0: no limit
     stall_limit: float = 0.0  # seconds that the run may hang; 0: no limit
-    numa_binding: str = "auto"  # binding of ranks to CPUs: auto, node, none
-    node_exporter_directory: str = ""  # into which each node writes its metrics; "": none
+    numa_binding: str = "auto"  # how ranks are bound to CPUs: auto, node, none
+    node_exporter_directory: str = ""  # directory in which each node writes its metrics; "": none
     debug_rank: int | None = None  # the rank that waits for a debugger
-    debug_port: int = 5678  # port for the debugger on the rank's node
+    debug_port: int = 5678  # port for the debugger on that rank's node
     debug: bool = False  # enables NCCL's debug log and torch's flight recorder
 
     @property
@@ -108,7 +108,7 @@ def parse_nnodes(text: object) -> tuple[int, int, bool]:
 
 
 def environment_problems(environment: dict[str, object]) -> list[str]:
-    """Return the problems with the names and values in a user's environment. Values are never shown."""
+    """Return the problems with the names and values in a user's environment. Values are never included."""
     problems = []
     for name, value in environment.items():
         if not VARIABLE_NAME.match(name):

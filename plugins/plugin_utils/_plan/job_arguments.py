@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The arguments and the environment of a job, as the user wrote them."""
+"""The arguments and environment of a job, as written by the user."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LIST_EXAMPLE = """-e '{"launch_args": ["--epochs", "3"]}'"""
 
 
 def parse_arguments(value: object, loader: DataLoader) -> list[str]:
-    """Return the arguments of a job from the value of launch_args: a list, or a text that is split as by a shell.
+    """Return a job's arguments from the value of launch_args: a list, or a text that is split as by a shell.
 
     Nothing is expanded. Numbers and dates stay as written in the file or after -e. Raise ValueError that lists all
     problems.
@@ -61,7 +61,7 @@ def split_arguments(text: str) -> list[str]:
 
 
 def parse_argument(item: object, loader: DataLoader) -> str:
-    """Return one argument as text. Raise ValueError if the original spelling is unknown."""
+    """Return one argument as text. Raise ValueError if its original spelling is unknown."""
     if isinstance(item, str):
         return str(item)
     if is_number(item):
@@ -77,7 +77,7 @@ def parse_argument(item: object, loader: DataLoader) -> str:
 
 
 def parse_environment(variables: Mapping[str, Any], loader: DataLoader) -> dict[str, Any]:
-    """Return the environment of a job with numbers and dates as the user wrote them.
+    """Return a job's environment, with numbers and dates as the user wrote them.
 
     Raise ValueError if the original spelling of a value is unknown; the message does not show it.
     """

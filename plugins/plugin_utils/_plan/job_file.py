@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Job files: a job description, under the key `job`, with short names."""
+"""Job files: the description of a job, under the key `job`, with short names."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from typing import Any, NamedTuple
 from ansible.module_utils.common.yaml import yaml_load
 
 ROLES = ("launch", "code", "python_env")
-"""The roles whose defaults take values from a job file."""
+"""The roles whose defaults use values from a job file."""
 JOB_KEY = re.compile(r"\bjob\.(\w+)")
 CODE = "code_source"
 SECRET_SETTINGS = ("launch_notify",)
-"""Settings that are read from the job itself, since Ansible would show the facts that replace them."""
+"""Settings that are read directly from the job, because Ansible would print the facts that replace them."""
 PROGRAM_SETTINGS: dict[str, dict[str, Any]] = {
     "launch_script": {"launch_module": "", "launch_args": [], "launch_no_python": False},
     "launch_module": {"launch_script": "", "launch_args": [], "launch_no_python": False},
 }
-"""Settings that belong to a program: those of the project's are not used for a job's program."""
+"""Settings that belong to a program: the project's values are not used for a program set by the job."""
 CODE_SETTINGS: dict[str, Any] = {
     "code_repository": "",
     "code_directory": "",
@@ -34,12 +34,12 @@ CODE_SETTINGS: dict[str, Any] = {
     "python_env_requirements_files": [],
     "python_env_editable": [],
 }
-"""Settings that belong to a directory of code, likewise."""
+"""Settings that belong to a code directory: the project's values are not used for one set by the job."""
 RELATED_SETTINGS = {*CODE_SETTINGS, *(name for settings in PROGRAM_SETTINGS.values() for name in settings)}
 
 
 class JobSettings(NamedTuple):
-    """Variables to set on all nodes, and the values that the project had set for some of them."""
+    """Variables to set on all nodes, and the values that the project had set for some of these variables."""
 
     variables: dict[str, Any]
     replaced: dict[str, Any]
@@ -47,7 +47,7 @@ class JobSettings(NamedTuple):
 
 @functools.cache
 def read_job_keys(roles: Path) -> dict[str, str]:
-    """Return the valid keys of a job file, each with the variable it sets. roles: directory of the roles."""
+    """Return the valid keys of a job file, each with the variable it sets. roles: the directory of the roles."""
     keys = {}
     for role in ROLES:
         defaults = yaml_load((roles / role / "defaults" / "main.yml").read_text(encoding="utf-8"))
@@ -59,7 +59,7 @@ def read_job_keys(roles: Path) -> dict[str, str]:
 
 
 def find_unknown_keys(job: object, keys: Mapping[str, str]) -> list[str]:
-    """Return one sentence for each key of a job that nothing reads, or a single one if job is not a dictionary."""
+    """Return one sentence for each key of a job that is not used, or a single one if job is not a dictionary."""
     if not isinstance(job, Mapping):
         return [
             f"job is {ascii(job)[:80]}, but must be a dictionary. Write a file with `job:` and below it, indented, "
@@ -81,7 +81,7 @@ def settings_of_job(
     project: Mapping[str, Any],
     code_directory: Callable[[str], str] = str,
 ) -> JobSettings:
-    """Return the variables with which a job replaces the settings of a project.
+    """Return the variables by which a job overrides a project's settings.
 
     Args:
         job: the values below the key `job`.
@@ -123,7 +123,7 @@ def settings_of_job(
 
 
 def describe_replaced_settings(source: str, replaced: Mapping[str, Any]) -> str:
-    """Return one sentence about the settings of a project that a job replaces, or an empty string."""
+    """Return one sentence about the project settings that a job overrides, or an empty string."""
     texts = [
         f"{name}: {ascii(value)[1:-1][:60]}" if isinstance(value, str) and value else name
         for name, value in sorted(replaced.items())

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Argument specs of a job's options, for all modules that accept some of them."""
+"""Argument specs for a job's options, shared by all modules that accept some of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CONTAINER_OPTIONS: dict[str, dict[str, Any]] = {
     "container_ulimits": {"type": "list", "elements": "str", "default": ["memlock=-1", "stack=67108864"]},
     "container_shm_size": {"type": "str", "default": ""},
 }
-# Options that the checks before a start read, too.
+# Options that the checks before a start also read.
 CHECKED_OPTIONS: dict[str, dict[str, Any]] = {
     "nnodes": {"type": "raw"},
     "gpus": {"type": "raw", "default": []},

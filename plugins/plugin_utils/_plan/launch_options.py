@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The variables of the role launch with which a job was launched, to launch it again. Without secrets."""
+"""The launch role's variables with which a job was launched, for launching it again. Without secrets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job_spec import DEFAULTS
 
-# Options of a launch that may differ between launches; the others are in the plan anyway.
+# Launch options that may differ between launches; the others are in the plan in any case.
 OPTIONS = (
     *("image", "container_engine", "container_mounts", "container_options", "container_ulimits", "container_shm_size"),
     *("interpreter", "no_python", "gpus", "rdzv_backend", "deepspeed_launcher", "deepspeed_local_rank"),
@@ -31,12 +31,12 @@ OPTIONS = (
     *("restarts", "restart_when", "restart_min_nodes", "spares", "notice_signal", "notice_grace"),
     *("restart_wait", "time_limit", "cost_limit", "stall_limit", "node_exporter_directory"),
 )
-VARIABLES = {"interpreter": "python"}  # names of variables that differ from their option's
+VARIABLES = {"interpreter": "python"}  # names of variables that differ from the name of their option
 UNSET: tuple[Any, ...] = ("", None, [], {})
 
 
 def launch_options(job: Job) -> dict[str, Any]:
-    """Return the options of a job that differ from their defaults, as variables of the role launch.
+    """Return the job options that differ from their defaults, as variables of the launch role.
 
     Values of the job's environment are secrets, and are omitted.
     """

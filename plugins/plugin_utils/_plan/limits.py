@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Limits of a run, as a user writes them."""
+"""The limits of a run, as written by the user."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DURATIONS = ("time_limit", "stall_limit", "restart_wait")  # options of a job
 
 
 def parse_duration(value: object) -> float:
-    """Return the seconds of a duration such as 90, 90m, 1.5h or 2d; 0 for an empty one.
+    """Return a duration such as 90, 90m, 1.5h or 2d in seconds; 0 if it is empty.
 
     Raise ValueError if it is invalid.
     """
@@ -29,7 +29,7 @@ def parse_duration(value: object) -> float:
 
 
 def duration_options(args: Mapping[str, Any]) -> dict[str, float]:
-    """Return the durations among a job's options, in seconds; 0 for those that are invalid."""
+    """Return the durations among a job's options in seconds; 0 for invalid ones."""
     seconds = {}
     for name in DURATIONS:
         try:
@@ -60,5 +60,5 @@ def limit_problems(args: Mapping[str, Any]) -> list[str]:
 
 
 def unpriced_nodes(cost_limit: float, prices: Mapping[str, float | None], names: Iterable[str]) -> list[str]:
-    """Return the nodes whose unknown price makes a cost limit impossible; none without a limit."""
+    """Return the nodes whose unknown price rules out a cost limit; none if there is no limit."""
     return [name for name in names if prices.get(name) is None] if cost_limit else []

@@ -21,7 +21,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.cost import 
 
 
 class RunMachines(TypedDict):
-    """plan.json's data on all machines of a run."""
+    """The data in plan.json on all machines of a run."""
 
     nodes: dict[str, RunMachine]  # machines by node name
     code: GitCheckout | None  # checkout on rank 0's node; None if the job does not start in a checkout
@@ -49,13 +49,13 @@ def extract_hardware(facts: Mapping[str, Any]) -> Hardware | None:
 
 
 def extract_identity(facts: Mapping[str, Any]) -> MachineIdentity | None:
-    """Return the identity of the machine in a node's facts, or None if it was not read."""
+    """Return the machine's identity from a node's facts, or None if it was not read."""
     health = facts.get("health")
     return None if health is None else MachineIdentity(**summarize_identity(health))  # type: ignore[typeddict-item]
 
 
 def extract_software(facts: Mapping[str, Any]) -> Software | None:
-    """Return the software of the job's interpreter in a node's facts, or None if it was not read."""
+    """Return the software in the job's interpreter from a node's facts, or None if it was not read."""
     software = facts.get("software")
     if software is None:
         return None

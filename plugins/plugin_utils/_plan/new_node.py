@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The plan of a node that joins an active run, derived from the first node's plan in the record of the launch.
+"""The plan of a node that joins an active run, derived from the first node's plan in the launch record.
 
 Values that differ between nodes are taken from the new node's facts; values that differ between attempts are filled in
 by its supervisor. Everything else is the same on all nodes, which site.yml sets up identically. Only the names and
@@ -44,12 +44,12 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import 
     temporary_directory,
 )
 
-# fields that contain no paths of a node
+# fields that do not contain any paths on a node
 SHARED_FIELDS = ("nodes", "options", "arguments", "program", "run_id", "unit", "restart")
 
 
 def with_replacements(plan: Plan, nodes: Sequence[Mapping[str, Any]]) -> Plan:
-    """Return the plan of a launch with the replacements since then. Raise ValueError if they do not match the plan."""
+    """Return a launch plan with the replacements made since then. Raise ValueError if they do not match the plan."""
     if len(nodes) != len(plan["nodes"]):
         raise ValueError(f"it has {len(nodes)} nodes instead of {len(plan['nodes'])}")
     changed = copy.deepcopy(plan)
@@ -61,7 +61,7 @@ def with_replacements(plan: Plan, nodes: Sequence[Mapping[str, Any]]) -> Plan:
 
 
 def plan_of_new_node(launch_plan: Plan, attempt: Mapping[str, Any], node_rank: int, facts: Mapping[str, Any]) -> Plan:
-    """Return the plan of a new node, which waits for the next attempt; in an elastic run, it takes part at once.
+    """Return the plan of a new node, which waits for the next attempt; in an elastic run, it takes part immediately.
 
     Args:
         launch_plan: that of the first node, with_replacements().
@@ -116,7 +116,7 @@ def plan_of_new_node(launch_plan: Plan, attempt: Mapping[str, Any], node_rank: i
 
 
 def cpu_environment(plan: Plan, slots: int, facts: Mapping[str, Any]) -> dict[str, str]:
-    """Return the variable with the CPUs of each rank of a new node, whose NUMA nodes may differ."""
+    """Return the variable with the CPUs for each rank on a new node, whose NUMA nodes may differ."""
     gpus = tuple(plan.get("gpus") or ())
     binding = (plan.get("options") or {}).get("launch_numa_binding", "auto")
     job = PlannedJob(binding, bool(plan.get("stacks")), tuple(plan.get("variables") or ()), gpus)

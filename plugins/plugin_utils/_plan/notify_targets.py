@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The targets of notifications, as a user writes them. URLs are secrets: no message contains any."""
+"""The notification targets, as written by the user. URLs are secrets: no message may contain one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KEYS = {"url", "kind", "events"}
 
 
 def read_targets(value: object) -> list[dict[str, Any]]:
-    """Return the targets, each with url, kind and events. Raise ValueError that lists all problems.
+    """Return the targets, each with url, kind and events. Raise a ValueError that lists all problems.
 
     value: a URL, several separated by spaces or commas, or a list of URLs and of dictionaries with url, kind, events.
     """

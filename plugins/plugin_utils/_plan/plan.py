@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The launch plan: the actions of each node, from the nodes, their facts and a job."""
+"""The launch plan: each node's actions, determined by the nodes, their facts and a job."""
 
 from __future__ import annotations
 
@@ -68,13 +68,14 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.network_log 
 
 
 class Launcher(Protocol):
-    """The interface of all launchers."""
+    """The interface that all launchers implement."""
 
     rank_logs: str
     master_port_everywhere: bool
-    uses_names: bool  # whether its processes find each other by the nodes' names, not by their addresses
-    remote_start: bool  # whether its command on rank 0's node starts the others' processes, through their supervisors
-    bare_launcher: bool  # whether it copies its environment into command lines; it then gets no user variables
+    uses_names: bool  # whether its processes find each other by node name rather than by address
+    # whether its command on rank 0's node starts the processes on the other nodes, through their supervisors
+    remote_start: bool
+    bare_launcher: bool  # whether it copies its environment into command lines; if so, it gets no user variables
     modules: tuple[str, ...]  # the Python packages it needs
 
     def problems(self, job: Job, table: RankTable) -> list[str]:
@@ -120,7 +121,8 @@ def get_launcher(job: Job) -> Launcher:
 
 
 def network_environment(interface: str, address: str) -> dict[str, str]:
-    """Return a node's network settings, the same for all libraries, which would otherwise each choose their own.
+    """Return a node's network settings, which are the same for all libraries; otherwise each library would choose its
+    own.
 
     NCCL would take an interface's first address, of any family; gloo does so, and cannot be configured otherwise.
     """
@@ -133,7 +135,7 @@ def network_environment(interface: str, address: str) -> dict[str, str]:
 
 
 def debug_environment(run_directory: str) -> dict[str, str]:
-    """Return variables for NCCL's log, and for torch's flight recorder to dump its trace when a collective hangs.
+    """Return variables for NCCL's log, and for dumping the trace of torch's flight recorder when a collective hangs.
 
     torch reads these names since 2.1; older versions do not support the newer TORCH_FR_*.
     """
@@ -142,7 +144,7 @@ def debug_environment(run_directory: str) -> dict[str, str]:
         "NCCL_DEBUG_SUBSYS": "INIT,NET,ENV",
         "NCCL_DEBUG_FILE": f"{run_directory}/nccl.%h.%p.log",
         "TORCH_DISTRIBUTED_DEBUG": "INFO",
-        "TORCH_NCCL_TRACE_BUFFER_SIZE": "2000",  # collectives recorded per rank
+        "TORCH_NCCL_TRACE_BUFFER_SIZE": "2000",  # number of collectives recorded per rank
         "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
         "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": f"{run_directory}/flight_recorder_rank_",
     }
@@ -159,12 +161,14 @@ def flight_recorder_environment(run_directory: str) -> dict[str, str]:
 
 
 def temporary_directory(run_id: str, node_rank: int) -> str:
-    """Return a short path: Unix sockets below it, with multiprocessing's names, must stay under 108 characters."""
+    """Return a short path: the paths of Unix sockets in it, including multiprocessing's names, must stay under 108
+    characters.
+    """
     return f"/tmp/muster-{hashlib.sha256(f'{run_id}/{node_rank}'.encode()).hexdigest()[:12]}"
 
 
 def checkpoint_directory(job: Job, facts: Mapping[str, Any], run_directory: str) -> str:
-    """Return the directory of a run's checkpoints on a node; by default `checkpoints` in its run directory."""
+    """Return the directory of a run's checkpoints on a node, which is `checkpoints` in its run directory by default."""
     path = (facts.get("checkpoints") or {}).get("path") or f"{run_directory}/checkpoints"
     return str(path).replace("{run_directory}", run_directory).replace("{run_id}", job.run_id)
 
@@ -183,7 +187,7 @@ def build_node_plan(
     """
     machines = machines or UNKNOWN_MACHINES
     launcher = get_launcher(job)
-    # the node has been searched for the first existing interpreter, the image has not: use the last one, python3
+    # the node has been searched for the first interpreter that exists, but the image has not: use the last one, python3
     interpreter = job.interpreter.rpartition(":")[2] if job.image else facts["interpreter"]
     program = job.script or job.module
     if job.script.startswith("~"):  # no shell expands it, so use the path that was checked
@@ -217,7 +221,7 @@ def build_node_plan(
         **container,
         "run_id": job.run_id,
         "unit": f"muster-{job.run_id}",
-        # nodes on one machine would share the unit's name, so each supervisor has its own guard
+        # nodes on the same machine would share the unit's name, so each supervisor has its own guard
         "supervision": "process" if address is not None and address.is_loopback else "auto",
         "launcher": job.launcher,
         "program": program,
@@ -279,7 +283,8 @@ def build_node_plan(
             "sample": GPU_SAMPLE_INTERVAL,
             "silence": job.silence_timeout,
             "grace": job.stop_grace,
-            "hang": 0 if job.debug_rank is not None else job.hang_timeout,  # ranks wait for the one that is debugged
+            # the ranks wait for the one that is being debugged
+            "hang": 0 if job.debug_rank is not None else job.hang_timeout,
         },
         "notices": {
             "signal": job.notice_signal,
@@ -298,7 +303,9 @@ def build_node_plan(
 
 
 def build_restart_plan(job: Job, table: RankTable, launcher: Launcher, files: Mapping[str, str]) -> RestartPlan:
-    """Return the restart settings of a run; files: of the run directory, with all nodes and spares in the hostfiles."""
+    """Return the restart settings of a run. files: those in the run directory, whose hostfiles list all nodes and
+    spares.
+    """
     fields = launcher.attempt_fields(job)
     names = [name for name in fields.get("hostfiles", []) if name in files]
     active = table.nnodes - job.spares
@@ -318,12 +325,12 @@ def build_restart_plan(job: Job, table: RankTable, launcher: Launcher, files: Ma
 
 
 def without_spares(job: Job, table: RankTable) -> RankTable:
-    """Return the table of the nodes that work from the start, without the spares at the end."""
+    """Return the table of the nodes that work from the start, without the spares, which are at the end."""
     return RankTable(table.nodes[: table.nnodes - job.spares])
 
 
 def render_hostfiles(table: RankTable) -> dict[str, str]:
-    """Render the table in each launcher's hostfile format, except formats that cannot express it."""
+    """Render the table in each launcher's hostfile format, except for formats that cannot express it."""
     rendered = {}
     for name, render in (
         ("deepspeed", hostfile_formats.render_deepspeed),

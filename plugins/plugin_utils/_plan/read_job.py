@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Turn the arguments of an action into a job."""
+"""Convert the arguments of an action to a job."""
 
 from __future__ import annotations
 
@@ -29,12 +29,14 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.job import (
 from ansible_collections.muster.training.plugins.plugin_utils._plan.limits import duration_options, limit_problems
 
 MAX_RESTARTS = 100  # maximum of launch_restarts
-MAX_METRIC_PATTERNS, MAX_METRIC_PATTERN = 20, 500  # patterns in launch_metrics, and characters of each
-POSITION_GROUPS = {"step", "epoch"}  # named groups with the position of the others, not metrics themselves
+# number of patterns in launch_metrics, and number of characters of each
+MAX_METRIC_PATTERNS, MAX_METRIC_PATTERN = 20, 500
+# named groups that contain the position of the others, and are not metrics themselves
+POSITION_GROUPS = {"step", "epoch"}
 
 
 def generate_run_id(script: str, module: str, name: str = "") -> str:
-    """Return a run_id from a name and the time; four random hex digits separate launches in one second.
+    """Generate a run_id from a name and the time; four random hex digits distinguish launches within one second.
 
     name: as the user wrote it; "" stands for the program's.
     """
@@ -69,7 +71,7 @@ def metric_problems(patterns: list[str]) -> list[str]:
 
 
 def restart_problems(args: Mapping[str, Any], nnodes: int | None, elastic: bool) -> list[str]:
-    """Return the problems with the options for restarts of the whole run. nnodes: None if it is not set."""
+    """Return the problems with the options for restarting the whole run. nnodes: None if it is not set."""
     problems = []
     if not 0 <= args["restarts"] <= MAX_RESTARTS:
         problems.append(f"launch_restarts is {args['restarts']}; use a number from 0 to {MAX_RESTARTS}")

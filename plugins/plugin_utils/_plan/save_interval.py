@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The best interval between checkpoints: Young's formula, with the save time reported by the program's last run."""
+"""The best interval between checkpoints, from Young's formula and the save time reported by the program's last run."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pathlib import Path
 from ansible_collections.muster.training.plugins.module_utils._files.bounded import read_json
 from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import to_mapping, to_number
 
-# GPU hours between two failures of the hardware. Meta's research clusters: 7.9 hours on 1,024 GPUs, 1.8 on 16,384
-# (arXiv 2410.21680). Rented machines of mixed age fail more often, and spot machines are taken away far more often.
+# GPU hours between two hardware failures. Meta's research clusters: 7.9 hours on 1,024 GPUs, 1.8 on 16,384 (arXiv
+# 2410.21680). Rented machines of mixed age fail more often, and spot machines are taken away far more often.
 GPU_HOURS_TO_FAILURE = 8000.0
-MAX_RECORDS = 50  # newest runs that are searched
+MAX_RECORDS = 50  # number of newest runs that are searched
 
 
 def seconds_to_failure(gpus: int) -> float:
-    """Return the expected seconds between two failures of the hardware of a run."""
+    """Return the expected number of seconds between two hardware failures in a run."""
     return GPU_HOURS_TO_FAILURE * 3600 / max(1, gpus)
 
 
@@ -29,7 +29,7 @@ def best_interval(seconds_to_save: float, between_failures: float) -> float:
 
 
 def reported_seconds(records: Path, program: str) -> float | None:
-    """Return the save time of the newest run of a program that reported checkpoint_seconds, or None.
+    """Return the save time from a program's newest run that reported checkpoint_seconds, or None.
 
     records: directory of the run records.
     """

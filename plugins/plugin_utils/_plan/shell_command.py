@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The command that opens a shell in the environment of a rank."""
+"""The command that opens a shell in a rank's environment."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def shell_script(job: Job, facts: Mapping[str, Any], run_id: str = "") -> str:
 
 
 def ssh_options(variables: Mapping[str, Any]) -> list[str]:
-    """Return the ssh options that Ansible would use. variables: those of the host, rendered."""
+    """Return the ssh options that Ansible would use. variables: the host's variables, rendered."""
     options = shlex.split(str(variables.get("ansible_ssh_common_args") or ""))
     for option, variable in SSH_OPTIONS:
         if variables.get(variable):
@@ -54,7 +54,7 @@ def ssh_options(variables: Mapping[str, Any]) -> list[str]:
 
 
 def login_argv(variables: Mapping[str, Any], name: str, user: str, script: str) -> list[str]:
-    """Return the command that runs a script on a node in a terminal, with the login that Ansible would use.
+    """Return the command that runs a script in a terminal on a node, logging in as Ansible would.
 
     Args:
         variables: the host's variables, rendered.

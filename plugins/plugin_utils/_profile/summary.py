@@ -27,7 +27,7 @@ FILE = "profile.json"  # file in the run's record
 MAX_OPERATIONS = 20
 MAX_SHOWN_OPERATIONS = 10
 MAX_SHOWN_RANKS = 32
-LATE_SHARE = 0.1  # share of a step: a rank that the others wait for longer than this is named
+LATE_SHARE = 0.1  # fraction of a step: a rank that the others wait for longer than this is named
 SECONDS = Between(0, 1e9)
 COLLECTIVE = {"name": str, "start": TIME, "seconds": SECONDS}
 OPERATION = {"name": str, "device": ("cpu", "gpu"), "count": range(10**12), "seconds": SECONDS}
@@ -49,7 +49,7 @@ ANALYSED = {"collective_seconds": SECONDS, "gpu_seconds": SECONDS}
 
 
 class RankSummary(TypedDict):
-    """The profile of a rank. Seconds are those of a step; None if they are unknown."""
+    """A rank's profile. Seconds are per step; None if unknown."""
 
     rank: int
     node: str
@@ -58,11 +58,11 @@ class RankSummary(TypedDict):
     collective_seconds: float
     waiting_seconds: float | None
     gpu_seconds: float
-    clock_offset: float  # seconds by which its clock is ahead of that of the first rank
+    clock_offset: float  # seconds by which its clock is ahead of the first rank's
 
 
 class Operation(TypedDict):
-    """An operation. Seconds and count are per step, averaged over the ranks."""
+    """An operation in the profile. Seconds and count are per step, averaged over the ranks."""
 
     name: str
     device: str
@@ -71,7 +71,7 @@ class Operation(TypedDict):
 
 
 class Profile(TypedDict):
-    """profile.json in a record."""
+    """The content of profile.json in a record."""
 
     run_id: str
     time: float
@@ -83,7 +83,7 @@ class Profile(TypedDict):
 
 
 def checked_ranks(reply: Any) -> list[dict[str, Any]] | None:
-    """Return the results of a node's ranks, or None if the reply is invalid."""
+    """Return the results of a node's ranks after checking them, or None if the reply is invalid."""
     if not conforms(reply, REPLY):
         return None
     node = reply["node"]
@@ -97,7 +97,7 @@ def checked_ranks(reply: Any) -> list[dict[str, Any]] | None:
 
 
 def unknown_ranks(requested: Sequence[int], replies: Iterable[Any]) -> list[str]:
-    """Return a message about requested ranks that the run does not have; [] if a node's reply is missing.
+    """Return a message about requested ranks that do not exist in the run; [] if a node's reply is missing.
 
     replies: those of all nodes.
     """
@@ -113,13 +113,13 @@ def unknown_ranks(requested: Sequence[int], replies: Iterable[Any]) -> list[str]
 
 
 def step_seconds(result: Mapping[str, Any]) -> float:
-    """Return the mean time of a step; 0 if it is unknown."""
+    """Return the mean time per step; 0 if unknown."""
     steps = result["steps"]
     return max(0.0, (steps[-1] - steps[0]) / (len(steps) - 1)) if len(steps) > 1 else 0.0
 
 
 def find_late_ranks(profiles: Sequence[RankSummary]) -> list[int]:
-    """Return the ranks that the others wait for: those that wait much less than the median."""
+    """Return the ranks that the others wait for, which are those that wait much less than the median."""
     waits = [(profile, wait) for profile in profiles if (wait := profile["waiting_seconds"]) is not None]
     if len(waits) < 2:
         return []
@@ -146,7 +146,7 @@ def sum_operations(results: Sequence[Mapping[str, Any]]) -> list[Operation]:
 
 
 def summarize(run_id: str, now: float, nodes: Mapping[str, Sequence[Mapping[str, Any]]], missing: list[str]) -> Profile:
-    """Return the profile of a run. nodes: the results of the ranks, by the name of their node."""
+    """Return the profile of a run. nodes: the ranks' results, by node name."""
     by_rank = {result["rank"]: (name, result) for name, results in nodes.items() for result in results}
     good = {rank: result for rank, (_name, result) in sorted(by_rank.items()) if not result["error"]}
     collectives = {rank: result["collectives"] for rank, result in good.items()}
@@ -185,19 +185,19 @@ def summarize(run_id: str, now: float, nodes: Mapping[str, Sequence[Mapping[str,
 
 
 def format_seconds(seconds: float | None) -> str:
-    """Return a time of a step."""
+    """Format the time that a step takes."""
     if seconds is None:
         return "-"
     return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1e3:.1f} ms"
 
 
 def format_count(count: float) -> str:
-    """Return how often an operation runs in a step; some do not run in each step."""
+    """Format how many times an operation runs per step; some do not run in every step."""
     return f"{count:.{0 if count >= 1 else 1}f}"
 
 
 def format_share(part: float | None, whole: float) -> str:
-    """Return a time with its share of a step."""
+    """Format a time together with its share of a step."""
     if part is None or not whole:
         return format_seconds(part)
     return f"{format_seconds(part)} ({100 * part / whole:.0f} %)"

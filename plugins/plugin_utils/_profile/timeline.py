@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Merge the traces of several ranks into one timeline, which Perfetto and chrome://tracing show."""
+"""Merge the traces of several ranks into one timeline for Perfetto and chrome://tracing."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from typing import Any, NamedTuple
 
 from ansible_collections.muster.training.plugins.module_utils._run.profile_trace import base_time, is_number
 
-MAX_TRACE = 256 * 2**20  # bytes of a rank's trace, unpacked
-MAX_OBJECTS = 8_000_000  # objects in a trace: small ones take much more memory than their text
+MAX_TRACE = 256 * 2**20  # size of a rank's trace in bytes, unpacked
+MAX_OBJECTS = 8_000_000  # number of objects in a trace: small ones take much more memory than their text
 PHASES = ("X", "B", "E", "i", "s", "t", "f", "M", "C")
 TEXT_FIELDS = ("name", "cat", "ph", "s", "bp")
 MAX_TEXT = 1000
-SORT_STEP = 10  # difference between the ranks' sort indexes, so that the parts of a rank stay together
+SORT_STEP = 10  # difference between the ranks' sort indexes, so that a rank's parts stay together
 
 
 class RankTrace(NamedTuple):
-    """The trace of a rank. offset: by how many seconds its clock is ahead of that of the first rank."""
+    """A rank's trace. offset: by how many seconds its clock is ahead of the first rank's clock."""
 
     rank: int
     node: str
@@ -32,11 +32,11 @@ class RankTrace(NamedTuple):
 
 
 class TraceError(ValueError):
-    """A trace that cannot be used."""
+    """The trace cannot be used."""
 
 
 def read_trace(path: Path) -> dict[str, Any]:
-    """Return a packed trace. Raise TraceError."""
+    """Unpack and return a trace. Raise TraceError."""
     try:
         with gzip.open(path, "rb") as stream:
             data = stream.read(MAX_TRACE + 1)
@@ -53,12 +53,12 @@ def read_trace(path: Path) -> dict[str, Any]:
 
 
 def label_of(event: Mapping[str, Any]) -> str:
-    """Return the part of a rank that an event belongs to: its process in the trace."""
+    """Return the part of a rank that an event belongs to, which is its process in the trace."""
     return str(event.get("pid", ""))[:60]
 
 
 def rank_events(trace: Mapping[str, Any], entry: RankTrace, start: float) -> Iterator[dict[str, Any]]:
-    """Yield the events of a rank, with times in microseconds since the start, and names that identify the rank."""
+    """Yield a rank's events, with times in microseconds since the start, and names that identify the rank."""
     rank = entry.rank
     base = base_time(trace) - (start + entry.offset) * 1e6
     parts: dict[str, int] = {}
@@ -75,7 +75,7 @@ def rank_events(trace: Mapping[str, Any], entry: RankTrace, start: float) -> Ite
         if is_number(event.get("dur")):
             cleaned["dur"] = event["dur"]
         if is_number(event.get("id")):
-            cleaned["id"] = f"{rank}.{event['id']}"  # arrows connect events of the same rank
+            cleaned["id"] = f"{rank}.{event['id']}"  # arrows connect events on the same rank
         if isinstance(event.get("args"), Mapping):
             cleaned["args"] = event["args"]
         yield cleaned
@@ -87,7 +87,7 @@ def rank_events(trace: Mapping[str, Any], entry: RankTrace, start: float) -> Ite
 
 
 def first_moment(trace: Mapping[str, Any]) -> float:
-    """Return the start of a trace's first event, in seconds since 1970."""
+    """Return the time at which a trace's first event starts, in seconds since 1970."""
     starts = [
         event["ts"]
         for event in trace["traceEvents"]
@@ -97,7 +97,7 @@ def first_moment(trace: Mapping[str, Any]) -> float:
 
 
 def merge_traces(traces: list[RankTrace], target: Path) -> dict[int, str]:
-    """Write the timeline of all ranks, with one rank at a time in memory; return why ranks are missing from it."""
+    """Write the timeline of all ranks, holding one rank in memory at a time; return why ranks are missing from it."""
     errors: dict[int, str] = {}
     start: float | None = None
     with gzip.open(target, "wt", encoding="utf-8", compresslevel=5) as stream:

@@ -19,21 +19,21 @@ from typing import Any, NamedTuple
 DEFAULT_NAME = "env"
 DEFAULT_DIRECTORY = "/opt/muster"
 AUTO = "auto"
-FIXED_NAME = "__python_env_fixed_name"  # set by roles with an environment of their own, which -e must not rename
+FIXED_NAME = "__python_env_fixed_name"  # set by roles with their own environment, which -e must not rename
 VARIABLES = (FIXED_NAME, "python_env_name", "python_env_directory", "code_directory", "code_source", "code_repository")
-"""Variables that find_environment() reads, besides the code of a job file."""
+"""Variables that find_environment() reads, in addition to the code set in a job file."""
 VALID_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 
 
 class ProjectEnvironment(NamedTuple):
-    """The name of an environment, and its directory, in which env/bin/python is its interpreter."""
+    """The name of an environment, and its directory, which contains the interpreter env/bin/python."""
 
     name: str
     home: str
 
 
 def code_name(variables: Mapping[str, Any]) -> str:
-    """Return the name of the code's directory on the nodes, as the role code derives it; empty without code."""
+    """Return the name of the code directory on the nodes, derived as in the code role; empty if there is no code."""
     directory = str(variables.get("code_directory") or "")
     if directory:
         return posixpath.basename(directory.rstrip("/"))
@@ -46,7 +46,7 @@ def code_name(variables: Mapping[str, Any]) -> str:
 
 
 def find_environment(variables: Mapping[str, Any]) -> ProjectEnvironment:
-    """Return the environment for these variables of a node. Raise ValueError for an invalid name."""
+    """Return the environment that these variables of a node define. Raise ValueError for an invalid name."""
     name = str(variables.get(FIXED_NAME) or variables.get("python_env_name") or AUTO)
     if name == AUTO:
         name = re.sub(r"[^A-Za-z0-9._-]+", "-", code_name(variables)).lstrip("-.") or DEFAULT_NAME
@@ -59,6 +59,6 @@ def find_environment(variables: Mapping[str, Any]) -> ProjectEnvironment:
 
 
 def list_interpreters(environment: ProjectEnvironment, directory: str) -> list[str]:
-    """Return the interpreters for a job, the preferred one first: a project without environment shares DEFAULT_NAME."""
+    """Return the interpreters for a job, preferred one first: a project without an environment shares DEFAULT_NAME."""
     homes = dict.fromkeys([environment.home, directory])
     return [*(posixpath.join(home, "env", "bin", "python") for home in homes), "python3"]

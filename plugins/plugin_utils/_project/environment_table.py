@@ -21,7 +21,9 @@ def format_size(size: float) -> str:
 
 
 def merge_environments(replies: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """Return the rows of the table: nodes with equal versions share a row, with the largest size and the latest use."""
+    """Return the rows of the table: nodes with the same versions share a row, with the largest size and the latest
+    use.
+    """
     rows: dict[tuple[str, str, str], dict[str, Any]] = {}
     for node, reply in replies.items():
         for entry in reply.get("environments", []) if isinstance(reply, Mapping) else []:
@@ -40,7 +42,7 @@ def merge_environments(replies: Mapping[str, Any]) -> list[tuple[str, ...]]:
 
 
 def render_table(replies: Mapping[str, Any]) -> str:
-    """Return the table of environments, the sizes per node."""
+    """Render the table of environments, with the sizes per node."""
     lines = [HEADER, *merge_environments(replies)]
     if len(lines) == 1:
         return "no environments on these nodes; ansible-playbook site.yml creates one"
@@ -49,7 +51,7 @@ def render_table(replies: Mapping[str, Any]) -> str:
 
 
 def find_removable(replies: Mapping[str, Any], name: str) -> list[str]:
-    """Return the nodes that have an environment. Raise ValueError if it is in use, or a node did not reply."""
+    """Return the nodes that have an environment. Raise ValueError if it is in use, or if a node did not reply."""
     silent = [node for node, reply in replies.items() if not isinstance(reply, Mapping) or "environments" not in reply]
     if silent:
         raise ValueError(

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Read the code tree on this machine, which the nodes should have."""
+"""Read the local code tree, which the nodes should have."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from ansible_collections.muster.training.plugins.plugin_utils._project.requireme
 if TYPE_CHECKING:
     from ansible_collections.muster.training.plugins.module_utils._code.compare import Tree
 
-MAX_HASHED = 32 << 20  # total bytes of files that a launch reads: about 20 ms
-MAX_SENT = 64 << 10  # characters per node: about 2,000 files. For more, nodes compare only one hash
+MAX_HASHED = 32 << 20  # total bytes of the files that a launch reads: about 20 ms
+MAX_SENT = 64 << 10  # number of characters per node: about 2,000 files. If there are more, nodes compare only one hash
 
 
 class LocalCode(TypedDict):
-    """The code on this machine: its directory, the nodes' directory, its contents, or why they are unknown."""
+    """The code on this machine: its directory, the directory on the nodes, and its contents or why they are unknown."""
 
     source: str
     directory: str
@@ -44,7 +44,7 @@ class LocalCode(TypedDict):
 
 
 class ReadCode(NamedTuple):
-    """The code as the nodes compare it, and all of its contents, which the record of a run keeps."""
+    """The code in the form that the nodes compare, and its full contents, which are kept in a run's record."""
 
     code: LocalCode
     tree: Tree
@@ -64,7 +64,7 @@ def list_names(source: str, patterns: Sequence[str]) -> list[str]:
 
 
 def read_tree(source: str, patterns: Sequence[str]) -> Tree:
-    """Return a directory's contents that should be on the nodes. Raise ValueError if it cannot be read."""
+    """Return a directory's contents that should be on the nodes. Raise ValueError if the directory cannot be read."""
     tree: Tree = {}
     remaining_bytes = MAX_HASHED
     for name in list_names(source, patterns):
@@ -81,7 +81,7 @@ def read_tree(source: str, patterns: Sequence[str]) -> Tree:
 
 
 def read_local_code(source: str, patterns: Sequence[str], directory: str, user: str) -> ReadCode:
-    """Read the code in a directory. directory, user: its location on the nodes, as in the role code."""
+    """Read the code in a directory. directory, user: its location on the nodes, as in the code role."""
     code: LocalCode = {
         "source": source,
         "directory": directory.removeprefix("~/"),
@@ -106,7 +106,7 @@ def read_local_code(source: str, patterns: Sequence[str], directory: str, user: 
 
 
 def add_requirements(code: LocalCode) -> None:
-    """Add the project's requirements. Errors in them are reported by site.yml, which installs them."""
+    """Add the project's requirements. Errors in them are reported by site.yml, which installs the requirements."""
     try:
         project = read_project(code["source"])
     except ValueError:

@@ -28,7 +28,7 @@ PATH_REQUIREMENT = re.compile(r"\s*(?:(?:-e|--editable)[\s=]*)?(?P<path>(?:\.{1,
 
 
 class ProjectRequirements(TypedDict):
-    """The input of pip: texts by the names of files, of which main names the others."""
+    """The input for pip: texts by file name; the main file refers to the others."""
 
     file: str  # path of the file in the project
     main: str
@@ -47,7 +47,7 @@ def read_text(path: Path) -> str:
 
 
 def read_dependencies(source: Path, extras: list[str]) -> list[str]:
-    """Return the dependencies in pyproject.toml, including these extras. Raise ValueError if it is invalid."""
+    """Return the dependencies in pyproject.toml, including the given extras. Raise ValueError if it is invalid."""
     path = source / PYPROJECT
     if not path.is_file():
         return []
@@ -68,7 +68,7 @@ def read_dependencies(source: Path, extras: list[str]) -> list[str]:
         included.add(extra)
         for requirement in optional.get(extra, []):
             match = own_extras.match(requirement) if isinstance(requirement, str) else None
-            if match:  # the project's own name stands for more of its extras, not for a package of the index
+            if match:  # the project's own name refers to more of its own extras, not to a package in the index
                 pending += [name.strip() for name in match["extras"].split(",")]
             else:
                 dependencies.append(requirement)
@@ -100,7 +100,7 @@ def replace_project_paths(source: Path, name: str, text: str) -> str:
 
 
 def read_files(source: Path) -> dict[str, str]:
-    """Return the texts of requirements.txt and of all project files that it names, by their names in it."""
+    """Return the contents of requirements.txt and of all project files that it refers to, by their names in it."""
     texts: dict[str, str] = {}
     pending = [REQUIREMENTS]
     while pending:
@@ -133,7 +133,7 @@ def read_project(directory: str) -> ProjectRequirements | None:
 
 
 def make_project(file: str, texts: Mapping[str, str]) -> ProjectRequirements | None:
-    """Return these requirements and their hash, or None if all lines are comments or blank."""
+    """Return the given requirements and their hash, or None if all lines are comments or blank."""
     requirements_by_file: dict[str, Any] = {}
     for name, text in texts.items():
         lines = (re.sub(r"(^|\s)#.*", "", line).strip() for line in text.splitlines())
@@ -145,7 +145,7 @@ def make_project(file: str, texts: Mapping[str, str]) -> ProjectRequirements | N
 
 
 def read_declared(source: str, use_project: bool, requirements: list[str], editable: list[str]) -> dict[str, list[str]]:
-    """Return all requirements that can be read on this machine, as lines by the file or setting that has them.
+    """Return all requirements that can be read on this machine, as lines by the file or setting that contains them.
 
     Args:
         source: directory of the project, "" if there is none here.

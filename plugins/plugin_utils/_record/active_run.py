@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Choose the run that a command without a name refers to: the active run, or otherwise the last."""
+"""Choose the run that a command without a run name refers to: the active run, otherwise the last one."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from ansible_collections.muster.training.plugins.plugin_utils._record.record_pat
 from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import printable
 
-MAX_ASKED = 8  # the newest open runs, whose nodes are queried
+MAX_ASKED = 8  # number of newest open runs whose nodes are queried
 
 
 class OpenRun(NamedTuple):
-    """A run whose end is not in its record: it is active, or it ended unwatched."""
+    """A run whose end is not in its record: it is active, or it ended while it was not being watched."""
 
     run_id: str
     names: list[str]  # names of its nodes that are in the inventory
     opened: float
 
-    can_move: bool = False  # whether a node other than its first may lead it
+    can_move: bool = False  # whether a node other than the first may lead it
 
     @property
     def asked(self) -> list[str]:
-        """The nodes that know whether the run is active: that of rank 0, or all that may lead it now."""
+        """The nodes that know whether the run is active: rank 0's node, or all nodes that may be leading it now."""
         return self.names if self.can_move else self.names[:1]
 
 
@@ -43,7 +43,7 @@ class ChosenRun(NamedTuple):
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file of a record; empty if there is none."""
+    """Return the JSON object in a record's file; empty if there is none."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -57,7 +57,7 @@ def is_open(record: Path) -> bool:
 
 
 def open_runs(directory: Path, members: Collection[str]) -> list[OpenRun]:
-    """Return the open runs with nodes among the members of the group, newest first."""
+    """Return the open runs that have nodes among the group's members, newest first."""
     runs = []
     for token in directory.glob("*/token"):
         record = token.parent
@@ -78,7 +78,7 @@ def last_launched(directory: Path) -> str:
 
 
 def nodes_to_ask(runs: Sequence[OpenRun], last: str) -> list[str]:
-    """Return the nodes that know which of the open runs are active, or none if it is irrelevant.
+    """Return the nodes to ask which of the open runs are active, or none if it does not matter.
 
     It is irrelevant for a single run that was launched last: the command refers to it in any case.
 
@@ -90,7 +90,9 @@ def nodes_to_ask(runs: Sequence[OpenRun], last: str) -> list[str]:
 
 
 def still_open(runs: Sequence[OpenRun], replies: Mapping[str, Any]) -> list[OpenRun]:
-    """Return the runs that have not ended according to the replies of node_runs, by node; the others are unknown."""
+    """Return the runs that have not ended according to the node_runs replies, by node; the state of the others is
+    unknown.
+    """
     active = {
         node: set(reply["active"])
         for node, reply in replies.items()
@@ -100,7 +102,7 @@ def still_open(runs: Sequence[OpenRun], replies: Mapping[str, Any]) -> list[Open
 
 
 def describe_end(record: Path) -> str:
-    """Return how and when a run ended: "ended (failed) at 2026-11-27 10:43"; "has ended" if that is unknown."""
+    """Describe how and when a run ended: "ended (failed) at 2026-11-27 10:43"; "has ended" if unknown."""
     result = read_object(record / "result.json")
     ended = result.get("ended")
     state = f" ({printable(str(result['state']))[:40]})" if "state" in result else ""
@@ -110,7 +112,7 @@ def describe_end(record: Path) -> str:
 
 
 def choose_run(directory: Path, members: Collection[str], replies: Mapping[str, Any], stop: bool) -> ChosenRun:
-    """Return the newest active run, or otherwise the last run that was launched.
+    """Return the newest active run, otherwise the run that was launched last.
 
     Args:
         directory: that of the records.
@@ -122,7 +124,7 @@ def choose_run(directory: Path, members: Collection[str], replies: Mapping[str, 
     runs = still_open(known_runs, replies)
     last = last_launched(directory)
     if not runs:
-        # a run of another inventory, or one that ended unwatched: its nodes know how
+        # a run from another inventory, or one that ended unwatched: its nodes know how it ended
         if not last or is_open(directory / last):
             return ChosenRun(last, bool(last), "")
         end = f"{last} {describe_end(directory / last)}"

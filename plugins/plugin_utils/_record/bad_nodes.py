@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The memory of bad nodes: bad-nodes.json next to the inventory, which recognizes a machine under any name."""
+"""The list of bad nodes: bad-nodes.json next to the inventory, which recognizes a machine under any name."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ansible_collections.muster.training.plugins.module_utils._health.identity i
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import single_line
 
 FILE = "bad-nodes.json"
-MAX_BYTES = 16 * 2**20  # MAX_ENTRIES entries with MAX_GPUS GPUs have less
+MAX_BYTES = 16 * 2**20  # MAX_ENTRIES entries with MAX_GPUS GPUs take less than this
 MAX_ENTRIES = 1000  # the newest are kept
 MAX_REASON = 300
 TEXTS = ("node", "reason", "run", "serial", "asset", "machine_id")
@@ -44,7 +44,7 @@ class BadNode(TypedDict):
 
 
 class BadNodesError(ValueError):
-    """The file cannot be used; the message explains why, with a remedy."""
+    """The file cannot be used; the message gives the reason and a remedy."""
 
 
 def file_of(task_vars: Mapping[str, Any], group: str) -> Path:
@@ -55,7 +55,7 @@ def file_of(task_vars: Mapping[str, Any], group: str) -> Path:
 
 
 def without_shared_numbers(identities: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return the identities without numbers that several nodes have, such as containers on one machine."""
+    """Return the identities without numbers that several nodes share, such as containers on one machine."""
     counts = Counter((name, identity.get(name)) for identity in identities.values() for name in NUMBERS)
     return {
         node: {key: "" if key in NUMBERS and counts[key, value] > 1 else value for key, value in identity.items()}
@@ -64,7 +64,7 @@ def without_shared_numbers(identities: Mapping[str, Mapping[str, Any]]) -> dict[
 
 
 def without_shared_gpus(identities: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return the identities without GPUs that several nodes have: a node could report another's as its own."""
+    """Return the identities without GPUs that several nodes share: a node could report another's GPUs as its own."""
     counts = Counter(uuid for identity in identities.values() for uuid in set(identity.get("gpus") or []))
     return {
         node: {**identity, "gpus": [uuid for uuid in identity.get("gpus") or [] if counts[uuid] == 1]}
@@ -73,7 +73,7 @@ def without_shared_gpus(identities: Mapping[str, Mapping[str, Any]]) -> dict[str
 
 
 def make_entry(node: str, reason: str, run: str, identity: Mapping[str, Any], blamed: list[str]) -> BadNode:
-    """Return an entry; identity: the result of summarize_identity(), or {} if unknown."""
+    """Return an entry. identity: the result of summarize_identity(), or {} if unknown."""
     texts = {name: "" for name in NUMBERS} | checked_texts(identity)
     return {
         "node": node,
@@ -89,7 +89,7 @@ def make_entry(node: str, reason: str, run: str, identity: Mapping[str, Any], bl
 
 
 def checked_entry(value: Any) -> BadNode | None:
-    """Return an entry of the file with each field of its type, or None if it has no node."""
+    """Return an entry from the file whose fields all have the right types, or None if it has no node."""
     if not isinstance(value, dict) or not isinstance(value.get("node"), str) or not value["node"]:
         return None
     texts = {name: value[name] if isinstance(value.get(name), str) else "" for name in TEXTS}
@@ -103,7 +103,7 @@ def checked_entry(value: Any) -> BadNode | None:
 
 
 def read_entries(path: Path) -> list[BadNode]:
-    """Return the entries of the file, or [] if it does not exist.
+    """Return the entries in the file, or [] if it does not exist.
 
     Raises:
         BadNodesError: the file cannot be read. Ignoring it would use machines that a user has excluded.
@@ -130,7 +130,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def change_entries(path: Path, change: Callable[[list[BadNode]], list[BadNode]]) -> list[BadNode]:
-    """Replace the entries of the file with the result of a function of them, and return it.
+    """Replace the file's entries with the result of a function that is called with them, and return the result.
 
     Raises:
         BadNodesError: the file cannot be read or written.
@@ -145,7 +145,7 @@ def change_entries(path: Path, change: Callable[[list[BadNode]], list[BadNode]])
 
 
 def with_entry(entries: list[BadNode], new: BadNode) -> list[BadNode]:
-    """Return the entries with a new one, which replaces an earlier one of the same machine."""
+    """Return the entries with a new one, which replaces an earlier entry for the same machine."""
     return [entry for entry in entries if not is_same_machine(entry, new)] + [new]
 
 
@@ -155,7 +155,7 @@ def is_same_machine(entry: BadNode, other: BadNode) -> bool:
 
 
 def matches(entry: BadNode, node: str, identity: Mapping[str, Any]) -> bool:
-    """Return whether a node is the machine of an entry.
+    """Return whether a node is the machine that an entry describes.
 
     GPUs decide if they are known on both sides: a virtual machine may have moved to another host with its disk and its
     machine id, and a GPU may have moved to another machine. Otherwise a serial number decides, then the machine id. The
@@ -181,7 +181,7 @@ def describe_entry(entry: BadNode) -> str:
 
 
 def number_of(entry: BadNode) -> str:
-    """Return the identity of an entry's machine, for a table."""
+    """Return the identity of an entry's machine for display in a table."""
     uuids = entry["blamed"] or entry["gpus"]
     candidates = (*uuids[:1], entry["serial"], entry["asset"], entry["machine_id"])
     return single_line(next(filter(None, candidates), "its name"), 60)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The changes of a run's code that are not committed, as a patch, and the code restored from a commit and a patch.
+"""The uncommitted changes in a run's code, as a patch, and the code restored from a commit and a patch.
 
 Uses git with a separate repository, which borrows the objects of the user's repository: the latter stays unchanged, and
 nothing in it is executed: no hook, filter or other command of its configuration. A source from a record may be hostile.
@@ -40,20 +40,20 @@ if TYPE_CHECKING:
     from ansible_collections.muster.training.plugins.module_utils._code.compare import Tree
 
 MAX_PATCH = 16 << 20  # bytes
-MAX_CHANGED = 64 << 20  # bytes of files outside a commit
+MAX_CHANGED = 64 << 20  # bytes of files that are not part of a commit
 MAX_TRACKED = 1 << 30  # bytes of files that git reads to find out whether they differ from a commit
 MAX_SCANNED = 32 << 20  # bytes of changed files that are searched for secrets
 MAX_CHANGED_FILES = 10_000
-MAX_RESTORED = 1 << 30  # bytes of files from a commit and a patch
+MAX_RESTORED = 1 << 30  # total bytes of files restored from a commit and a patch
 MAX_BATCH = 32 << 20  # bytes that are read at once
-TIMEOUT = 60.0  # seconds; 0.05 is usual
+TIMEOUT = 60.0  # seconds; 0.05 is typical
 NOTHING_RUNS = ("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "core.pager=cat")
-PLAIN = "* -text -eol -ident -working-tree-encoding"  # attributes: files as they are, with their line ends
+PLAIN = "* -text -eol -ident -working-tree-encoding"  # attributes: files as they are, with their line endings
 LINK, EXECUTABLE, FILE = b"120000", b"100755", b"100644"  # modes in an index
 
 
 class CodePatch(NamedTuple):
-    """A patch, or the reason why it is missing."""
+    """A patch, or the reason why there is none."""
 
     text: bytes
     problem: str = ""
@@ -63,12 +63,12 @@ class Checkout(NamedTuple):
     """The location of a directory in a git checkout."""
 
     top: str
-    prefix: str  # prefix of its files' names in the repository, "" at the top
+    prefix: str  # prefix of its files' names in the repository; "" at the top level
     objects: str
 
 
 class Blob(NamedTuple):
-    """A file in an index."""
+    """A file in a git index."""
 
     mode: bytes
     identity: bytes
@@ -76,11 +76,13 @@ class Blob(NamedTuple):
 
 
 class GitError(Exception):
-    """Git is missing or has failed; the message explains why."""
+    """Git is missing or has failed; the message gives the reason."""
 
 
 def find_checkout(source: Path) -> Checkout | None:
-    """Return a directory's position in a git checkout, without git, which would follow the checkout's configuration."""
+    """Return a directory's position in a git checkout, without running git, which would use the checkout's
+    configuration.
+    """
     real = Path(os.path.realpath(source))
     git = git_directory(str(real))
     top = next((path for path in (real, *real.parents) if (path / ".git").exists()), None)
@@ -92,13 +94,13 @@ def find_checkout(source: Path) -> Checkout | None:
 
 
 def is_below(path: str | Path, directory: Path) -> bool:
-    """Return whether a path, after all links, is a directory or in it."""
+    """Return whether a path, after resolving all links, is a directory or inside it."""
     parent = os.path.realpath(directory)
     return os.path.commonpath([os.path.realpath(path), parent]) == parent
 
 
 class ScratchRepository:
-    """A temporary git repository with its own index and configuration, and the objects of a checkout."""
+    """A temporary git repository that has its own index and configuration, and uses the objects of a checkout."""
 
     def __init__(self, temporary: Path, checkout: Checkout | None, commit: str, work_tree: Path | None) -> None:
         """Raise GitError if git is missing.
@@ -149,13 +151,13 @@ class ScratchRepository:
         return completed.stdout
 
     def read_commit(self, commit: str) -> None:
-        """Fill the index with the files of a commit; without one, leave it empty."""
+        """Fill the index with the files in a commit; leave it empty if there is no commit."""
         if commit and not COMMIT.fullmatch(commit):
             raise GitError("the recorded commit is not a commit hash")
         self.run(["read-tree", commit] if commit else ["read-tree", "--empty"])
 
     def list_blobs(self) -> dict[str, Blob]:
-        """Return the files and links of the index, by name."""
+        """Return the files and links in the index, by name."""
         entries = [
             entry.partition(b"\t")
             for entry in self.run(["ls-files", "--stage", "--full-name", "-z"]).split(b"\0")
@@ -173,7 +175,7 @@ class ScratchRepository:
         }
 
     def read_blobs(self, blobs: Mapping[str, Blob]) -> Iterator[tuple[str, bytes]]:
-        """Yield the names and contents of files of the index, a few at a time. Raise GitError if they are too large."""
+        """Yield the names and contents of files in the index, a few at a time. Raise GitError if they are too large."""
         if sum(blob.size for blob in blobs.values()) > MAX_RESTORED:
             raise GitError(f"the files to restore exceed {MAX_RESTORED >> 20} MiB")
         batch: list[str] = []
@@ -187,7 +189,7 @@ class ScratchRepository:
         yield from self.read_batch(batch, blobs)
 
     def read_batch(self, names: list[str], blobs: Mapping[str, Blob]) -> Iterator[tuple[str, bytes]]:
-        """Yield the names and contents of files of the index."""
+        """Yield the names and contents of files in the index."""
         request = b"".join(blobs[name].identity + b"\n" for name in names)
         output = self.run(["cat-file", "--batch=%(objectsize)"], request) if names else b""
         position = 0
@@ -208,7 +210,7 @@ def scratch_repository(
 
 
 def encode_names(names: Iterable[str]) -> bytes:
-    """Return names as git reads them from its standard input."""
+    """Encode names in the form that git reads from standard input."""
     return b"".join(os.fsencode(name) + b"\0" for name in names)
 
 
@@ -224,7 +226,7 @@ def sizes_of(source: Path, names: Iterable[str]) -> dict[str, int]:
 
 
 def too_large(source: str, sizes: Mapping[str, int], tracked: Mapping[str, Blob] | None) -> str:
-    """Return why the files of a directory are not read, or "" if they are small enough.
+    """Return why the files in a directory are not read, or "" if they are small enough.
 
     A file whose size differs from that in the commit has certainly changed. tracked: None outside a checkout.
     """
@@ -243,7 +245,7 @@ def too_large(source: str, sizes: Mapping[str, int], tracked: Mapping[str, Blob]
 
 
 def make_patch(source: str, names: Iterable[str], commit: str, notify_urls: Sequence[str] = ()) -> CodePatch:
-    """Return the difference between a commit (all files if it is empty) and the files of these names.
+    """Return the difference between a commit (everything counts as new if it is empty) and the files with these names.
 
     No patch is returned if it is too large, or if it may contain a secret. notify_urls: those of the run, which are
     secrets in any form.
@@ -280,7 +282,7 @@ def make_patch(source: str, names: Iterable[str], commit: str, notify_urls: Sequ
 def find_secret_in_changes(
     source: Path, names: list[str], patch: bytes, notify_urls: Sequence[str], in_checkout: bool
 ) -> str:
-    """Return why changed files are not kept: the first line that may be a secret, or that they are too large.
+    """Return why changed files are not kept: the first line that may contain a secret, or that they are too large.
 
     The patch also has lines that were removed, and a binary patch hides the content.
     """
@@ -311,13 +313,13 @@ def find_secret_in_changes(
 
 
 def line_of_any(texts: Iterable[str], content: bytes) -> int:
-    """Return the number of the first line of a file with one of these texts, or 0 if there is none."""
+    """Return the number of the first line in a file that contains one of these texts, or 0 if there is none."""
     positions = [position for text in texts if (position := content.find(text.encode())) >= 0]
     return content.count(b"\n", 0, min(positions)) + 1 if positions else 0
 
 
 def has_plain_parents(directory: Path, name: str, cache: dict[str, bool]) -> bool:
-    """Return whether the directories between a directory and a file in it are not links. cache: results so far."""
+    """Return whether none of the directories between a directory and a file in it is a link. cache: results so far."""
     parent = posixpath.dirname(name)
     if not parent:
         return True
@@ -331,7 +333,9 @@ def has_plain_parents(directory: Path, name: str, cache: dict[str, bool]) -> boo
 
 
 def fingerprints(directory: Path, names: Iterable[str]) -> dict[str, str]:
-    """Return the fingerprint of each existing file, as a record has it. Files outside the directory are not read."""
+    """Return the fingerprint of each existing file, in the form used in records. Files outside the directory are not
+    read.
+    """
     tree: Tree = {}
     cache: dict[str, bool] = {}
     for name in names:
@@ -372,12 +376,12 @@ def write_file(directory: Path, name: str, mode: bytes, content: bytes) -> None:
 
 
 class RecordedCode(NamedTuple):
-    """The code of a run, as its record has it, which may be hostile."""
+    """The code of a run as stored in its record, which may be hostile."""
 
     files: Mapping[str, str]  # fingerprint by name
     commit: str
     patch: Path | None
-    records: Path  # directory of all records: a checkout in it is not used
+    records: Path  # directory that contains all records: a checkout inside it is not used
 
 
 def check_recorded(code: RecordedCode, source: Path, checkout: Checkout | None) -> None:
@@ -389,7 +393,7 @@ def check_recorded(code: RecordedCode, source: Path, checkout: Checkout | None) 
 
 
 def restore_changed(source: Path, code: RecordedCode, names: Iterable[str], target: Path) -> Path:
-    """Write files from the commit and the patch; return the directory that corresponds to the source.
+    """Write the files in the commit and the patch; return the directory that corresponds to the source.
 
     Raise GitError or OSError.
     """
@@ -410,7 +414,7 @@ def restore_changed(source: Path, code: RecordedCode, names: Iterable[str], targ
 
 
 def restore_code(source: Path, code: RecordedCode, target: Path) -> tuple[Path, dict[str, str]]:
-    """Write the recorded files into a new directory; return it, and the reason for each file that is not as recorded.
+    """Write the recorded files to a new directory; return it, and the reason for each file that is not as recorded.
 
     Files that are still unchanged in the source are copied, with their time. The others come from the commit and patch.
     """
@@ -436,7 +440,9 @@ def restore_code(source: Path, code: RecordedCode, target: Path) -> tuple[Path, 
 
 
 def copy_file(source: Path, target: Path) -> None:
-    """Copy a file or link, with its time. Raise OSError if it is anything else, or the target exists."""
+    """Copy a file or link, including its modification time. Raise OSError if it is anything else, or the target
+    exists.
+    """
     if os.path.lexists(target):
         raise OSError(f"{target} exists")
     if not stat.S_ISREG(os.lstat(source).st_mode) and not source.is_symlink():

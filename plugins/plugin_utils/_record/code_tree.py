@@ -1,7 +1,9 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The code of a run in its record: a fingerprint of each file that the nodes had, so that runs can be compared."""
+"""The code of a run as kept in its record: a fingerprint of each file that the nodes had, so that runs can be
+compared.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
 FILE = "code.json"  # file in the record
 MAX_FILES = 100_000  # files that are read from a record
-MAX_ROWS = 50  # files listed in a comparison
+MAX_ROWS = 50  # number of files listed in a comparison
 MISSING = "-"
 
 
@@ -30,10 +32,12 @@ class CodeTree(TypedDict):
 
 
 def make_code_tree(source: str, tree: Tree) -> CodeTree:
-    """Return a tree's files and links with their fingerprints: the content's hash, or for large files size and time."""
+    """Return a tree's files and links with their fingerprints: a hash of the content or, for large files, size and
+    time.
+    """
     files = {}
     for name, entry in sorted(tree.items()):
-        if entry is None or entry == ["other"]:  # a directory, or replaced while it was read
+        if entry is None or entry == ["other"]:  # a directory, or a file that was replaced while it was being read
             continue
         if entry[0] == "link":
             files[name] = f"link to {entry[1]}"
@@ -44,14 +48,16 @@ def make_code_tree(source: str, tree: Tree) -> CodeTree:
 
 
 def is_safe_name(name: str) -> bool:
-    """Return whether a name is that of a file below its directory, in its usual form, and not one of git's own."""
+    """Return whether a name denotes a file inside its directory, is in normal form, and is not one of git's own
+    files.
+    """
     parts = name.split("/")
     usual = name == posixpath.normpath(name) and not name.startswith("/") and "\0" not in name
     return usual and name != "." and ".." not in parts and ".git" not in map(str.lower, parts)
 
 
 def read_files(document: Any) -> dict[str, str] | None:
-    """Return the files of a code.json, which may contain anything; None if it has none.
+    """Return the files listed in a code.json, which may contain anything; None if it lists none.
 
     Names that would point outside the directory are omitted.
     """
@@ -67,7 +73,7 @@ def digest_of_files(files: Mapping[str, str]) -> str:
 
 
 def differing_files(trees: Sequence[Mapping[str, str] | None]) -> tuple[list[list[str]], int]:
-    """Return a row for each file that differs between runs, and the number of omitted rows.
+    """Return a row for each file that differs between runs, and how many rows were omitted.
 
     A row has the file's name, and for each run the beginning of its fingerprint. trees: None for a run without one.
     """

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The result of a run that several nodes may have led, one after the other."""
+"""The result of a run that may have been led by several nodes in succession."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.stored_docume
 
 
 def final_result(plan: Mapping[str, Any], watched: Any, reads: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the decisive result, or None if there is none yet.
+    """Return the result that counts, or None if there is none yet.
 
     watched: the result that the watch has seen, None if there was no watch. reads: by node name, its run as read by
     training_run.

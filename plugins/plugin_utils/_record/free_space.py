@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check that this machine's disk has space for data from nodes."""
+"""Check that this machine has enough disk space for data from nodes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pathlib import Path
 
 from ansible.errors import AnsibleActionFail
 
-KEEP_FREE = 1 << 30  # bytes to keep free of data from nodes
+KEEP_FREE = 1 << 30  # bytes of disk space to keep free of data from nodes
 
 
 def require_free_space(path: Path, size: int, label: str, remedy: str = "read the logs on the node") -> None:
-    """Raise AnsibleActionFail if a disk would have less than KEEP_FREE bytes free after `size` more.
+    """Raise AnsibleActionFail if `size` more bytes would leave less than KEEP_FREE bytes free on a disk.
 
     Args:
         path: A path on the disk.

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Choose the files to fetch from a run's nodes: each only once, and only files that are missing on this machine.
+"""Choose the files to fetch from a run's nodes: each file once, and only if it is missing on this machine.
 
 Whoever controls a node controls the names it reports: a name that points outside the target directory is refused.
 """
@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-MAX_NAME = 4096  # bytes, Linux's limit on a path
-MAX_DEPTH = 256  # directories in a name
+MAX_NAME = 4096  # bytes; Linux's limit on the length of a path
+MAX_DEPTH = 256  # number of directories in a name
 LATEST = 2**62  # nanoseconds since 1970
 PARTIAL = ".part-"
 
@@ -37,7 +37,7 @@ class PendingFile(NamedTuple):
 
 
 def is_safe(name: object) -> bool:
-    """Return whether a name from a node stays below the target directory."""
+    """Return whether a name reported by a node stays inside the target directory."""
     try:
         if not isinstance(name, str) or "\0" in name or len(name.encode("utf-8")) > MAX_NAME:
             return False
@@ -50,7 +50,7 @@ def is_safe(name: object) -> bool:
 
 
 def parse_output(entry: Mapping[str, Any]) -> OutputFile | None:
-    """Return a file that a node lists, or None if the entry is invalid."""
+    """Parse a file entry from a node's list; return None if it is invalid."""
     name, size, mtime = entry.get("name"), entry.get("size"), entry.get("mtime")
     if not isinstance(name, str) or not is_safe(name):
         return None
@@ -60,7 +60,7 @@ def parse_output(entry: Mapping[str, Any]) -> OutputFile | None:
 
 
 def parse_outputs(entries: Any) -> tuple[list[OutputFile], list[str]]:
-    """Return the files that a node lists, and the names of invalid and repeated entries."""
+    """Return the files in a node's list, and the names of invalid and repeated entries."""
     files: list[OutputFile] = []
     refused: list[str] = []
     seen_names = set()
@@ -75,7 +75,9 @@ def parse_outputs(entries: Any) -> tuple[list[OutputFile], list[str]]:
 
 
 def names_to_compare(files: Mapping[str, list[OutputFile]]) -> dict[str, list[str]]:
-    """Return by node the names of files whose name and size several nodes share: their hashes must be compared."""
+    """Return, by node, the names of files whose name and size are the same on several nodes: their hashes must be
+    compared.
+    """
     holders: dict[tuple[str, int], list[str]] = defaultdict(list)
     for node, outputs in files.items():
         for output in outputs:
@@ -90,7 +92,7 @@ def names_to_compare(files: Mapping[str, list[OutputFile]]) -> dict[str, list[st
 def deduplicate(
     files: Mapping[str, list[OutputFile]], hashes: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, list[OutputFile]]:
-    """Return the files by node, without those that an earlier node has with the same name, size and hash."""
+    """Return the files by node, omitting those that an earlier node has with the same name, size and hash."""
     seen_keys = set()
     unique: dict[str, list[OutputFile]] = {}
     for node, outputs in files.items():
@@ -107,13 +109,13 @@ def deduplicate(
 
 
 def partial_path(target: Path, output: OutputFile) -> Path:
-    """Return the path of an incomplete file, which is unique to the file and its version."""
+    """Return the path for an incomplete file, which is unique to the file and its version."""
     version = hashlib.sha256("\0".join(map(str, output)).encode("utf-8", "surrogateescape")).hexdigest()[:32]
     return target / PurePosixPath(output.name).parent / f"{PARTIAL}{version}"
 
 
 def find_missing(target: Path, outputs: list[OutputFile]) -> list[PendingFile]:
-    """Return a node's files that are missing or outdated here, by size and mtime, with the bytes already fetched."""
+    """Return a node's files that are missing or outdated locally, by size and mtime, with the bytes already fetched."""
     pending = []
     for output in outputs:
         if not is_complete(target / output.name, output):
@@ -143,7 +145,8 @@ def file_size(path: Path) -> int:
 
 
 def batch_parts(pending: list[PendingFile], limit: int) -> list[list[tuple[OutputFile, int, int]]]:
-    """Split files into requests of at most `limit` bytes; return file, offset and length of each part, call by call.
+    """Split files into requests of at most `limit` bytes; return the file, offset and length of each part, request by
+    request.
 
     An empty file is requested with length 0.
     """
@@ -163,4 +166,4 @@ def batch_parts(pending: list[PendingFile], limit: int) -> list[list[tuple[Outpu
     return calls
 
 
-MAX_PARTS = 1000  # requests in one call
+MAX_PARTS = 1000  # number of requests in one call

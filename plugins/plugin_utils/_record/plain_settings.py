@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The settings and arguments of a run without secrets, for its record.
+"""The settings and arguments of a run, without secrets, for its record.
 
 Unlike output, they are used again: so a value is removed only if its name or its form marks it as secret.
 """
@@ -24,24 +24,24 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.redact imp
     is_ordinary,
 )
 
-# Names that match although their values are a location, a kind or an amount.
+# Names that match although their values are a location, a kind or a quantity.
 NOT_SECRET = re.compile(
     r".*[_-](?:file|path|dir|directory|env|type|name|count|len|length|size|limit|dropout|prob|weight|loss|rate|pooling)s?",
     re.IGNORECASE,
 )
 PLAIN_VALUE = re.compile(r"[-+.\deE_]{1,20}|true|false|yes|no|null|none|auto|[<\[${].*|", re.IGNORECASE)
-# A variable in a command. Without a colon, which separates the paths of a mount.
+# A variable in a command. Does not contain a colon, which separates the paths of a mount.
 VARIABLE = re.compile(r"(?<![\w.-])(?P<name>[\w.-]{1,100})=(?P<value>\"[^\"\n]*\"|'[^'\n]*'|[^\s,;\"']+)")
 
 
 def is_secret_name(name: str) -> bool:
-    """Return whether the value of an option, variable or key is secret."""
+    """Return whether the value of an option, variable or key with this name is secret."""
     plain = name.lstrip("-+~").replace("-", "_")
     return bool(SECRET_KEY.fullmatch(plain)) and not is_ordinary(plain) and not NOT_SECRET.fullmatch(plain)
 
 
 def without_known_forms(text: str) -> str:
-    """Return a text without values that are secret by their form."""
+    """Return a text without values that are recognizable as secrets by their format."""
     text = WHOLE.sub(REMOVED, text)
     text = URL_PASSWORD.sub(rf"\g<scheme>{REMOVED}@", text)
     for pattern in (NETRC, SIGNED_URL, BEARER):
@@ -50,7 +50,7 @@ def without_known_forms(text: str) -> str:
 
 
 def without_variables(text: str) -> str:
-    """Return a text without secrets."""
+    """Return a text without the secret values of variables."""
 
     def replace(match: re.Match[str]) -> str:
         is_plain = not is_secret_name(match["name"]) or PLAIN_VALUE.fullmatch(match["value"])
@@ -60,9 +60,9 @@ def without_variables(text: str) -> str:
 
 
 def without_secret_arguments(arguments: list[str]) -> list[str]:
-    """Return arguments without secrets. An option and its value may be one argument or two."""
+    """Return arguments without secrets. An option and its value may be one argument or two arguments."""
     cleaned = []
-    option = ""  # the option to which the next argument belongs
+    option = ""  # the option that the next argument belongs to
     for argument in arguments:
         is_value = option and not argument.startswith("--") and not PLAIN_VALUE.fullmatch(argument)
         cleaned.append(REMOVED if is_value else without_variables(argument))
@@ -92,7 +92,7 @@ def without_secrets(value: Any, depth: int = 0) -> Any:
 
 
 def has_removed(value: Any) -> bool:
-    """Return whether a setting lacks a secret that was removed. It comes from a record, whose depth is limited."""
+    """Return whether a secret was removed from a setting. It comes from a record, whose nesting depth is limited."""
     if isinstance(value, str):
         return REMOVED in value
     entries = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Find rank 0's logs in a record, split them into lines, and apply a user's patterns for a limited time."""
+"""Find rank 0's logs in a record, split them into lines, and apply a user's patterns within a time limit."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from ansible_collections.muster.training.plugins.plugin_utils._record.coerce imp
 from ansible_collections.muster.training.plugins.plugin_utils._report.printed_metrics import MAX_LINE
 
 CHUNK = 1 << 16  # bytes read at a time
-MAX_LOG_SIZE = 64 << 20  # bytes of one log
+MAX_LOG_SIZE = 64 << 20  # bytes of a single log
 MAX_LOGS = 32
 MAX_ATTEMPTS = 1000
-MAX_PATTERNS, MAX_PATTERN = 20, 500  # patterns, and characters of each
-PATTERN_SECONDS = 10.0  # seconds for all patterns of a user in all lines: a pattern may take exponential time
+MAX_PATTERNS, MAX_PATTERN = 20, 500  # number of patterns, and number of characters of each
+PATTERN_SECONDS = 10.0  # seconds for all of a user's patterns in all lines: a pattern may take exponential time
 RANK_LOG = re.compile(
     r"logs/node(?P<node>\d{1,6})/(?:attempt-(?P<attempt>\d{1,6})/)?ranks/(?:.*/)?0/(?P<name>std(?:out|err)\.log)\Z"
 )
@@ -36,11 +36,11 @@ LAUNCHER_LOG = re.compile(r"logs/node(?P<node>\d{1,6})/(?:attempt-(?P<attempt>\d
 
 
 class TooSlowError(Exception):
-    """A pattern took too long."""
+    """Matching a pattern took too long."""
 
 
 def first_nodes(plan: Any, result: Any) -> dict[int, int]:
-    """Return the node_rank of the node that had rank 0 by attempt, if the run's result lists it."""
+    """Return, for each attempt, the node_rank of the node that had rank 0, if the run's result lists it."""
     names = [clean_text(node.get("name"), 100) for node in to_mappings(to_mapping(plan).get("nodes"))]
     nodes: dict[int, int] = {}
     for record in to_mappings(to_mapping(result).get("attempts"), MAX_ATTEMPTS):
@@ -51,12 +51,12 @@ def first_nodes(plan: Any, result: Any) -> dict[int, int]:
 
 
 def has_rank_zero(match: re.Match[str], nodes: Mapping[int, int]) -> bool:
-    """Return whether a log is from the node that had rank 0 in its attempt."""
+    """Return whether a log comes from the node that had rank 0 in its attempt."""
     return int(match["node"]) == nodes.get(int(match["attempt"] or 0), 0)
 
 
 def rank_zero_logs(paths: list[str], nodes: Mapping[int, int] = MappingProxyType({})) -> dict[str, list[str]]:
-    """Return rank 0's logs by name, in order of attempts, or the launcher's log if ranks have no separate logs.
+    """Return rank 0's logs by name, in the order of attempts, or the launcher's log if ranks have no separate logs.
 
     nodes: the node_rank of the node that had rank 0, by attempt, if it was not the first node.
     """
@@ -76,14 +76,16 @@ def rank_zero_logs(paths: list[str], nodes: Mapping[int, int] = MappingProxyType
 
 
 def attempt_order(path: str) -> tuple[int, int, str]:
-    """Return the sort key of a log: attempt-1 comes after the first attempt, torchrun's attempt_10 after attempt_9."""
+    """Return the sort key for a log: attempt-1 comes after the first attempt, and torchrun's attempt_10 after
+    attempt_9.
+    """
     attempt = re.search(r"/attempt-([0-9]{1,6})/", path)
     start = re.search(r"/attempt_([0-9]{1,6})/", path)
     return int(attempt[1]) if attempt is not None else 0, int(start[1]) if start is not None else 0, path
 
 
 def split_output(stream: IO[bytes], limit: int = MAX_LOG_SIZE) -> Iterator[str]:
-    """Yield the lines of a log as a terminal shows them: a carriage return ends a line, too.
+    """Yield the lines of a log as a terminal shows them: a carriage return also ends a line.
 
     A progress bar is a single line of megabytes otherwise. Lines longer than MAX_LINE are omitted.
     """
@@ -113,7 +115,7 @@ def compile_patterns(values: Any) -> list[re.Pattern[str]]:
 
 @contextlib.contextmanager
 def limited_time(seconds: float = PATTERN_SECONDS, patterns: Sequence[re.Pattern[str]] = ()) -> Iterator[None]:
-    """Raise TooSlowError in the block after these seconds, even while a pattern is being matched.
+    """Raise TooSlowError in the block after this many seconds, even while a pattern is being matched.
 
     Only the main thread can be interrupted; in others, and without patterns, nothing happens.
     """

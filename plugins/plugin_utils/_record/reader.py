@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Read the directory of a record: the only part of a report that reads files. Everything in it may be hostile.
+"""Read a record's directory: this is the only part of a report that reads files. Everything in it may be hostile.
 
 No link is followed out of the record, only regular files are opened, and only a bounded part of each is read.
 """
@@ -72,14 +72,15 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.printed_me
     without_copies,
 )
 
-MAX_JSON_SIZE = 32 << 20  # bytes of one JSON file
-MAX_SAMPLES_SIZE = 512 << 20  # bytes of one gpus.csv, which is read line by line
-MAX_EVENT_FILE_SIZE = 256 << 20  # bytes of one event file
+MAX_JSON_SIZE = 32 << 20  # bytes of a single JSON file
+MAX_SAMPLES_SIZE = 512 << 20  # bytes of a single gpus.csv, which is read line by line
+MAX_EVENT_FILE_SIZE = 256 << 20  # bytes of a single event file
 MAX_LINES_SIZE = 64 << 20  # bytes of metrics.csv and said.jsonl
 MAX_LINE = 1 << 16  # bytes; longer lines are skipped
-MAX_FILES = 20_000  # files listed below logs
+MAX_FILES = 20_000  # number of files listed under logs
 MAX_EVENT_FILES = 64
-HEAD_SIZE, TAIL_SIZE = 1 << 20, 64 << 10  # bytes of a log's beginning, where W&B prints its address, and of its end
+# bytes at the beginning of a log, where W&B prints its address, and at its end
+HEAD_SIZE, TAIL_SIZE = 1 << 20, 64 << 10
 CSV_NAMES = ("metrics.csv", "summary.csv", "results.csv")  # names used by Lightning, timm and Ultralytics
 TABLE_NAMES = ("trainer_state.json", *CSV_NAMES, "said.jsonl")
 OUTPUT = "the output of rank 0"  # name of the output as a source of curves
@@ -88,7 +89,7 @@ MAX_SMI_SIZE = 64 << 10  # bytes of nvidia-smi.txt
 
 @dataclass
 class NodeFiles:
-    """The data read from one node's fetched files below logs/nodeN."""
+    """The data read from one node's fetched files in logs/nodeN."""
 
     name: str
     gpus: list[GpuSamples] = field(default_factory=list)
@@ -99,7 +100,7 @@ class NodeFiles:
 
 @dataclass
 class Record:
-    """All data of a run that a report shows, unchecked: plan and result are the raw content of their files."""
+    """All data on a run that a report shows, unchecked: plan and result are the raw contents of their files."""
 
     run_id: str
     directory: Path
@@ -110,24 +111,25 @@ class Record:
     curves: list[Curve] = field(default_factory=list)
     non_finite: dict[str, float] = field(
         default_factory=dict
-    )  # measures that were not finite, with the first such step
-    single_values: dict[str, float] = field(default_factory=dict)  # measures that rank 0 printed once, and no curve
-    last_lines: list[str] = field(default_factory=list)  # last lines of rank 0; [] if there are curves
+    )  # metrics that were not finite, with the first step at which this happened
+    # metrics that rank 0 printed once, which are not curves
+    single_values: dict[str, float] = field(default_factory=dict)
+    last_lines: list[str] = field(default_factory=list)  # rank 0's last lines; [] if there are curves
     links: list[str] = field(default_factory=list)
     failure_log: str = ""
-    attempts: int = 0  # how often torchrun restarted the ranks
-    fetched: bool = False  # files of at least one node exist
+    attempts: int = 0  # how many times torchrun restarted the ranks
+    fetched: bool = False  # files from at least one node exist
     event_files: bool = False
     profile: Any = None  # content of profile.json
-    code: dict[str, str] | None = None  # fingerprint of each file of its code; None if it was not recorded
-    origin: list[str] = field(default_factory=list)  # lines on its job file, code and requirements
+    code: dict[str, str] | None = None  # fingerprint of each file in its code; None if the code was not recorded
+    origin: list[str] = field(default_factory=list)  # lines about its job file, code and requirements
     job_file: str = ""  # path on this machine
-    has_snapshot: bool = False  # whether launch --like can repeat it
+    has_snapshot: bool = False  # whether launch --like can repeat the run
     notes: list[str] = field(default_factory=list)  # data that could not be read completely
 
 
 def read_record(directory: Path, run_id: str) -> Record:
-    """Read whatever exists of the record of a run."""
+    """Read whatever exists of a run's record."""
     files = RecordFiles(directory)
     plan, result = files.read_json("plan.json"), files.read_json("result.json")
     code, job_origin = read_files(files.read_json(code_tree.FILE)), files.read_json(origin.FILE)
@@ -146,7 +148,7 @@ def read_record(directory: Path, run_id: str) -> Record:
             read_node(files, f"logs/node{rank}", name, to_mappings(to_mapping(plan)["nodes"])[rank], result)
         )
     record.fetched = bool(paths)
-    hub = to_int(to_mapping(result).get("hub"))  # a node other than the first if the first was lost
+    hub = to_int(to_mapping(result).get("hub"))  # a node other than the first, if the first was lost
     events = files.read_lines(f"logs/node{hub}/events.jsonl", MAX_LINES_SIZE)
     record.events = [parse_json(line) for line in events][-10_000:]
     firsts = first_nodes(plan, result)
@@ -180,7 +182,7 @@ def read_node(files: RecordFiles, directory: str, name: str, planned: Any, resul
     node = NodeFiles(name)
     hardware = to_mapping(to_mapping(planned).get("hardware"))
     model = clean_text(hardware.get("gpu"), 100)
-    names = to_list(hardware.get("gpus"))  # number of GPUs, or the model of each
+    names = to_list(hardware.get("gpus"))  # number of GPUs, or each one's model
     models = {index: clean_text(entry, 100) or model for index, entry in enumerate(names)} or dict.fromkeys(
         range(64), model
     )
@@ -232,7 +234,7 @@ def read_curves(
 
 
 def read_table(files: RecordFiles, path: str) -> CurveSet:
-    """Return the curves of a Transformers file, of a CSV file, or of the results that the job reported."""
+    """Return the curves from a Transformers file, from a CSV file, or from the results that the job reported."""
     name = path.rpartition("/")[2]
     if name == "trainer_state.json":
         return from_trainer_state(source_name(path), files.read_json(path))
@@ -243,7 +245,7 @@ def read_table(files: RecordFiles, path: str) -> CurveSet:
 
 
 def read_reports(files: RecordFiles, first_logs: Mapping[str, list[str]]) -> CurveSet:
-    """Return the curves of the results that the job reported in the output of rank 0, if it was on several nodes."""
+    """Return the curves of the results that the job reported in rank 0's output, if rank 0 ran on several nodes."""
     output = (line for logs in first_logs.values() for line in files.read_output(logs) if line is not None)
     reports = (report for line in output if (report := parse_report(line)) is not None)
     return repeated_reports(from_job_reports(OUTPUT, map(encode_report, reports)))
@@ -288,19 +290,19 @@ def read_last_lines(files: RecordFiles, first_logs: Mapping[str, list[str]]) -> 
 
 
 def keep_longest_state(sources: list[CurveSet]) -> list[CurveSet]:
-    """Keep only the trainer_state.json with the most points: each checkpoint has one, and they repeat points."""
+    """Keep only the trainer_state.json with the most points: each checkpoint has one, and their points overlap."""
     states = [source for source in sources if source.source.endswith("trainer_state.json")]
     best = max(states, key=lambda source: source.points, default=None)
     return [source for source in sources if source not in states or source is best]
 
 
 def source_name(path: str) -> str:
-    """Return the name of a curve's source: its path below logs."""
+    """Return the name of a curve's source, which is its path relative to logs."""
     return clean_text(path.removeprefix("logs/"), 200)
 
 
 def find_wandb_links(files: RecordFiles, first_logs: Mapping[str, list[str]]) -> list[str]:
-    """Return the addresses of W&B runs printed by rank 0, at most 10."""
+    """Return the URLs of W&B runs printed by rank 0, at most 10."""
     logs = sorted(path for logs in first_logs.values() for path in logs)
     addresses: dict[str, None] = {}
     for path in logs[:8]:
@@ -310,7 +312,7 @@ def find_wandb_links(files: RecordFiles, first_logs: Mapping[str, list[str]]) ->
 
 
 def read_failure_log(files: RecordFiles, result: Any, names: list[str]) -> str:
-    """Return the end of the log of the first failure, or an empty string if it was not fetched.
+    """Return the end of the first failure's log, or an empty string if it was not fetched.
 
     The verdict has the path on the node; its part below nodeN is the same as below logs/nodeN here.
     """
@@ -324,13 +326,13 @@ def read_failure_log(files: RecordFiles, result: Any, names: list[str]) -> str:
 
 
 def count_restarts(paths: list[str]) -> int:
-    """Return how often torchrun restarted the ranks, from the count in the names of their log directories."""
+    """Return how many times torchrun restarted the ranks, from the count in the names of their log directories."""
     numbers = [int(match[1]) for path in paths if (match := re.search(r"/attempt_([0-9]{1,4})/", path))]
     return max(numbers, default=0)
 
 
 def iter_lines(stream: IO[bytes], limit: int) -> Iterator[str]:
-    """Yield the complete lines in the first `limit` bytes of a stream, without those longer than MAX_LINE."""
+    """Yield the complete lines in the first `limit` bytes of a stream, omitting those longer than MAX_LINE."""
     skipping = False
     while limit > 0 and (chunk := stream.readline(MAX_LINE)):
         limit -= len(chunk)
@@ -341,7 +343,7 @@ def iter_lines(stream: IO[bytes], limit: int) -> Iterator[str]:
 
 
 class RecordFiles:
-    """The files of one directory, by their path below it."""
+    """The files in a directory, by their relative paths."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -349,7 +351,7 @@ class RecordFiles:
 
     @contextlib.contextmanager
     def open_file(self, name: str) -> Iterator[IO[bytes] | None]:
-        """Open a regular file for reading; None if it does not exist. No symbolic link on the path is followed."""
+        """Open a regular file for reading; None if it does not exist. Symbolic links on the path are not followed."""
         descriptor = self.open_descriptor(name)
         if descriptor is None:
             yield None
@@ -399,7 +401,7 @@ class RecordFiles:
                 yield from iter_lines(stream, limit)
 
     def read_output(self, names: list[str]) -> Iterator[str | None]:
-        """Yield the lines of logs, one log after another, and None between two of them."""
+        """Yield the lines of logs, one log after another, with None between two logs."""
         for number, name in enumerate(names):
             if number:
                 yield None
@@ -422,7 +424,7 @@ class RecordFiles:
             return stream.read(size).decode("utf-8", "replace")
 
     def read_scalars(self, names: list[str]) -> Iterator[Any]:
-        """Yield the scalars of event files, file by file."""
+        """Yield the scalars in event files, file by file."""
         for name in names:
             with contextlib.ExitStack() as stack:
                 stream = stack.enter_context(self.open_file(name))

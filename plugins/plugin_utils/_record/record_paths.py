@@ -19,7 +19,7 @@ LATEST = "latest"  # the link to the newest record
 
 
 def records_directory(configured: str, group: str, task_vars: Mapping[str, Any]) -> Path:
-    """Return the records' directory: as configured, otherwise the first host's launch_runs_directory, otherwise `runs`.
+    """Return the records directory: as configured, otherwise the first host's launch_runs_directory, otherwise `runs`.
 
     A relative path starts at the inventory, so that it does not depend on the current directory.
     """
@@ -30,7 +30,7 @@ def records_directory(configured: str, group: str, task_vars: Mapping[str, Any])
 
 
 def resolve_run_id(directory: Path, prefix: str) -> str:
-    """Return the full ID of a run: the passed ID, or the only one that starts with it."""
+    """Return the full ID of a run: the given ID, or the only one that starts with it."""
     if not prefix or not directory.is_dir() or (directory / prefix).exists():
         return prefix
     matches = sorted(path.name for path in directory.iterdir() if path.name != LATEST and path.name.startswith(prefix))
@@ -43,7 +43,7 @@ def resolve_run_id(directory: Path, prefix: str) -> str:
 
 
 def find_record(directory: Path, run_id: str) -> Path:
-    """Return the record of a run by its id or the beginning of it; by default the latest.
+    """Return the record of a run by its ID or a prefix of the ID; by default, the latest record.
 
     Raises:
         AnsibleActionFail: If the id is not a safe name, is ambiguous, or has no record.

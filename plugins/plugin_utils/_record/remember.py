@@ -22,7 +22,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._text.printable im
 
 
 def own_gpus(blame: Blame, identities: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return the blamed GPUs that the node had when the run began, and no other node; identities: of all nodes."""
+    """Return the blamed GPUs that the node, and no other node, had when the run began. identities: of all nodes."""
     others = [identity for node, identity in identities.items() if node != blame.node]
     shared = {uuid for identity in others for uuid in identity.get("gpus") or []}
     present = set(identities.get(blame.node, {}).get("gpus") or blame.gpus)
@@ -30,7 +30,7 @@ def own_gpus(blame: Blame, identities: Mapping[str, Mapping[str, Any]]) -> list[
 
 
 def remember_bad_nodes(path: Path, plan: Mapping[str, Any], verdict: Mapping[str, Any]) -> list[str]:
-    """Record the blamed nodes in bad-nodes.json; return lines for users, in terms of ansible-playbook."""
+    """Record the blamed nodes in bad-nodes.json; return lines for users, which refer to ansible-playbook commands."""
     blames = blamed_nodes(verdict)
     if not blames:
         return []

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Repeat a run from its snapshot: the settings to use, and the environment to restore."""
+"""Repeat a run from its snapshot: determine the settings to use and the environment to restore."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._record.snapshot i
 )
 from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
 
-# Job options that do not affect a run's computation, or that are specific to each run.
+# Job options that do not affect a run's computation or that are specific to each run.
 OWN_OPTIONS = ("environment", "run_id", "name", "master_port", "lifeline_port", "debug_rank", "debug_port")
 OTHER_NAMES = {"interpreter": "launch_python"}
 LAYER = re.compile(r"[a-z][a-z0-9_-]{0,40}")
@@ -41,12 +41,12 @@ VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+!-]{0,100}")
 DIGEST = re.compile(r"[0-9a-f]{64}")
 FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+!%~-]{0,200}")
 TREE = re.compile(r"[~/][\w./~+\[\], -]{0,300}")
-TOOLS = ("pip", "uv")  # tools that install the others
-MAX_ROWS = 30  # differences that a message lists
+TOOLS = ("pip", "uv")  # tools that install the other packages
+MAX_ROWS = 30  # number of differences that a message lists
 
 
 class Restoration(NamedTuple):
-    """The environment that the nodes need for a repeated run."""
+    """The environment that the nodes need in order to repeat a run."""
 
     needed: bool = False
     home: str = ""  # directory of the environment on the nodes
@@ -54,7 +54,7 @@ class Restoration(NamedTuple):
 
 
 def setting_names() -> dict[str, str]:
-    """Return the role variable of each job option that a snapshot keeps."""
+    """Return the role variable for each job option that a snapshot keeps."""
     names = {name: OTHER_NAMES.get(name, f"launch_{name}") for name in JOB_OPTIONS if name not in OWN_OPTIONS}
     return {**names, "user": "launch_user"}
 
@@ -74,7 +74,7 @@ def nodes_to_use(snapshot: Mapping[str, Any], members: Sequence[str]) -> dict[st
     """Return how many nodes and spares a run had, and their names if all of them are still in the inventory."""
     settings = to_mapping(snapshot.get("settings"))
     names = [str(node.get("name")) for node in to_mappings(snapshot.get("nodes"))]
-    spares = str(settings.get("launch_spares") or 0)  # a text if it was set with -e
+    spares = str(settings.get("launch_spares") or 0)  # a string if it was set with -e
     spare_nodes = int(spares) if spares.isdecimal() and len(spares) < 7 else 0
     return {
         "nnodes": settings.get("launch_nnodes") or len(names) - spare_nodes,
@@ -90,12 +90,12 @@ def unknown_variables(snapshot: Mapping[str, Any], current: Mapping[str, Any]) -
 
 
 def incomplete_settings(variables: Mapping[str, Any]) -> list[str]:
-    """Return the names of recorded settings from which a secret was removed."""
+    """Return the names of recorded settings from which secrets were removed."""
     return [name for name, value in variables.items() if has_removed(value)]
 
 
 def choose_restoration(snapshot: Mapping[str, Any], replies: Mapping[str, Any], directory: str) -> Restoration:
-    """Return whether the nodes need the recorded environment, and where.
+    """Return whether the nodes need the recorded environment, and where to restore it.
 
     An environment of the same name with other packages is unchanged: a new one is created next to it. The same happens
     if the recorded one was not where the role creates environments: a node reported that directory.
@@ -135,23 +135,24 @@ def choose_restoration(snapshot: Mapping[str, Any], replies: Mapping[str, Any], 
 
 
 def is_environment(home: str, directory: str) -> bool:
-    """Return whether a path is that of a named environment below the directory of all environments."""
+    """Return whether a path is that of a named environment in the directory of all environments."""
     parent, name = posixpath.split(home)
     return parent == posixpath.join(directory, "envs") and len(name) <= 100 and bool(VALID_NAME.fullmatch(name))
 
 
 def other_home(directory: str, digest: str) -> str:
-    """Return the directory of an environment that no project uses."""
+    """Return the directory for an environment that no project uses."""
     return posixpath.join(directory, "envs", f"like-{digest[:12]}")
 
 
 def public_version(version: str) -> str:
-    """Return a version without its build, which a flash-attention wheel has only in its name."""
+    """Return a version without its build tag, which a flash-attention wheel has only in its name."""
     return version.partition("+")[0]
 
 
 def are_wheels_installed(files: Sequence[Mapping[str, Any]], installed: Mapping[str, Any]) -> bool:
-    """Return whether a lock's files have the names of wheels, of tools that the role uses and of recorded packages.
+    """Return whether the files in a lock have the names of wheels, either of tools that the role uses or of recorded
+    packages.
 
     installed: recorded version by name.
     """
@@ -167,7 +168,7 @@ def are_wheels_installed(files: Sequence[Mapping[str, Any]], installed: Mapping[
 
 
 def safe_lock(lock: Mapping[str, Any], installed: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return a lock with the fields that an installation uses, or None if a value is not what the role writes.
+    """Return a lock with the fields needed for an installation, or None if a value is not one that the role writes.
 
     A node reported it, and its names become paths and requirements on other nodes.
 
@@ -194,7 +195,7 @@ def safe_lock(lock: Mapping[str, Any], installed: Mapping[str, Any]) -> dict[str
 
 
 def layers_to_restore(snapshot: Mapping[str, Any], home: str) -> list[dict[str, Any]]:
-    """Return the layers of the recorded environment, in order, as the role python_env takes them."""
+    """Return the layers of the recorded environment, in order, in the form that the python_env role takes."""
     environment = to_mapping(snapshot.get("environment"))
     manager = str(environment.get("manager") or "venv")
     installed = to_mapping(environment.get("packages"))
@@ -207,7 +208,7 @@ def layers_to_restore(snapshot: Mapping[str, Any], home: str) -> list[dict[str, 
                 "order": lock["order"],
                 "directory": home,
                 "manager": manager,
-                # venv offers only the system's interpreters, which are selected by minor release
+                # venv offers only the system's interpreters, which are selected by minor version
                 "python": version if manager == "uv" else ".".join(version.split(".")[:2]),
                 "requirements": [],
                 "lock": lock,
@@ -217,7 +218,7 @@ def layers_to_restore(snapshot: Mapping[str, Any], home: str) -> list[dict[str, 
 
 
 def describe_differences(run_id: str, differences: Sequence[Difference], notes: Sequence[str] = ()) -> str:
-    """Render the differences from the run to repeat, one line each."""
+    """Render the differences from the run that is repeated, one line each."""
     rows = [
         f"  {row.part:<11}{clean_text(row.name, 200)}: {clean_text(row.before, 200)} -> {clean_text(row.after, 300)}"
         for row in differences[:MAX_ROWS]
@@ -227,7 +228,7 @@ def describe_differences(run_id: str, differences: Sequence[Difference], notes: 
 
 
 def seed_note(snapshot: Mapping[str, Any]) -> str:
-    """Return a description of a run's seeds."""
+    """Describe a run's seeds."""
     seeds = to_mapping(snapshot.get("seeds"))
     if seeds:
         return f"seeds: {format_list(f'{name} {value}' for name, value in seeds.items())}"

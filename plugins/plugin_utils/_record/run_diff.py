@@ -32,39 +32,39 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.comparison
 from ansible_collections.muster.training.plugins.plugin_utils._report.documents import Report
 from ansible_collections.muster.training.plugins.plugin_utils._report.redact import redact
 
-MAX_DOCUMENT = 32 << 20  # bytes of snapshot.json and code.json
+MAX_DOCUMENT = 32 << 20  # bytes of snapshot.json and of code.json
 MAX_SOURCE = 1 << 20  # bytes of a file whose lines are compared
-MAX_LINES = 400  # lines of changed code
+MAX_LINES = 400  # number of lines of changed code
 MAX_FILES = 50
 CELL_WIDTH = 48  # characters
 MISSING = "missing"
 
 
 class RunFiles(NamedTuple):
-    """The inputs of a run according to its record."""
+    """A run's inputs according to its record."""
 
     record: Path
     snapshot: Mapping[str, Any] | None  # None if the run was launched by an older release
-    files: Mapping[str, str] | None  # fingerprint by name; None if the code was not recorded
+    files: Mapping[str, str] | None  # fingerprints by name; None if the code was not recorded
 
 
 class CodeChange(NamedTuple):
-    """A file of the code that differs."""
+    """A code file that differs."""
 
     name: str
     kind: str  # changed | added | removed
-    lines: list[str]  # a unified diff; [] if a side cannot be restored or is not text
+    lines: list[str]  # a unified diff; [] if one side cannot be restored or is not text
 
 
 def read_run(record: Path) -> RunFiles:
-    """Read the snapshot and the code's fingerprints of a run."""
+    """Read a run's snapshot and its code fingerprints."""
     snapshot = read_json(str(record / FILE), MAX_DOCUMENT)
     files = read_files(read_json(str(record / CODE_FILE), MAX_DOCUMENT))
     return RunFiles(record, snapshot if isinstance(snapshot, dict) else None, files)
 
 
 def input_differences(runs: Sequence[RunFiles], reports: Sequence[Report]) -> list[Difference]:
-    """Return the differences between two runs, except their code: from their snapshots or their reports."""
+    """Return the differences between two runs, except for their code, based on their snapshots or their reports."""
     snapshots = [run.snapshot for run in runs if run.snapshot is not None]
     if len(snapshots) == 2:
         return compare_snapshots(*snapshots)
@@ -75,7 +75,7 @@ def input_differences(runs: Sequence[RunFiles], reports: Sequence[Report]) -> li
 
 
 def differing_names(runs: Sequence[RunFiles]) -> list[str]:
-    """Return the names of the code's files that differ."""
+    """Return the names of the code files that differ."""
     before, after = runs[0].files, runs[1].files
     if before is None or after is None:
         return []
@@ -83,7 +83,7 @@ def differing_names(runs: Sequence[RunFiles]) -> list[str]:
 
 
 def restore_files(run: RunFiles, names: Sequence[str], target: Path) -> dict[str, bytes]:
-    """Return the content of files of a run's code, without those that cannot be restored."""
+    """Return the contents of a run's code files, omitting those that cannot be restored."""
     code = to_mapping((run.snapshot or {}).get("code"))
     files = {name: value for name, value in (run.files or {}).items() if name in names}
     source = Path(str(code.get("source") or run.record))
@@ -105,7 +105,7 @@ def restore_files(run: RunFiles, names: Sequence[str], target: Path) -> dict[str
 
 
 def code_changes(runs: Sequence[RunFiles]) -> list[CodeChange]:
-    """Return the files of the code that differ, with their lines where both sides can be restored."""
+    """Return the code files that differ, with their changed lines if both versions can be restored."""
     names = differing_names(runs)[:MAX_FILES]
     if not names:
         return []
@@ -130,7 +130,7 @@ def compare_file(name: str, runs: Sequence[RunFiles], contents: Sequence[Mapping
 
 
 def count_lines(change: CodeChange) -> str:
-    """Return a summary such as "changed, +3 -1"."""
+    """Summarize the changed lines, such as "changed, +3 -1"."""
     added = sum(line.startswith("+") and not line.startswith("+++") for line in change.lines)
     removed = sum(line.startswith("-") and not line.startswith("---") for line in change.lines)
     return f"{change.kind}, +{added} -{removed}" if change.lines else change.kind
@@ -152,7 +152,7 @@ def render_rows(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def render_diff(runs: Sequence[RunFiles], reports: Sequence[Report], show_lines: bool) -> str:
-    """Render all differences between two runs, and their outcomes below."""
+    """Render all differences between two runs, followed by their outcomes."""
     names = [report["run_id"] for report in reports]
     differences = input_differences(runs, reports)
     changes = code_changes(runs)

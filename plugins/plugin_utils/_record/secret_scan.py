@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Find secrets in source code and configuration, before a copy of it is stored.
+"""Find secrets in source code and configuration before a copy is stored.
 
 Stricter than the redaction of output: there, `token = tokenizer(text)` only loses a value; here, it rejects a file.
 Words that secrets begin with are searched first, since these patterns would take long for megabytes.
@@ -24,7 +24,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.redact imp
     key_of,
 )
 
-MIN_LITERAL = 6  # characters of a password
+MIN_LITERAL = 6  # number of characters in a password
 # Files in which an unquoted value is usually an expression.
 PROGRAMS = {
     *(
@@ -49,20 +49,20 @@ PROGRAMS = {
 }
 PROSE = {".md", ".rst", ".txt", ".tex", ".log", ".csv", ".tsv"}
 NOTEBOOK = ".ipynb"
-# Values that stand for a secret: references, placeholders, type names.
+# Values that stand in for a secret: references, placeholders, type names.
 PLACEHOLDER = re.compile(
     r"[<${%\[*].*|.*\$?\{.*\}.*|[A-Z]+(?:_[A-Z]+)+|(?i:\w*(?:token|secret|password|passwd|api_?key|cookie)s?|"
     r"required|string|optional|change_?me|replace_?me|example|x{3,}|\.{3}|your[-_ ].*|"
     r"(?:read|write|none)\W{0,3})"  # permissions in GitHub workflows: `id-token: write`
 )
-EXPRESSION = re.compile(r".*[({].*|(?:os|args|self|config|cfg)\..*")  # an expression without quotes
+EXPRESSION = re.compile(r".*[({].*|(?:os|args|self|config|cfg)\..*")  # an unquoted expression
 NUMBER = re.compile(r"[\d.]+")
 PASSWORD = re.compile(r".*(?:passw|passphrase|_pwd|_pass$).*", re.IGNORECASE)
 SENTENCE = re.compile(
     r"\b(?:the|an?|your|of|for|to|is|are|not|no|must|enter|if|or|with|password|passphrase|token|key|wrong|invalid)\b",
     re.IGNORECASE,
 )
-# The lower-case prefixes of the patterns' matches; "key" covers SECRET_WORD's names that end with it.
+# The lower-case prefixes of the patterns' matches; "key" covers the names in SECRET_WORD that end with it.
 NAMES = (
     "passw",
     "_pwd",
@@ -131,7 +131,9 @@ def occurrences(text: str, word: str) -> Iterator[int]:
 
 
 def windows(text: str, word: str, before: int, after: int) -> Iterator[tuple[int, int]]:
-    """Yield the ranges to search for a pattern around a word, which cover all its positions and their surroundings."""
+    """Yield the ranges around a word to search for a pattern, which cover all its occurrences and their
+    surroundings.
+    """
     end = 0
     for position in occurrences(text, word):
         if position + after > end:
@@ -151,7 +153,7 @@ def first_match(
 
 
 def find_tokens(text: str, lowered: str) -> list[int]:
-    """Return positions of values that are secret by their form."""
+    """Return the positions of values that are recognizable as secrets by their format."""
     positions = []
     for word in TOKENS:
         positions += first_match(WHOLE, text, occurrences(lowered, word))
@@ -176,7 +178,7 @@ def find_tokens(text: str, lowered: str) -> list[int]:
 
 
 def find_assignments(name: str, text: str, lowered: str) -> list[int]:
-    """Return positions of values of names such as PASSWORD. name: the file's name."""
+    """Return the positions of values assigned to names such as PASSWORD. name: the file's name."""
     kind = posixpath.splitext(posixpath.basename(name))[1].lower()
     positions = []
     for word in (*NAMES, SESSION):
@@ -201,7 +203,7 @@ def is_url_password(url: str) -> bool:
 
 
 def is_secret(match: re.Match[str], kind: str) -> bool:
-    """Return whether an assignment sets a secret to a literal value. kind: ending of the file's name."""
+    """Return whether an assignment sets a secret to a literal value. kind: the extension of the file's name."""
     value, key = match["value"].replace("\\", ""), key_of(match)
     quoted = value[:1] in ("'", '"')
     literal = value.strip("\"'")
@@ -215,7 +217,7 @@ def is_secret(match: re.Match[str], kind: str) -> bool:
 
 
 def is_written_out(match: re.Match[str], kind: str, key: str, literal: str) -> bool:
-    """Return whether unquoted text is a value, rather than an expression or a word of a sentence."""
+    """Return whether unquoted text is a literal value, rather than an expression or a word in a sentence."""
     if kind in PROGRAMS:
         return False
     has_digit = any(character.isdigit() for character in literal)

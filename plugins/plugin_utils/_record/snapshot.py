@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The snapshot of a run: everything known that affects its result, to repeat or to compare it.
+"""The snapshot of a run: everything known that affects its result, for repeating the run or comparing it with others.
 
 Pure functions. Reports of nodes are untrusted: they are sanitized here.
 """
@@ -31,20 +31,20 @@ FILE = "snapshot.json"  # file in the record
 PATCH_FILE = "code.patch"  # next to it
 VERSION = 1
 MAX_PACKAGES = 20_000
-ROW_WIDTH = 60  # characters of a value in a difference
-# Variables without secrets that make a run deterministic, in addition to those that the checks read.
+ROW_WIDTH = 60  # number of characters of a value in a difference
+# Variables that contain no secrets and make a run deterministic, in addition to those that the checks read.
 REPEATABLE_VARIABLES = re.compile(
     r"PYTHONHASHSEED|CUBLAS_WORKSPACE_CONFIG|PL_GLOBAL_SEED|(?:OMP|MKL|OPENBLAS)_NUM_THREADS|NCCL_\w+|GLOO_\w+|"
     r"TORCH_NCCL_\w+|TORCHINDUCTOR_\w+|NVIDIA_TF32_OVERRIDE|TOKENIZERS_PARALLELISM|PYTORCH_\w*ALLOC_CONF"
 )
 SEED_VARIABLE = re.compile(r"(?:[A-Z]+_)*SEED")
-SEED = re.compile(r"[+-]?[0-9]{1,20}")  # anything else may be a wallet's seed
+SEED = re.compile(r"[+-]?[0-9]{1,20}")  # anything else may be a wallet's seed phrase
 SEED_OPTION = re.compile(r"--?(?:[\w.-]*[-_.])?seed", re.IGNORECASE)
 CODE, SETTING, PACKAGE, NODE, DATA, CHECKPOINT = "code", "setting", "package", "node", "data", "checkpoint"
 
 
 class NodeSnapshot(TypedDict):
-    """One node of a run, in rank order."""
+    """A node of the run. Nodes are in rank order."""
 
     name: str
     slots: int
@@ -52,17 +52,17 @@ class NodeSnapshot(TypedDict):
     gpus: int
     driver: str
     python: str
-    image: str  # id of the container image, "" without one
+    image: str  # ID of the container image; "" if there is none
     glibc: str
-    packages: str  # digest of its packages and of the files that they were installed from
+    packages: str  # digest of its packages and of the files from which they were installed
 
 
 class EnvironmentSnapshot(TypedDict):
     """The Python environment of a run, on its first node."""
 
-    home: str  # directory with the environment and its locks, "" if the role python_env did not create it
+    home: str  # directory that contains the environment and its locks; "" if the role python_env did not create it
     manager: str
-    packages: dict[str, str]  # version by normalized name
+    packages: dict[str, str]  # versions by normalized name
     locks: list[dict[str, Any]]
 
 
@@ -73,9 +73,9 @@ class CodeSnapshot(TypedDict):
     directory: str  # path on the nodes
     exclude: list[str]
     commit: str
-    digest: str  # digest of all files; "" if they are not recorded
-    patch: str  # PATCH_FILE, or "" if the record has none
-    without_patch: str  # reason why the record has no patch
+    digest: str  # digest of all files; "" if they were not recorded
+    patch: str  # PATCH_FILE, or "" if the record does not contain one
+    without_patch: str  # reason why the record does not contain a patch
 
 
 class Snapshot(TypedDict):
@@ -85,7 +85,7 @@ class Snapshot(TypedDict):
     like: str  # the run that this one repeats
     settings: dict[str, Any]  # role variables
     variables: list[str]  # names of the job's environment variables
-    values: dict[str, str]  # values of the variables that cannot hold a secret
+    values: dict[str, str]  # values of the variables that cannot contain a secret
     seeds: dict[str, str]
     world_size: int
     nodes: list[NodeSnapshot]
@@ -93,7 +93,7 @@ class Snapshot(TypedDict):
     code: CodeSnapshot
     inputs: dict[str, dict[str, Any]]
     repositories: dict[str, str]  # commit by name
-    checkpoint: dict[str, Any]  # the checkpoint from which the run resumes, {} if it starts from scratch
+    checkpoint: dict[str, Any]  # the checkpoint that the run resumes from; {} if it starts from scratch
 
 
 class Difference(NamedTuple):
@@ -103,14 +103,14 @@ class Difference(NamedTuple):
     name: str
     before: str
     after: str
-    is_material: bool = True  # whether it may change the result
+    is_material: bool = True  # whether it may affect the result
 
 
 class JobInputs(NamedTuple):
     """The controller's data about a job that is about to start."""
 
     settings: Mapping[str, Any]  # role variables by name
-    environment: Mapping[str, Any]  # variables, whose values may be secret
+    environment: Mapping[str, Any]  # variables whose values may be secret
     code: CodeSnapshot
     repositories: Sequence[str] = ()  # names of the models and datasets that the role hugging_face downloads
     like: str = ""  # the run that it repeats
@@ -128,7 +128,7 @@ NO_CODE: CodeSnapshot = {
 
 
 def is_repeatable(name: str, value: Any) -> bool:
-    """Return whether the value of a variable may be kept."""
+    """Return whether a variable's value may be kept."""
     if not isinstance(value, (str, int, float)) or is_secret_name(name):
         return False
     if SEED_VARIABLE.fullmatch(name):
@@ -137,7 +137,7 @@ def is_repeatable(name: str, value: Any) -> bool:
 
 
 def repeatable_values(environment: Mapping[str, Any]) -> dict[str, str]:
-    """Return the variables of a job whose values may be kept, because they cannot hold a secret."""
+    """Return the variables of a job whose values may be kept because they cannot contain a secret."""
     values = {name: str(value) for name, value in environment.items() if is_repeatable(name, value)}
     return {**values, **plain_environment(environment)}
 
@@ -154,7 +154,7 @@ def find_seeds(arguments: Sequence[str], values: Mapping[str, str]) -> dict[str,
 
 
 def read_environment(facts: Mapping[str, Any]) -> EnvironmentSnapshot:
-    """Return the environment in a node's facts."""
+    """Return the environment from a node's facts."""
     environment = to_mapping(to_mapping(facts.get("provenance")).get("environment"))
     packages = list(to_mapping(environment.get("packages")).items())[:MAX_PACKAGES]
     return {
@@ -166,7 +166,7 @@ def read_environment(facts: Mapping[str, Any]) -> EnvironmentSnapshot:
 
 
 def environment_digest(environment: Mapping[str, Any]) -> str:
-    """Return a hash of the packages, and of the wheels that the role python_env installed; "" if there are none.
+    """Return a hash of the packages, and of the wheels that the python_env role installed; "" if there are none.
 
     The archive of an interpreter does not count, since each first node packs its own.
     """
@@ -189,7 +189,7 @@ def packages_digest(environment: Mapping[str, Any]) -> str:
 
 
 def is_same_environment(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
-    """Return whether two nodes have the same packages, from the same wheels as far as the locks of both list them.
+    """Return whether two nodes have the same packages, from the same wheels as far as both of their locks list them.
 
     A node may list fewer than another: only the node that solved the requirements knows all files.
     """
@@ -200,7 +200,7 @@ def is_same_environment(first: Mapping[str, Any], second: Mapping[str, Any]) -> 
 
 
 def node_snapshot(planned: Mapping[str, Any], facts: Mapping[str, Any]) -> NodeSnapshot:
-    """Return a node's contribution to the result of a run. planned: its entry in plan.json."""
+    """Return the properties of a node that affect a run's result. planned: its entry in plan.json."""
     hardware, provenance = to_mapping(planned.get("hardware")), to_mapping(facts.get("provenance"))
     environment = to_mapping(provenance.get("environment"))
     return {
@@ -217,7 +217,7 @@ def node_snapshot(planned: Mapping[str, Any], facts: Mapping[str, Any]) -> NodeS
 
 
 def merge_inputs(facts: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return the inputs of all nodes, with one digest for nodes that have the same content."""
+    """Return the inputs of all nodes, with a single digest for nodes that have the same content."""
     merged: dict[str, dict[str, Any]] = {}
     nodes = [to_mapping(to_mapping(node.get("provenance")).get("inputs")) for node in facts]
     for option in dict.fromkeys(option for inputs in nodes for option in inputs):
@@ -238,7 +238,7 @@ def merge_inputs(facts: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]
 
 
 def find_repositories(facts: Mapping[str, Any], arguments: Sequence[str], names: Sequence[str]) -> dict[str, str]:
-    """Return the commits of the models and datasets that a job uses: named in its arguments, or in `names`."""
+    """Return the commits of the models and datasets that a job uses: those named in its arguments, or in `names`."""
     cached = to_mapping(to_mapping(facts.get("provenance")).get("repositories"))
     values = {value for argument in arguments for value in (argument, argument.partition("=")[2])}
     return {
@@ -249,7 +249,7 @@ def find_repositories(facts: Mapping[str, Any], arguments: Sequence[str], names:
 
 
 def initial_checkpoint(plan: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return path, step and size of the checkpoint that a run resumes from, or {} if it has none."""
+    """Return the path, step and size of the checkpoint that a run resumes from, or {} if there is none."""
     path = clean_text(plan.get("checkpoint"), 500)
     if not path:
         return {}
@@ -259,7 +259,7 @@ def initial_checkpoint(plan: Mapping[str, Any], facts: Mapping[str, Any]) -> dic
 
 
 def make_snapshot(plan: Mapping[str, Any], facts: Mapping[str, Mapping[str, Any]], inputs: JobInputs) -> Snapshot:
-    """Return the snapshot of a run that is about to start, from rank 0's plan.json and the facts of each node."""
+    """Return the snapshot of a run that is about to start, from rank 0's plan.json and each node's facts."""
     planned = to_mappings(plan.get("nodes"))
     node_facts = [to_mapping(facts.get(str(node.get("name")))) for node in planned]
     arguments = [str(argument) for argument in to_list(plan.get("arguments"))]
@@ -301,7 +301,7 @@ def mapping_differences(
 
 
 def node_differences(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]) -> list[Difference]:
-    """Return the differences between nodes, in rank order. A changed name alone is not material."""
+    """Return the differences between nodes, in rank order. A changed name alone is not significant."""
     if len(before) != len(after):
         return [Difference(NODE, "number of nodes", str(len(before)), str(len(after)))]
     differences = []
@@ -316,7 +316,7 @@ def node_differences(before: Sequence[Mapping[str, Any]], after: Sequence[Mappin
 
 
 def package_differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Difference]:
-    """Return the packages that differ: by version, or by the file that they were installed from."""
+    """Return the packages that differ: in version, or in the file that they were installed from."""
     old, new = to_mapping(before.get("packages")), to_mapping(after.get("packages"))
     if not old or not new:
         return []
@@ -328,7 +328,7 @@ def package_differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> 
 
 
 def wheel_hashes(environment: Mapping[str, Any]) -> dict[str, str]:
-    """Return the beginning of the SHA-256 of each wheel in an environment's locks, by its name."""
+    """Return the beginning of each wheel's SHA-256 in an environment's locks, by wheel name."""
     files = [file for lock in to_mappings(environment.get("locks")) for file in to_mappings(lock.get("files"))]
     return {str(file.get("file")): str(file.get("sha256"))[:12] for file in files if file.get("kind") == "wheel"}
 
@@ -360,7 +360,7 @@ def input_differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> li
 
 
 def describe_input(entry: Mapping[str, Any]) -> str:
-    """Return the path and content of an input for users."""
+    """Describe an input's path and content for users."""
     if not entry:
         return "missing"
     digest = clean_text(entry.get("digest"), 12) or "not identified"
@@ -368,8 +368,8 @@ def describe_input(entry: Mapping[str, Any]) -> str:
 
 
 def compare_snapshots(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Difference]:
-    """Return all differences between the snapshots of two runs, except for those of the code's files."""
-    # the record of an older release has secrets in them
+    """Return all differences between the snapshots of two runs, except for those in the code files."""
+    # the record from an older release contains secrets in them
     settings = [without_secrets(to_mapping(snapshot.get("settings"))) for snapshot in (before, after)]
     return [
         *mapping_differences(SETTING, *settings),

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Curves across the attempts of a run: files of later attempts continue them, and repeated steps count once."""
+"""Curves across a run's attempts: files from later attempts continue them, and repeated steps count once."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from collections.abc import Collection, Iterable
 from ansible_collections.muster.training.plugins.plugin_utils._report.curves import Curve, CurveSet
 
 NODE = re.compile(r"logs/node([0-9]{1,6})/")
-# A directory of an attempt: ours, or one that Lightning numbers
+# An attempt's directory: ours, or one that Lightning numbers
 ATTEMPT = re.compile(r"(?<=/)(attempt-|version_)([0-9]{1,6})/")
 
 
 def group_by_source(paths: Iterable[str], first_nodes: Collection[int]) -> list[list[str]]:
-    """Return the files of each source of curves, in the order of attempts.
+    """Return the files for each source of curves, in the order of attempts.
 
     first_nodes: the nodes that had rank 0 in some attempt, by node_rank: what it wrote on them is one source.
     """
@@ -33,12 +33,12 @@ def group_by_source(paths: Iterable[str], first_nodes: Collection[int]) -> list[
 
 
 def attempt_order(path: str) -> tuple[list[int], str]:
-    """Return the sort key of a file: the numbers of its attempt, then its path."""
+    """Return the sort key for a file: its attempt numbers, then its path."""
     return [int(match[2]) for match in ATTEMPT.finditer(path)], path
 
 
 def join_sources(sources: list[CurveSet]) -> CurveSet:
-    """Return the curves of the first source, continued by the others."""
+    """Return the curves from the first source, continued by those from the others."""
     first, *later_sources = sources
     for source in later_sources:
         for curve in source.list_curves():
@@ -51,7 +51,7 @@ def join_sources(sources: list[CurveSet]) -> CurveSet:
 
 
 def drop_repeated_steps(curve: Curve) -> None:
-    """Keep the later values of the steps that a later attempt repeats, as if the earlier attempt had ended before."""
+    """Keep the later values for steps that a later attempt repeats, as if the earlier attempt had ended before them."""
     kept: list[int] = []
     for index, step in enumerate(curve.step):
         while kept and curve.step[kept[-1]] >= step:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The attempts of a run that restarts automatically, in its report and in the log book."""
+"""The attempts of an automatically restarted run, for its report and the log book."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MAX_ATTEMPTS = 100
 
 
 def describe_attempts(result: Mapping[str, Any], knows_checkpoints: bool = False) -> list[str]:
-    """Return one line for each attempt of a run: its duration, its end, the node that ended it, and the lost work.
+    """Return one line for each attempt in a run: its duration, how it ended, the node that ended it, and the lost work.
 
     knows_checkpoints: whether the supervisors knew where the run's checkpoints are.
     """

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Plots of a benchmark's figures in a report, each with its table."""
+"""Plots of a benchmark's results in a report, each with its table."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.plots impo
     series_encoding,
 )
 
-MAX_WIDTH = 560  # pixels of the picture of all pairs
-MAX_TABLE_ROWS = 600  # pairs in the table below a plot
+MAX_WIDTH = 560  # size in pixels of the picture of all pairs
+MAX_TABLE_ROWS = 600  # number of pairs in the table below a plot
 
 
 def benchmark_plots(benchmark: Benchmark) -> list[Plot]:
-    """Return plots of collectives by size (bandwidth and time), of the rate of each GPU, and of each pair of nodes."""
+    """Return plots of collectives by size (bandwidth and time), of each GPU's rate, and of each pair of nodes."""
     plots = []
     if any(collective["scope"] == "all" for collective in benchmark["collectives"]):
         plots += [bandwidth_plot(benchmark), latency_plot(benchmark)]
@@ -43,7 +43,7 @@ def benchmark_plots(benchmark: Benchmark) -> list[Plot]:
 
 
 def values_by_size(benchmark: Benchmark, field: str, scale: float) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return one figure of the operations over all ranks, by size, and the names of the operations."""
+    """Return one measure of the operations over all ranks, by size, and the names of the operations."""
     rows = [row for row in benchmark["collectives"] if row["scope"] == "all"]
     names = list(dict.fromkeys(row["op"] for row in rows))
     values = [{"bytes": row["bytes"], "value": float(f"{scale * row[field]:.4g}"), "series": row["op"]} for row in rows]  # type: ignore[literal-required]

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The best value of a curve: the lowest loss, the highest accuracy."""
+"""The best value of a curve, such as the lowest loss or the highest accuracy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ansible_collections.muster.training.plugins.plugin_utils._report.documents import CurveNumbers
 
-# Parts of names. A name with parts of both lists, such as "loss of the reward model", counts as the first list.
+# Parts of names. A name with parts from both lists, such as "loss of the reward model", is assigned to the first list.
 LESS_IS_BETTER = frozenset(
     re.findall(r"\w+", "bpb bpc bpd cer error fid loss losses mae mape mse nll perplexity ppl rmse wer")
 )

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Write an archive of a run to share when asking for help: the launch, the outcome, and the ends of its logs.
+"""Write an archive of a run for sharing when asking for help: the launch, the outcome, and the ends of its logs.
 
 Secrets are removed: tokens of known forms, values of names like PASSWORD, and all values of environment variables.
 """
@@ -25,11 +25,11 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.redact imp
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import without_control_sequences
 
 DOCUMENTS = ("result.json", "plan.json", "report.json")
-MAX_LOGS = 200  # logs of the archive: a node has two per rank
-MAX_TAIL = 64 << 10  # bytes of each of them
-MAX_STACKS = 64  # files with the stacks of ranks
+MAX_LOGS = 200  # number of logs in the archive: a node has two per rank
+MAX_TAIL = 64 << 10  # bytes of each log
+MAX_STACKS = 64  # number of files with the ranks' stacks
 ENVIRONMENTS = ("environment", "launcher_environment", "launch_environment")
-# Beginnings of the names of variables that muster sets itself, whose values are names and addresses.
+# Prefixes of the variables that muster sets itself, whose values are names and addresses.
 OWN_VARIABLES = ("MUSTER_", "NCCL_", "GLOO_", "MASTER_", "TORCH", "OMP_", "CUDA_", "PYTHON", "RANK", "WORLD_", "LOCAL_")
 READ_ME = """\
 An excerpt of a run of muster, to share when you ask for help. Secrets were removed: tokens of known forms, values of
@@ -44,7 +44,7 @@ logs/         the last lines of each log that was fetched (./muster logs --fetch
 
 
 def known_secrets(plan: Any) -> set[str]:
-    """Return the values of a job's environment variables in a plan, in case they occur elsewhere."""
+    """Return the values of a job's environment variables in a plan, in case they also occur elsewhere."""
     values = {
         value
         for key in ENVIRONMENTS
@@ -69,7 +69,7 @@ def without_environment(value: Any) -> Any:
 
 
 def render_reason(result: Mapping[str, Any], plan: Any) -> str:
-    """Return the first failure and its cause, as text."""
+    """Render the first failure and its cause as text."""
     failure = to_mapping(result.get("first_failure"))
     lines = [f"{clean_text(result.get('run_id'), 200)} {clean_text(result.get('state'), 40)}"]
     if not failure:
@@ -89,7 +89,7 @@ def render_reason(result: Mapping[str, Any], plan: Any) -> str:
 
 
 def bundle_files(record: Path) -> Iterator[tuple[str, str]]:
-    """Yield the names and the texts of the files of an archive, without secrets."""
+    """Yield the names and texts of the files in an archive, without secrets."""
     files = RecordFiles(record)
     plan = files.read_json("plan.json")
     secrets = known_secrets(plan)
@@ -118,7 +118,7 @@ def without_controls(text: str) -> str:
 
 
 def write_bundle(record: Path) -> Path:
-    """Write the archive of a run into its record, with fixed owners and times, and return its path."""
+    """Write a run's archive to its record, with fixed owners and times, and return its path."""
     path = record / f"{record.name}.tar.gz"
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as archive:

@@ -28,15 +28,15 @@ CODE_NAMES = (CODE, SCRIPT_CONTENT)
 
 
 def differing_settings(reports: Sequence[Report]) -> list[list[str]]:
-    """Return the settings that differ between runs: name, and the value in each run."""
+    """Return the settings that differ between runs: the name, and the value in each run."""
     names = dict.fromkeys(name for report in reports for name in report["settings"])
     rows = [[name, *(report["settings"].get(name, MISSING) for report in reports)] for name in names]
-    # whether code differs that is not recorded is unknown
+    # it is unknown whether code that was not recorded differs
     return [row for row in rows if len(set(row[1:])) > 1 and not (row[0] in CODE_NAMES and MISSING in row)]
 
 
 def unknown_code_note(reports: Sequence[Report]) -> str:
-    """Return a note if the code of some runs is not in their records, or an empty string."""
+    """Return a note if the records of some runs lack the code, or an empty string."""
     unknown = [report["run_id"] for report in reports if CODE not in report["settings"]]
     if not unknown:
         return ""
@@ -48,7 +48,7 @@ def unknown_code_note(reports: Sequence[Report]) -> str:
 
 
 def metric_rows(reports: Sequence[Report]) -> tuple[list[list[str]], list[list[str]]]:
-    """Return rows of the jobs' metrics and the last values of their curves: numbers, and texts."""
+    """Return rows for the jobs' metrics and for the last values of their curves, as numbers and as texts."""
     values_by_run = [
         {metric["name"]: format_value(metric["value"]) for metric in report["metrics"]} for report in reports
     ]
@@ -63,7 +63,7 @@ def metric_rows(reports: Sequence[Report]) -> tuple[list[list[str]], list[list[s
 
 
 def comparison_row(name: str, reports: Sequence[Report], get_value: Callable[[Report], str]) -> list[list[str]]:
-    """Return one row of a table as a list, which is empty if no run has a value."""
+    """Return one table row as a list, which is empty if no run has a value."""
     cells = [get_value(report) or MISSING for report in reports]
     return [] if set(cells) == {MISSING} else [[name, *cells]]
 
@@ -108,12 +108,12 @@ def comparison_sections(reports: Sequence[Report], numbers: list[list[str]]) -> 
 
 
 def stage_duration(report: Report, name: str) -> str:
-    """Return the duration of a stage of a run, or an empty string if it has no such stage."""
+    """Return the duration of a stage in a run, or an empty string if the run has no such stage."""
     return next((format_duration(stage["seconds"]) for stage in report["stages"] if stage["name"] == name), "")
 
 
 def format_number(value: float | None) -> str:
-    """Return a number as text, or an empty string if it is unknown."""
+    """Format a number as text, or return an empty string if it is unknown."""
     return "" if value is None else format_value(value)
 
 
@@ -136,7 +136,7 @@ def peak_memory(report: Report) -> str:
 
 
 def format_price(report: Report, part: str) -> str:
-    """Return a part of the cost as text."""
+    """Format a part of the cost as text."""
     amount: float | None = report["cost"][part]  # type: ignore[literal-required]
     return "" if amount is None else format_money(amount, report["cost"]["currency"])
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The cost of a run, from the price of each node."""
+"""The cost of a run, based on the price of each node."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def cost_of(  # noqa: PLR0913
     rate: float | None,
     currency: str,
 ) -> Cost:
-    """Return the cost of a run, of its start, of idle GPUs, and of 1000 samples.
+    """Return the cost of a run, of its startup, of idle GPUs, and of 1000 samples.
 
     The cost of idle GPUs is a node's cost times the mean idle share of its GPUs, and 0 for nodes without GPUs or
     samples.

@@ -28,18 +28,19 @@ from ansible_collections.muster.training.plugins.plugin_utils._record.coerce imp
 from ansible_collections.muster.training.plugins.plugin_utils._report.downsample import PointBucket, buckets
 from ansible_collections.muster.training.plugins.plugin_utils._report.event_files import Scalar
 
-MAX_CURVES = 200  # a script that writes a histogram of each layer by hand has thousands
-MAX_POINTS = 2_000_000  # points of all curves of a source together
+MAX_CURVES = 200  # a script that writes a histogram for each layer by hand has thousands
+MAX_POINTS = 2_000_000  # total number of points in all curves of a source
 MAX_NAME = 120
-MAX_DRAWN_POINTS = 600  # points of a curve in a picture
-EXCLUDED_COLUMNS = ("step", "epoch", "total_flos")  # columns that only locate a value, or are of no use
-# A W&B run's address. It becomes a link only on W&B's own host, else text: a job can print any address.
+MAX_DRAWN_POINTS = 600  # number of points of a curve in a picture
+EXCLUDED_COLUMNS = ("step", "epoch", "total_flos")  # columns that only locate a value or are of no use
+# A W&B run's address. It becomes a link only if it is on W&B's own host, and text otherwise: a job can print any
+# address.
 WANDB = re.compile(r"View run(?: [^\r\n]{1,200}?)? at:? *(https://[A-Za-z0-9./_%?=&:~-]{4,300})")
 
 
 @dataclass
 class Curve:
-    """One measure over the steps of a job.
+    """A measure over the steps of a job.
 
     step: the job's own count, or the number of earlier values; time: seconds since 1970, nan if unknown; unit: what
     step counts: step, epoch or value.
@@ -60,13 +61,13 @@ class CurveSet:
         self.source = source
         self.curves: dict[str, Curve] = {}
         self.names: dict[str, str] = {}  # reported name -> shown name; a bounded cache, since names repeat
-        self.non_finite: dict[str, float] = {}  # measure -> first step at which it was not finite
-        self.single: dict[str, float] = {}  # measure -> its only value, which is not a curve
+        self.non_finite: dict[str, float] = {}  # metric -> first step at which it was not finite
+        self.single: dict[str, float] = {}  # metric -> its only value, which is not a curve
         self.points = 0
-        self.left_out = 0  # values beyond the limits
+        self.left_out = 0  # number of values beyond the limits
 
     def add(self, name: str, step: float, time: float, raw_value: object) -> None:
-        """Add one value if it is a finite number and the limits allow it."""
+        """Add a value if it is a finite number and the limits allow it."""
         value = to_number(raw_value)
         name = self.display_name(name)
         if value is None:
@@ -85,7 +86,7 @@ class CurveSet:
         curve.value.append(value)
 
     def set_unit(self, name: str, unit: str) -> None:
-        """Set what the steps of a curve count, if it has a value."""
+        """Set the unit of a curve's steps, if it has a value."""
         curve = self.curves.get(self.display_name(name))
         if curve is not None:
             curve.unit = unit
@@ -100,7 +101,7 @@ class CurveSet:
         return name
 
     def list_curves(self) -> list[Curve]:
-        """Return the curves in the order in which they were first seen."""
+        """Return the curves in the order in which they first appeared."""
         return list(self.curves.values())
 
 
@@ -108,7 +109,7 @@ UNKNOWN = float("nan")
 
 
 def from_events(source: str, scalars: Iterable[Scalar]) -> CurveSet:
-    """Return the curves of TensorBoard's event files."""
+    """Return the curves in TensorBoard event files."""
     curves = CurveSet(source)
     for scalar in scalars:
         time = to_number(scalar.time)
@@ -118,7 +119,7 @@ def from_events(source: str, scalars: Iterable[Scalar]) -> CurveSet:
 
 
 def from_trainer_state(source: str, document: Any) -> CurveSet:
-    """Return the curves of Hugging Face's Trainer: log_history, a list of entries with the values at a step.
+    """Return the curves of the Hugging Face Trainer: log_history, a list of entries with the values at a step.
 
     The last entry holds totals, such as train_runtime, which become curves of one point.
     """
@@ -132,7 +133,7 @@ def from_trainer_state(source: str, document: Any) -> CurveSet:
 
 
 def from_metrics(source: str, lines: Iterable[str], position_required: bool = False) -> CurveSet:
-    """Return the curves of Lightning's CSVLogger: a column per measure, with gaps, and the columns step and epoch.
+    """Return the curves of Lightning's CSVLogger: one column per measure, with gaps, and the columns step and epoch.
 
     The tables of timm and Ultralytics have an epoch, but no step. position_required: whether a table with neither,
     whose rows may be anything, gives no curves.
@@ -162,7 +163,7 @@ def parse_number(value: Any) -> float | None:
 
 
 def from_job_reports(source: str, lines: Iterable[str]) -> CurveSet:
-    """Return the curves of values that MUSTER_RESULT lines repeat: each is a point, at its `step` or its position.
+    """Return the curves of values in repeated MUSTER_RESULT lines: each value is a point at its `step` or its position.
 
     A line without a step, such as a final summary, adds no point to a curve that had steps before.
     """
@@ -183,7 +184,7 @@ def from_job_reports(source: str, lines: Iterable[str]) -> CurveSet:
 
 
 def merge_curves(sources: Iterable[CurveSet]) -> list[Curve]:
-    """Return the curves of all sources, at most MAX_CURVES. The source is added to names that occur twice."""
+    """Return the curves of all sources, at most MAX_CURVES. The source is appended to duplicate names."""
     all_curves = [curve for source in sources for curve in source.list_curves() if curve.value][:MAX_CURVES]
     names = [curve.name for curve in all_curves]
     for curve in all_curves:
@@ -210,7 +211,7 @@ def points_to_draw(curve: Curve, limit: int = MAX_DRAWN_POINTS) -> list[PointBuc
 
 
 def find_links(text: str) -> list[str]:
-    """Return the addresses of W&B runs in a rank's output, without repetitions, at most 10."""
+    """Return the URLs of W&B runs in a rank's output, without duplicates, at most 10."""
     addresses: dict[str, None] = {}
     for match in WANDB.finditer(text):
         addresses[match[1].rstrip(".:,")] = None
@@ -218,7 +219,7 @@ def find_links(text: str) -> list[str]:
 
 
 def is_wandb(link: str) -> bool:
-    """Return whether an address is on W&B's own host."""
+    """Return whether a URL is on W&B's own host."""
     return re.match(r"https://(?:[a-z0-9-]+\.)?wandb\.ai/", link) is not None
 
 
@@ -229,6 +230,6 @@ def reported_numbers(report: Mapping[str, Any]) -> dict[str, float]:
 
 
 def rows(curves: Iterable[Curve]) -> Iterator[tuple[str, int, float, float, float]]:
-    """Yield the name, the number of values, and the last, the least and the greatest value of each curve."""
+    """Yield each curve's name, number of values, and its last, smallest and largest value."""
     for curve in curves:
         yield curve.name, len(curve.value), curve.value[-1], min(curve.value), max(curve.value)

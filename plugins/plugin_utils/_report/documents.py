@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""report.json: the data of a report, for the page, the log book, comparisons and other programs.
+"""report.json: the report data for the page, the log book, comparisons and other programs.
 
 The name of a number ends with its unit; times are seconds since 1970. None means unknown. Each text is one cleaned
 line, but still untrusted: a node or a job wrote it.
@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-VERSION = 1  # raised when a key changes its meaning or is removed
+VERSION = 1  # incremented when a key changes its meaning or is removed
 
 
 class Figure(TypedDict):
-    """Statistics of one measure over the samples of one GPU. p5: the 5th percentile."""
+    """Statistics on one measure over one GPU's samples. p5: the 5th percentile."""
 
     mean: float
     p5: float
@@ -25,7 +25,7 @@ class Figure(TypedDict):
 
 
 class GpuNumbers(TypedDict):
-    """One GPU. A figure is None if fewer than 8 samples have it; shares are from 0 to 1."""
+    """The figures of a GPU. A figure is None if fewer than 8 samples have it; shares are from 0 to 1."""
 
     node: str
     index: int
@@ -41,7 +41,8 @@ class GpuNumbers(TypedDict):
     power_watts: Figure | None
     power_limit_watts: float | None
     idle_share: float | None  # share of samples with a utilization below 5 %
-    idle_share_working: float | None  # the same share, from the first sample with a busy GPU of the run to the last
+    # the same fraction, from the first to the last sample in which a GPU of the run was busy
+    idle_share_working: float | None
     utilization_working_percent: float | None  # mean over the same samples
     power_working_watts: float | None
     power_hot_watts: float | None  # mean of busy samples within 2 degrees of the highest temperature
@@ -49,7 +50,7 @@ class GpuNumbers(TypedDict):
 
 
 class ProcessNumbers(TypedDict):
-    """One process on a GPU over its whole life, as accounted by the driver. None: the driver has no value.
+    """A process on a GPU over its whole lifetime, as accounted by the driver. None: the driver has no value.
 
     utilization_percent: time during which a kernel ran; memory_utilization_percent: time during which memory was read
     or written.
@@ -85,14 +86,14 @@ class NodeRow(TypedDict):
 
 
 class RunStage(TypedDict):
-    """One part of the run's duration."""
+    """A stage of the run."""
 
     name: str
     seconds: float
 
 
 class Metric(TypedDict):
-    """One value that the job reported."""
+    """A value that the job reported."""
 
     name: str
     value: float | str
@@ -109,7 +110,7 @@ class CurvePoint(TypedDict):
 
 
 class CurveNumbers(TypedDict):
-    """One curve: a summary in numbers, and points to draw it, which are stored in curves.json.
+    """A curve: a summary in numbers, and the points to draw, which are stored in curves.json.
 
     unit: what its steps count: step, epoch or value.
     """
@@ -127,7 +128,7 @@ class CurveNumbers(TypedDict):
 
 
 class ReportFinding(TypedDict):
-    """One finding. severity: problem or hint; about: the nodes and GPUs; numbers: the evidence."""
+    """A finding. severity: problem or hint; about: the nodes and GPUs; numbers: the evidence."""
 
     id: str
     severity: str
@@ -138,7 +139,7 @@ class ReportFinding(TypedDict):
 
 
 class Cost(TypedDict):
-    """The cost of a run. Costs are None if a price is unknown: `missing` then names the setting."""
+    """The cost of a run. Costs are None if a price is unknown, in which case `missing` names the setting."""
 
     currency: str
     per_hour: float | None
@@ -150,7 +151,9 @@ class Cost(TypedDict):
 
 
 class FailureCause(TypedDict):
-    """The cause of a failure in the error catalogue. seen: the log line that shows it, or "" for the error itself."""
+    """The cause of a failure according to the error catalogue. seen: the log line that shows it, or "" for the error
+    itself.
+    """
 
     id: str
     cause: str
@@ -160,7 +163,7 @@ class FailureCause(TypedDict):
 
 
 class Failure(TypedDict):
-    """The first failure, the lines of its log that explain it, and its cause, or None if the catalogue has no match."""
+    """The first failure, the log lines that explain it, and its cause, or None if nothing in the catalogue matches."""
 
     node: str
     node_rank: int
@@ -176,14 +179,14 @@ class StackGroup(TypedDict):
 
     ranks: str
     activity: str
-    awaited: bool  # whether the other ranks waited for them
-    source: str  # the line of the user's code
+    awaited: bool  # whether the other ranks were waiting for them
+    source: str  # the line in the user's code
     frames: list[str]
     workers: list[str]
 
 
 class ProfileSection(TypedDict):
-    """The profile of some steps of a run, as rows of tables."""
+    """The profile of some steps of a run, as table rows."""
 
     time: float
     steps: int
@@ -212,16 +215,16 @@ class Report(TypedDict):
     working_directory: str
     commit: str
     dirty: bool
-    repeat: str  # the command that launches the same job with the current code and settings of the project
+    repeat: str  # the command that launches the same job with the project's current code and settings
     repeat_exactly: str  # the command that also restores the recorded code, settings and environment, or ""
-    origin: list[str]  # lines on the job file, code and requirements that it was launched with
+    origin: list[str]  # lines about the job file, code and requirements with which it was launched
     program: list[str]  # the script or module, and its arguments
     environment: list[str]  # names of all variables
-    variables: list[str]  # names of those that the user set
+    variables: list[str]  # names of the variables that the user set
     settings: dict[str, str]
     metrics: list[Metric]
-    printed_once: list[Metric]  # measures of which rank 0 printed one value
-    last_lines: list[str]  # last lines of rank 0; [] if there are metrics or curves, or if the run failed
+    printed_once: list[Metric]  # metrics of which rank 0 printed a single value
+    last_lines: list[str]  # rank 0's last lines; [] if there are metrics or curves, or if the run failed
     samples_per_second: float | None
     samples: float | None
     curves: list[CurveNumbers]
@@ -234,7 +237,7 @@ class Report(TypedDict):
     failure: Failure | None
     cost: Cost
     restarts: int
-    attempts: list[str]  # how each attempt ended; [] if the run was not to restart automatically
+    attempts: list[str]  # how each attempt ended; [] if the run was not meant to restart automatically
     stacks: list[StackGroup]  # [] if the record has none
     profile: ProfileSection | None  # None if the run was not profiled
     event_files: bool
@@ -242,5 +245,5 @@ class Report(TypedDict):
 
 
 def gpu_name(gpu: GpuNumbers) -> str:
-    """Return the name of a GPU in messages."""
+    """Return a GPU's name for messages."""
     return f"{gpu['node']} GPU {gpu['index']}"

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Downsample points for a picture to minimum, mean and maximum per bucket, since a mean alone hides outliers."""
+"""Downsample points for a plot to minimum, mean and maximum per bucket, since a mean alone hides outliers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class PointBucket(NamedTuple):
-    """The values in one part of an axis: its middle, their number, and their minimum, mean and maximum."""
+    """The values in one part of an axis: its midpoint, the number of values, and their minimum, mean and maximum."""
 
     position: float
     value_count: int
@@ -22,7 +22,7 @@ class PointBucket(NamedTuple):
 
 
 def buckets(points: Iterable[tuple[float, float]], start: float, end: float, count: int) -> list[PointBucket]:
-    """Divide an axis from start to end into `count` buckets, and return those that hold a value, in order.
+    """Divide an axis from start to end into `count` buckets, and return those that contain a value, in order.
 
     Points outside the axis and values that are not finite are omitted. Empty buckets are not returned, so that gaps
     remain visible.
@@ -33,7 +33,7 @@ def buckets(points: Iterable[tuple[float, float]], start: float, end: float, cou
         end: End of the axis.
         count: Number of buckets.
     """
-    width = (end - start) / count or 1.0  # even if steps of a job are so close that the quotient is 0
+    width = (end - start) / count or 1.0  # even if a job's steps are so close together that the quotient is 0
     least, most = [math.inf] * count, [-math.inf] * count
     total, number = [0.0] * count, [0] * count
     for position, value in points:

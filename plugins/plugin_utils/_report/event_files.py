@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Read the scalars of TensorBoard's event files.
+"""Read the scalars in TensorBoard event files.
 
 A file lists records: length (u64), a checksum of it (u32), data, a checksum of the data (u32), all little-endian.
 The data is the protocol buffer `Event`: 1 wall_time (double), 2 step (varint), 5 summary; in it 1 value, with 1 tag,
@@ -19,14 +19,14 @@ import struct
 from collections.abc import Iterator
 from typing import IO, NamedTuple
 
-MAX_RECORD = 1 << 20  # bytes; a scalar takes about 60, larger records hold a picture or a graph and are skipped
+MAX_RECORD = 1 << 20  # bytes; a scalar takes about 60, and larger records contain a picture or a graph and are skipped
 SKIP_SIZE = 1 << 20
-FLOAT, DOUBLE = 1, 2  # DataType of a tensor
+FLOAT, DOUBLE = 1, 2  # a tensor's DataType
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # wire types
 
 
 class Scalar(NamedTuple):
-    """One value: its name, the step, the time it was written (seconds since 1970), and the number."""
+    """A value: its name, the step, the time it was written (seconds since 1970), and the number."""
 
     tag: str
     step: int
@@ -39,7 +39,7 @@ class MalformedEventError(Exception):
 
 
 def read_scalars(stream: IO[bytes]) -> Iterator[Scalar]:
-    """Yield the scalars of an event file in the order written, as far as the file can be read."""
+    """Yield the scalars in an event file in the order in which they were written, as far as the file can be read."""
     for data in read_records(stream):
         try:
             yield from event_scalars(data)
@@ -62,7 +62,7 @@ def read_records(stream: IO[bytes]) -> Iterator[bytes]:
 
 
 def skip_bytes(stream: IO[bytes], size: int) -> bool:
-    """Skip some bytes; return False if the stream ends earlier."""
+    """Skip a number of bytes; return False if the stream ends before that."""
     while size > 0:
         count = len(stream.read(min(size, SKIP_SIZE)))
         if count == 0:
@@ -85,7 +85,9 @@ def read_varint(data: bytes, offset: int) -> tuple[int, int]:
 
 
 def read_fields(data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
-    """Yield the fields of a message: number, wire type, the value of a varint, the bytes of all others."""
+    """Yield the fields in a message: the number, the wire type, and the value of a varint or the bytes of any other
+    type.
+    """
     offset = 0
     while offset < len(data):
         key = data[offset]  # nearly always a single byte, as are lengths
@@ -129,7 +131,7 @@ def event_scalars(data: bytes) -> Iterator[Scalar]:
 
 
 def parse_value(data: bytes) -> tuple[str, float | None]:
-    """Return the tag and the number of a Summary.Value; the number is None if the value is not a scalar."""
+    """Return the tag and number in a Summary.Value; the number is None if the value is not a scalar."""
     tag, value = "", None
     for field, wire_type, _number, content in read_fields(data):
         if field == 1 and wire_type == BYTES:
@@ -142,7 +144,7 @@ def parse_value(data: bytes) -> tuple[str, float | None]:
 
 
 def parse_tensor(data: bytes) -> float | None:
-    """Return the number in a TensorProto of one element: dtype 1, tensor_content 4, float_val 5, double_val 6."""
+    """Return the number in a TensorProto that has one element: dtype 1, tensor_content 4, float_val 5, double_val 6."""
     dtype, element = 0, b""
     for field, wire_type, number, content in read_fields(data):
         if field == 1 and wire_type == VARINT:

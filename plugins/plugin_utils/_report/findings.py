@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Rules that find problems and possible improvements in a run. Each finding has its numbers and a remedy.
+"""Rules that find problems and possible improvements in a run. Each finding includes its numbers and a remedy.
 
 A rule is a function from Facts to findings.
 """
@@ -24,24 +24,27 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.documents 
 from ansible_collections.muster.training.plugins.plugin_utils._report.summary import MIN_SAMPLES, Window
 from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
 
-IDLE_SHARE = 0.2  # share of the time between the first busy sample of the run and the last
+IDLE_SHARE = 0.2  # fraction of the time between the run's first busy sample and its last
 WAITING_PERCENT = 95.0  # utilization at which a GPU looks busy ...
-WAITING_POWER = 0.5  # ... and the share of its power limit below which it is not
-SLOW_POWER = 0.85  # share of the median of the others
-MEMORY_ROOM, MEMORY_FULL = 0.6, 0.97  # peak memory use, as shares of the GPU's memory
-HOT_CELSIUS = 83.0  # temperature at which NVIDIA's boards begin to lower clocks; 90 and more is close to their slowdown
+WAITING_POWER = 0.5  # ... and the fraction of its power limit below which it is not really busy
+SLOW_POWER = 0.85  # fraction of the median of the other GPUs
+MEMORY_ROOM, MEMORY_FULL = 0.6, 0.97  # peak memory use, as fractions of the GPU's memory
+# temperature at which NVIDIA boards begin to lower their clock speeds; 90 and above is close to their slowdown
+# temperature
+HOT_CELSIUS = 83.0
 VERY_HOT_CELSIUS = 90.0
-HOT_POWER = 0.9  # share of the power while it was cooler
+HOT_POWER = 0.9  # fraction of the power it drew while it was cooler
 TAIL = 120.0  # seconds
-START_UP_SHARE, START_UP = 0.2, 60.0  # share of the run, and seconds: both must be exceeded, to ignore short runs
+# fraction of the run, and seconds: both must be exceeded, so that short runs are ignored
+START_UP_SHARE, START_UP = 0.2, 60.0
 CHECKPOINT_SHARE = 0.1
-MISSING_SHARE = 0.1  # share of the samples
-MAX_NAMES = 8  # nodes or GPUs named in a sentence
+MISSING_SHARE = 0.1  # fraction of the samples
+MAX_NAMES = 8  # number of nodes or GPUs named in a sentence
 
 
 @dataclass
 class Facts:
-    """The input of the rules. window: the time in which GPUs were busy."""
+    """The input to the rules. window: the time in which GPUs were busy."""
 
     gpus: list[GpuNumbers]
     nodes: list[NodeRow] = field(default_factory=list)
@@ -51,9 +54,10 @@ class Facts:
     stages: list[RunStage] = field(default_factory=list)
     reported: dict[str, float] = field(default_factory=dict)
     restarts: int = 0
-    shrunk: list[str] = field(default_factory=list)  # texts of events when an elastic run continued with fewer nodes
-    unhealthy: list[str] = field(default_factory=list)  # texts of events about the health of nodes
-    sampled_nodes: frozenset[str] | None = None  # nodes with a gpus.csv; None if nothing was fetched
+    # texts of events that report that an elastic run continued with fewer nodes
+    shrunk: list[str] = field(default_factory=list)
+    unhealthy: list[str] = field(default_factory=list)  # texts of events about node health
+    sampled_nodes: frozenset[str] | None = None  # nodes that have a gpus.csv; None if nothing was fetched
 
     @property
     def seconds(self) -> float | None:
@@ -68,7 +72,7 @@ def make_finding(rule: str, severity: str, about: list[str], text: str, remedy: 
 
 
 def subject(names: list[str], total: int) -> str:
-    """Return the subject of a sentence: "all N GPUs", or their names."""
+    """Return the subject of a sentence: "all N GPUs", or the GPUs' names."""
     if len(names) == total > 1:
         return f"all {total} GPUs"
     return format_list(names, MAX_NAMES)
@@ -94,7 +98,7 @@ def unused_gpus(facts: Facts) -> Iterator[ReportFinding]:
 
 
 def idle_gpus(facts: Facts) -> Iterator[ReportFinding]:
-    """Find GPUs that are idle for more than a fifth of the working time: usually they wait for data."""
+    """Find GPUs that are idle for more than a fifth of the working time, usually because they are waiting for data."""
     idle = [gpu for gpu in facts.gpus if (gpu["idle_share_working"] or 0) > IDLE_SHARE and gpu["idle_share"] != 1.0]
     if idle:
         names = [gpu_name(gpu) for gpu in idle]
@@ -116,7 +120,7 @@ def idle_gpus(facts: Facts) -> Iterator[ReportFinding]:
 
 
 def waiting_gpus(facts: Facts) -> Iterator[ReportFinding]:
-    """Find GPUs that look busy but draw little power: NCCL's kernels spin while they wait for other ranks."""
+    """Find GPUs that look busy but draw little power: NCCL kernels spin while they wait for other ranks."""
     waiting = [
         gpu
         for gpu in facts.gpus
@@ -146,7 +150,7 @@ def waiting_gpus(facts: Facts) -> Iterator[ReportFinding]:
 
 
 def slow_gpu(facts: Facts) -> Iterator[ReportFinding]:
-    """Find GPUs that draw much less power than others of their model: they are throttled, or have less to do."""
+    """Find GPUs that draw much less power than others of the same model: they are throttled, or have less to do."""
     for model in sorted({gpu["model"] for gpu in facts.gpus}):
         same_model = [
             (gpu, gpu["power_working_watts"])
@@ -175,7 +179,7 @@ def slow_gpu(facts: Facts) -> Iterator[ReportFinding]:
 
 
 def memory_room(facts: Facts) -> Iterator[ReportFinding]:
-    """Find GPUs with much unused memory, where a larger batch would fit; the fullest GPU decides."""
+    """Find GPUs with so much unused memory that a larger batch would fit; the fullest GPU is decisive."""
     measured = [gpu for gpu in facts.gpus if gpu["memory_used_mib"] and gpu["memory_total_mib"]]
     used = [(gpu, peak_share(gpu)) for gpu in measured if gpu["idle_share"] != 1.0]
     if used and max(share for _gpu, share in used) < MEMORY_ROOM:
@@ -214,7 +218,7 @@ def memory_full(facts: Facts) -> Iterator[ReportFinding]:
 
 
 def peak_share(gpu: GpuNumbers) -> float:
-    """Return the largest share of its memory that a GPU used."""
+    """Return the largest share of its memory that any GPU used."""
     used, total = gpu["memory_used_mib"], gpu["memory_total_mib"]
     return used["peak"] / total if used is not None and total else 0.0
 
@@ -259,7 +263,7 @@ def tail(facts: Facts) -> Iterator[ReportFinding]:
 
 
 def start_up(facts: Facts) -> Iterator[ReportFinding]:
-    """Find a start that takes a large part of the run."""
+    """Find a startup that takes up a large part of the run."""
     seconds = facts.seconds
     if facts.window is None or facts.started is None or seconds is None:
         return
@@ -278,7 +282,7 @@ def start_up(facts: Facts) -> Iterator[ReportFinding]:
 
 
 def checkpoint_share(facts: Facts) -> Iterator[ReportFinding]:
-    """Find checkpoints that take a large part of the run, if the job reports checkpoint_seconds."""
+    """Find checkpoint saving that takes up a large part of the run, if the job reports checkpoint_seconds."""
     spent, seconds = facts.reported.get("checkpoint_seconds"), facts.seconds
     if spent is not None and seconds is not None and spent > CHECKPOINT_SHARE * seconds:
         yield make_finding(
@@ -294,7 +298,7 @@ def checkpoint_share(facts: Facts) -> Iterator[ReportFinding]:
 
 
 def restarts(facts: Facts) -> Iterator[ReportFinding]:
-    """Find restarts of the ranks, and nodes that an elastic run continued without."""
+    """Find restarts of the ranks, and nodes that were lost while an elastic run continued."""
     if facts.restarts:
         times = "once" if facts.restarts == 1 else f"{facts.restarts} times"
         yield make_finding(
@@ -312,7 +316,7 @@ def restarts(facts: Facts) -> Iterator[ReportFinding]:
 
 
 def unhealthy_nodes(facts: Facts) -> Iterator[ReportFinding]:
-    """Find problems with nodes during the run, and nodes that were slower than the others."""
+    """Find problems with nodes during the run, and nodes that were slower than others."""
     for text in dict.fromkeys(facts.unhealthy):
         yield make_finding("unhealthy", "problem", [], text, "run ansible-playbook preflight.yml on the node")
 
@@ -362,7 +366,7 @@ def missing_samples(facts: Facts) -> Iterator[ReportFinding]:
 
 
 def format_minutes(seconds: float) -> str:
-    """Return a duration with one unit: 45 s, 12 min, 3.5 h."""
+    """Format a duration in a single unit: 45 s, 12 min, 3.5 h."""
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Read the driver's lifetime records of a run's processes from accounting.csv."""
+"""Read the driver's accounting records for a run's processes from accounting.csv."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.documents 
 from ansible_collections.muster.training.plugins.plugin_utils._report.gpu_samples import parse_value
 
 GPU_FIELDS, PROCESS_FIELDS = 3, 6
-MAX_LINES = 100_000  # lines read: 16 GPUs keep 4000 processes each
-MAX_PROCESSES = 256  # processes of a node
+MAX_LINES = 100_000  # number of lines read: 16 GPUs keep 4000 processes each
+MAX_PROCESSES = 256  # number of processes on a node
 MAX_PID_DIGITS = 10  # digits
 
 
 def read_processes(node: str, lines: Iterable[str]) -> list[ProcessNumbers]:
-    """Return the processes of a run, by GPU, from two snapshots of the records: at the job's start and after its end.
+    """Return the processes of a run, by GPU, from two snapshots of the records, taken at the job's start and after its
+    end.
 
     Each snapshot is one line per GPU, then one per process, including those of earlier jobs. Processes that had ended
     before the first snapshot are not the run's. Without a second snapshot the list is empty.
@@ -68,6 +69,6 @@ def process_numbers(node: str, gpu: int, fields: Sequence[str]) -> ProcessNumber
 
 
 def value_or_none(text: str) -> float | None:
-    """Return a value, or None for [N/A] and the like."""
+    """Return a value, or None for [N/A] and similar texts."""
     value = parse_value(text)
     return None if math.isnan(value) else value

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Convert lines of gpus.csv into samples by GPU, with times in seconds since 1970."""
+"""Convert lines from gpus.csv to samples by GPU, with times in seconds since 1970."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples i
 if TYPE_CHECKING:
     pass
 
-NAMES = tuple(dict.fromkeys((*COLUMNS, "power_limit_watts")))  # names of the columns
+NAMES = tuple(dict.fromkeys((*COLUMNS, "power_limit_watts")))  # column names
 FORMER_COLUMN_COUNT = len(NAMES) - 1  # number of columns in older records, which lack the last one
 MEASURES = ("utilization_percent", "memory_used_mib", "temperature_celsius", "power_watts")
-MAX_GPUS = 64  # GPUs of one node
-MAX_COLUMNS = 64  # columns of a sample
-MAX_SAMPLES = 4_000_000  # samples of one node: 16 GPUs for six weeks
-MAX_VALUE = 1e9  # no GPU reports a number this large
+MAX_GPUS = 64  # number of GPUs in one node
+MAX_COLUMNS = 64  # number of columns in a sample
+MAX_SAMPLES = 4_000_000  # number of samples from one node: 16 GPUs for six weeks
+MAX_VALUE = 1e9  # no GPU reports a number as large as this
 TIMESTAMP = re.compile(r"([0-9]{4})/([0-9]{2})/([0-9]{2}) ([0-9]{2}):([0-9]{2}):([0-9]{2})(\.[0-9]{1,9})?\Z")
 
 
 @dataclass
 class GpuSamples:
-    """The samples of one GPU. All arrays have the same length; nan means that the driver reported no value.
+    """The samples of one GPU. All arrays have the same length; nan means that the driver did not report a value.
 
     time: seconds since 1970; utilization_percent: 0 to 100; memory in MiB, temperature in degrees Celsius, power in W.
     """
@@ -57,7 +57,7 @@ class GpuSamples:
         self.measures = tuple(self.measure(name) for name in NAMES[2:])
 
     def measure(self, name: str) -> array[float]:
-        """Return the samples of one of NAMES, except the first two."""
+        """Return the samples for one of NAMES, except the first two names."""
         samples: array[float] = getattr(self, name)
         return samples
 
@@ -71,7 +71,7 @@ def read_gpus(node: str, lines: Iterable[str], models: Mapping[int, str] | None 
     gpus: dict[int, GpuSamples] = {}
     names: tuple[str, ...] = NAMES
     columns = column_indices(names)
-    minutes: dict[str, float] = {}  # the last minute read, and when it began
+    minutes: dict[str, float] = {}  # the last minute that was read, and when it began
     sample_count = 0
     for line in lines:
         values = line.split(",")
@@ -84,7 +84,7 @@ def read_gpus(node: str, lines: Iterable[str], models: Mapping[int, str] | None 
             continue
         values += [""] * (
             max(len(names), FORMER_COLUMN_COUNT) + 1 - len(values)
-        )  # missing columns are empty, including that at -1
+        )  # missing columns are empty, including the one at index -1
         minute_start = minutes.get(stamp[:16])
         if minute_start is None:
             minute_start = parse_minute(stamp)
@@ -108,12 +108,12 @@ def read_gpus(node: str, lines: Iterable[str], models: Mapping[int, str] | None 
 
 
 def column_indices(names: Sequence[str]) -> list[int]:
-    """Return the column of each of NAMES after the first, or -1 if it is missing."""
+    """Return the column for each of NAMES after the first, or -1 if it is missing."""
     return [names.index(name) if name in names else -1 for name in NAMES[1:]]
 
 
 def parse_minute(stamp: str) -> float | None:
-    """Return the start of the minute of a time such as "2026/11/22 10:15:00.123" in UTC."""
+    """Return the start of the minute in a time such as "2026/11/22 10:15:00.123" in UTC."""
     match = TIMESTAMP.match(stamp)
     if match is None:
         return None
@@ -126,7 +126,7 @@ def parse_minute(stamp: str) -> float | None:
 
 
 def parse_value(text: str) -> float:
-    """Return a value such as "512.34", or nan for [N/A], [Unknown Error] and the like."""
+    """Return a value such as "512.34", or nan for [N/A], [Unknown Error] and similar texts."""
     if not text[:1].isdigit():
         return math.nan
     try:

@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Choose the lines of a failed rank's log that explain its end: the last traceback, complete, and what follows it."""
+"""Choose the lines in a failed rank's log that explain how it ended: the last traceback in full, and what follows
+it.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from collections.abc import Sequence
 from ansible_collections.muster.training.plugins.module_utils._run.output_formats import TRACEBACK
 
 LAST_LINES = 20  # shown if there is no traceback
-MAX_LINES = 200  # lines of a traceback and what follows it
+MAX_LINES = 200  # number of lines of a traceback and what follows it
 # Lines between the tracebacks of a chain of exceptions
 CHAINED = (
     "During handling of the above exception, another exception occurred:",
@@ -20,7 +22,7 @@ CHAINED = (
 
 
 def choose_lines(lines: Sequence[str]) -> list[str]:
-    """Return the lines from the last traceback on, with the exceptions that led to it; at least the last 20.
+    """Return the lines from the last traceback onward, with the exceptions that led to it; at least the last 20 lines.
 
     Of more than MAX_LINES, the middle is left out.
     """

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The log book: a Markdown page per run, and a table of all runs. The user's notes below MARK are kept."""
+"""The log book: a Markdown page per run, and a table of all runs. The user's notes below MARK are preserved."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ README = "README.md"
 MARKUP = re.compile(r"([\\`*\[\]|~$]|(?<![^\W_])_|_(?![^\W_])|:(?=//))")
 AT_START = re.compile(r"([#+=-]+(?=\s|\Z)|\d+(?=[.)](?:\s|\Z)))")  # makes a line a heading, a list or a rule
 MAX_CELL = 200
-MAX_GPUS, MAX_CURVES = 64, 30  # limits of the tables on a page
+MAX_GPUS, MAX_CURVES = 64, 30  # maximum sizes of the tables on a page
 TITLE = "# Log book"
 
 
@@ -45,8 +45,8 @@ class LogbookRow(NamedTuple):
 
     started: float
     run_id: str
-    state: str  # state, with the error of a failed run
-    job: str  # job with its arguments, and the name of the directory in which it started
+    state: str  # state, including the error for a failed run
+    job: str  # job with its arguments, and the name of the directory it was started in
     nodes: str
     metrics: str
     seconds: float | None
@@ -57,7 +57,7 @@ class LogbookRow(NamedTuple):
 
 
 def escape(text: str) -> str:
-    """Escape a text for Markdown, on one line: it cannot contain markup, a tag, a link or the end of a cell."""
+    """Escape a text for Markdown, on one line, so that it cannot contain markup, a tag, a link or the end of a cell."""
     text = " ".join(text[:MAX_CELL].split())
     text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     text = re.sub(r"\bwww\.", r"www\\.", MARKUP.sub(r"\\\1", text), flags=re.IGNORECASE)
@@ -66,7 +66,7 @@ def escape(text: str) -> str:
 
 
 def code_block(text: str) -> list[str]:
-    """Return unchanged lines between fences longer than any inside."""
+    """Return lines unchanged, between fences longer than any fence within them."""
     longest = max((len(fence_match) for fence_match in re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return [fence, *text.split("\n"), fence]
@@ -82,7 +82,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def format_date(seconds: float | None) -> str:
-    """Return a date in this machine's time zone, or "0000-00-00" if unknown."""
+    """Format a date in this machine's time zone, or return "0000-00-00" if it is unknown."""
     valid = seconds is not None and 0 <= seconds < 1e11
     return time.strftime("%Y-%m-%d", time.localtime(seconds)) if valid else "0000-00-00"
 
@@ -199,7 +199,7 @@ def logbook_row(report: Report, page_name: str) -> LogbookRow:
 
 
 def render_index(rows: Iterable[LogbookRow], previous: str = "") -> str:
-    """Return the table of all runs, newest first. previous: its previous text."""
+    """Render the table of all runs, newest first. previous: the table's previous text."""
     lines = [
         TITLE,
         "",

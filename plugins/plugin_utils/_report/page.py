@@ -52,7 +52,7 @@ GPU_HEADER = [
 PROCESS_HEADER = ["GPU", "process", "utilization", "memory, peak", "memory busy", "time"]
 NODE_HEADER = ["node", "rank", "address", "processes", "GPUs", "driver", "torch", "ended as", "an hour", "notes"]
 CURVE_HEADER = ["curve", "last", "at step", "best", "at step", "values"]
-MAX_SMI_NODES = 8  # nodes whose nvidia-smi output is on the page
+MAX_SMI_NODES = 8  # nodes whose nvidia-smi output is shown on the page
 MAX_SMI_LENGTH = 8000  # characters
 
 
@@ -68,7 +68,7 @@ class RenderedPlot:
 
 
 def render_plot(plot: Plot, svg: str) -> RenderedPlot:
-    """Return a plot with its picture, which need not be escaped since this collection drew it."""
+    """Return a plot with its picture, which need not be escaped since it was drawn by this collection."""
     return RenderedPlot(plot.title, plot.caption, Markup(svg), plot.header, plot.rows)
 
 
@@ -174,14 +174,14 @@ def render_run(  # noqa: PLR0913
 
 
 def format_time(seconds: float | None) -> str:
-    """Return a time in this machine's time zone, with its offset from UTC."""
+    """Format a time in this machine's time zone, with its offset from UTC."""
     if seconds is None or abs(seconds) > 1e11:
         return "not known"
     return time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(seconds))
 
 
 def format_value(value: float | str) -> str:
-    """Return a number as an integer or with five significant digits; a text unchanged."""
+    """Format a number as an integer or with five significant digits; return a text unchanged."""
     if isinstance(value, str):
         return value
     return f"{value:.0f}" if value == round(value) and abs(value) < 1e15 else f"{value:.5g}"
@@ -199,7 +199,7 @@ def summarize_values(values: Sequence[str]) -> str:
 
 
 def run_facts(report: Report) -> list[tuple[str, str]]:
-    """Return facts about the run and its nodes, as pairs of name and value."""
+    """Return facts about the run and its nodes as (name, value) pairs."""
     rows = report["nodes"]
     gpus = sum(row["gpus"] or 0 for row in rows)
     settings = report["settings"]
@@ -225,14 +225,14 @@ def run_facts(report: Report) -> list[tuple[str, str]]:
 
 
 def no_findings_message(report: Report) -> str:
-    """Return the message for a report without findings; empty for a run that failed or has no GPU samples."""
+    """Return the message for a report without findings; empty if the run failed or has no GPU samples."""
     if report["gpus"] and report["state"] != "failed":
         return "None: no rule found anything in the GPU samples or run times."
     return ""
 
 
 def curve_row(curve: CurveNumbers) -> list[str]:
-    """Return one row of the table of curves."""
+    """Return a row for the table of curves."""
     best = find_best(curve)
     best_cells = ["", ""] if best is None else [f"{best.value:.5g}", at_step(curve, best.step)]
     last_step = at_step(curve, curve["last_step"])
@@ -240,24 +240,24 @@ def curve_row(curve: CurveNumbers) -> list[str]:
 
 
 def at_step(curve: CurveNumbers, step: float) -> str:
-    """Return a position in the table of curves, with its unit unless it is a step."""
+    """Format a position for the table of curves, with its unit unless that is a step."""
     return format_step(step) if curve["unit"] == "step" else f"{curve['unit']} {format_step(step)}"
 
 
 def without_empty_columns(header: list[str], rows: list[list[str]]) -> tuple[list[str], list[list[str]]]:
-    """Return a table without the columns in which no row has a value."""
+    """Return a table without the columns that are empty in all rows."""
     kept = [index for index in range(len(header)) if index == 0 or any(row[index] for row in rows)]
     return [header[index] for index in kept], [[row[index] for index in kept] for row in rows]
 
 
 def missing_price(report: Report) -> str:
-    """Return the unknown parts of the cost, or an empty string if none are, or if no machine has a price."""
+    """Return the parts of the cost that are unknown, or an empty string if there are none or no machine has a price."""
     has_prices = any(row["price_per_hour"] is not None for row in report["nodes"])
     return report["cost"]["missing"] if has_prices else ""
 
 
 def throughput(report: Report) -> list[tuple[str, str]]:
-    """Return the samples per second, of the job and of each process."""
+    """Return the samples per second, for the whole job and for each process."""
     rate = report["samples_per_second"]
     if rate is None:
         return []
@@ -272,12 +272,12 @@ def throughput(report: Report) -> list[tuple[str, str]]:
 
 
 def format_figure(figure: Figure | None, statistic: str, unit: str, scale: float = 1.0) -> str:
-    """Return one number of a figure, such as "83 %"; empty if there are too few samples."""
+    """Format one number from a figure, such as "83 %"; empty if there are too few samples."""
     return "" if figure is None else f"{float(figure[statistic]) / scale:.{1 if scale != 1.0 else 0}f} {unit}"  # type: ignore[literal-required]
 
 
 def gpu_row(gpu: GpuNumbers) -> list[str]:
-    """Return one row of the table of GPUs."""
+    """Return a row for the table of GPUs."""
     total = f" of {gpu['memory_total_mib'] / 1024:.0f}" if gpu["memory_total_mib"] else ""
     memory = gpu["memory_used_mib"]
     return [
@@ -293,7 +293,7 @@ def gpu_row(gpu: GpuNumbers) -> list[str]:
 
 
 def process_row(process: ProcessNumbers) -> list[str]:
-    """Return one row of the table of processes."""
+    """Return a row for the table of processes."""
     utilization, memory_utilization = process["utilization_percent"], process["memory_utilization_percent"]
     peak, seconds = process["memory_peak_mib"], process["seconds"]
     return [
@@ -333,7 +333,7 @@ def node_table(report: Report) -> list[list[str]]:
 
 
 def format_money(amount: float, currency: str) -> str:
-    """Return an amount with as many digits as necessary, such as "7.56 USD" and "0.0112 USD"."""
+    """Format an amount with as many digits as necessary, such as "7.56 USD" and "0.0112 USD"."""
     return f"{amount:.2f} {currency}" if amount >= 1 or amount == 0 else f"{amount:.3g} {currency}"
 
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Plots as Vega-Lite specifications: dictionaries with their data, for svg.py or any other renderer.
+"""Plots as Vega-Lite specifications: dictionaries that include the data, for svg.py or any other renderer.
 
 Texts of nodes and jobs enter as data or as plain text, never as the name of a field or as an expression, which Vega
 would evaluate. Lines differ in color and dashes. No background is drawn, so that a page can have its own; the
@@ -27,14 +27,14 @@ SCHEMA = "https://vega.github.io/schema/vega-lite/v5.json"
 # Their other colors, and the original purple, have a contrast of less than 3 : 1 with a white page.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#B5578F")
 DASHES = ([1, 0], [6, 3])
-MAX_LINES = len(COLORS) * len(DASHES)  # maximum number of GPUs, or runs, that are drawn as a line each
+MAX_LINES = len(COLORS) * len(DASHES)  # maximum number of GPUs or runs that are each drawn as a line
 INK, GRID = "#333333", "#dddddd"  # colors of text and axes, and of grid lines; a dark page overrides them
 WIDTH, HEIGHT = 640, 220
-BUCKETS = 600  # buckets of a line
-MAX_COLUMNS, MAX_CELLS = 120, 4000  # maxima in a strip of many GPUs: a cell takes 55 to 100 bytes
+BUCKETS = 600  # number of buckets in a line
+MAX_COLUMNS, MAX_CELLS = 120, 4000  # number of maxima in a strip of many GPUs: a cell takes 55 to 100 bytes
 MIN_COLUMNS = 40
-GAP = 60.0  # seconds without a sample (four samples) that break a line
-MAX_ROWS = 64  # maximum number of GPUs with a row each; with more, each node has a row
+GAP = 60.0  # seconds without a sample (four samples) that interrupt a line
+MAX_ROWS = 64  # maximum number of GPUs that each have a row; with more, each node has a row
 SHADES = 20  # distinct values in a strip, so that equal neighbors merge into one cell
 MAX_CURVES = 12
 FLOOR = 1e-300  # smaller magnitudes are drawn as 0
@@ -42,7 +42,7 @@ FLOOR = 1e-300  # smaller magnitudes are drawn as 0
 
 @dataclass
 class Plot:
-    """A plot: name of its files; title; caption; Vega-Lite specification; header and rows of its table."""
+    """A plot: the base name of its files; title; caption; Vega-Lite specification; header and rows of its table."""
 
     name: str
     title: str
@@ -52,14 +52,14 @@ class Plot:
     rows: list[list[str]] = field(default_factory=list)
 
 
-# Name of a measure: title, unit, whether its axis begins at 0, and the axis's end, if fixed
+# Name of a metric: title, unit, whether its axis begins at 0, and the axis's end, if fixed
 MEASURES: dict[str, tuple[str, str, bool, float | None]] = {
     "utilization_percent": ("GPU utilization", "%", True, 100.0),
     "memory_used_mib": ("GPU memory", "GiB", True, None),
     "power_watts": ("GPU power", "W", True, None),
     "temperature_celsius": ("GPU temperature", "°C", False, None),
 }
-# measures shown as strips of many GPUs; for others, the mean and the highest GPU suffice
+# metrics shown as strips for many GPUs; for others, the mean and the highest GPU suffice
 STRIPS = ("utilization_percent", "power_watts")
 FILE_NAMES = {
     "utilization_percent": "gpu-utilization",
@@ -131,14 +131,16 @@ def series_encoding(names: Sequence[str]) -> dict[str, Any]:
 
 
 def time_unit(seconds: float) -> tuple[str, float]:
-    """Return the unit for a time axis of this length, and the seconds per unit."""
+    """Return the unit for a time axis of the given length, and the number of seconds per unit."""
     if seconds < 300:
         return "seconds", 1.0
     return ("minutes", 60.0) if seconds < 3 * 3600 else ("hours", 3600.0)
 
 
 def time_span(report: Report, gpus: Sequence[GpuSamples]) -> tuple[float, float]:
-    """Return start and end of the time axis: the run's, or the samples' if the run's are unknown or do not match."""
+    """Return the start and end of the time axis: those of the run, or of the samples if the run's are unknown or do not
+    match.
+    """
     first_times = [min(gpu.time) for gpu in gpus if gpu.time]
     last_times = [max(gpu.time) for gpu in gpus if gpu.time]
     if not first_times:
@@ -156,7 +158,7 @@ def time_span(report: Report, gpus: Sequence[GpuSamples]) -> tuple[float, float]
 
 
 def gpu_plots(report: Report, gpus: Sequence[GpuSamples]) -> list[Plot]:
-    """Return a plot of each measure: a line per GPU; for more than MAX_LINES GPUs, a row per GPU, or two lines."""
+    """Return a plot for each measure: a line per GPU or, for more than MAX_LINES GPUs, a row per GPU or two lines."""
     sampled = [gpu for gpu in gpus if gpu.time]
     plots = []
     for measure in MEASURES:
@@ -192,7 +194,7 @@ def mean_and_highest(gpus: Sequence[GpuSamples], measure: str) -> dict[str, list
 def line_spec(
     report: Report, gpus: Sequence[GpuSamples], series: Mapping[str, Sequence[GpuSamples]], measure: str
 ) -> dict[str, Any]:
-    """Return a line for each series over the time of the run: the mean in each bucket.
+    """Return a line for each series over the run's duration, showing the mean in each bucket.
 
     Up to four series also have a band from the minimum to the maximum.
     """
@@ -292,7 +294,7 @@ def strip_spec(report: Report, gpus: Sequence[GpuSamples], measure: str) -> dict
         **base_spec(f"{title} ({unit})", gpu_caption(report, measure)),
         "height": per_row * len(row_names),
         "data": {"values": cells},
-        # no aria: labels of thousands of cells do not help; the table next to the picture does
+        # no aria: labels for thousands of cells do not help, but the table next to the picture does
         "mark": {"type": "rect", "aria": False, "strokeWidth": 0},
         "encoding": {
             "x": axis(
@@ -325,7 +327,7 @@ def strip_spec(report: Report, gpus: Sequence[GpuSamples], measure: str) -> dict
 
 
 def gpu_caption(report: Report, measure: str) -> str:
-    """Return the caption of a plot of GPUs: one sentence with its numbers."""
+    """Return the caption for a GPU plot: one sentence with its numbers."""
     figures = [(f"{gpu['node']} GPU {gpu['index']}", get_figure(gpu, measure)) for gpu in report["gpus"]]
     known_figures = [(name, figure) for name, figure in figures if figure is not None]
     if not known_figures:
@@ -350,13 +352,13 @@ def gpu_caption(report: Report, measure: str) -> str:
 
 
 def get_figure(gpu: Mapping[str, Any], measure: str) -> Mapping[str, Any] | None:
-    """Return the figure of one measure."""
+    """Return the figure for a measure."""
     figure: Mapping[str, Any] | None = gpu[measure]
     return figure
 
 
 def gpu_table(report: Report, measure: str) -> tuple[list[str], list[list[str]]]:
-    """Return the table under a plot of GPUs."""
+    """Return the table below a GPU plot."""
     unit = MEASURES[measure][1]
     digits = 1 if measure == "memory_used_mib" else 0
     rows = []
@@ -385,7 +387,7 @@ def curve_plots(report: Report) -> list[Plot]:
 
 
 def curve_caption(curve: CurveNumbers) -> str:
-    """Return the caption of a curve: one sentence with its numbers."""
+    """Return the caption for a curve: one sentence with its numbers."""
     unit = curve["unit"]
     last = f"Last {curve['last']:.4g} at {unit} {format_step(curve['last_step'])}"
     best = find_best(curve)
@@ -398,7 +400,7 @@ def curve_caption(curve: CurveNumbers) -> str:
 
 
 def curve_spec(curve: CurveNumbers, caption: str) -> dict[str, Any]:
-    """Return one curve over the steps of the job."""
+    """Return the specification of one curve over the job's steps."""
     values = [
         {
             "step": round_value(point["step"]),
@@ -428,23 +430,23 @@ def curve_spec(curve: CurveNumbers, caption: str) -> dict[str, Any]:
 
 
 def step_axis(curve: CurveNumbers) -> dict[str, Any]:
-    """Return the options of an axis of steps: no ticks between whole steps, unless a job counts in fractions."""
+    """Return the options for a step axis: no ticks between whole steps, unless a job counts in fractions."""
     whole = all(point["step"] == round(point["step"]) for point in curve["points"])
     return {"axis": {"tickMinStep": 1}} if whole else {}
 
 
 def format_step(step: float) -> str:
-    """Return a position on a curve: a whole number of steps, or a part of an epoch with up to four digits."""
+    """Format a position on a curve: a whole number of steps, or a fraction of an epoch with up to four digits."""
     return f"{step:.0f}" if step >= 1000 or step == round(step) else f"{step:.4g}"
 
 
 def round_value(value: float) -> float:
-    """Round a number to six digits, which is enough for a picture."""
+    """Round a number to six digits, which is enough for a plot."""
     return float(f"{value:.6g}") if abs(value) > FLOOR else 0.0
 
 
 def curve_table(curve: CurveNumbers, limit: int = 20) -> tuple[list[str], list[list[str]]]:
-    """Return the table under a curve: at most `limit` of its points, including the first and the last."""
+    """Return the table below a curve: at most `limit` of its points, including the first and the last."""
     points = curve["points"]
     indices = sorted({round(index * (len(points) - 1) / (limit - 1)) for index in range(limit)}) if points else []
     rows = [
@@ -455,7 +457,7 @@ def curve_table(curve: CurveNumbers, limit: int = 20) -> tuple[list[str], list[l
 
 
 def comparison_plots(reports: Sequence[Report]) -> list[Plot]:
-    """Return the curves shared by several runs, overlaid by step and, if times are known, by time."""
+    """Return the curves that several runs have in common, overlaid by step and, if times are known, by time."""
     shared_names = [
         name
         for name in dict.fromkeys(curve["name"] for report in reports for curve in report["curves"])
@@ -473,12 +475,14 @@ def comparison_plots(reports: Sequence[Report]) -> list[Plot]:
 
 
 def curve_points(report: Report, name: str) -> list[Any]:
-    """Return the points of a run's curve, empty if it has no such curve."""
+    """Return the points of a run's curve; empty if the run has no such curve."""
     return next((list(curve["points"]) for curve in report["curves"] if curve["name"] == name), [])
 
 
 def overlay_plot(reports: Sequence[Report], name: str, by: str) -> Plot | None:
-    """Return one curve of several runs by step or time, or None if fewer than two runs have two points for it."""
+    """Return one curve for several runs by step or time, or None if fewer than two runs have at least two points for
+    it.
+    """
     longest = max((report["seconds"] or 0 for report in reports), default=0)
     unit_name, unit_seconds = time_unit(longest)
     values, last_values = [], []

@@ -23,43 +23,44 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.rich_outpu
 from ansible_collections.muster.training.plugins.plugin_utils._report.trainer_log import TrainerLog
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import ESCAPE
 
-MAX_EPOCHS = 50_000  # epochs of a metric whose offsets are kept; a job may print any number as its epoch
-MAX_LINE = 2000  # characters; longer lines are skipped
+MAX_EPOCHS = 50_000  # number of a metric's epochs whose offsets are kept; a job may print any number as its epoch
+MAX_LINE = 2000  # number of characters; longer lines are skipped
 MAX_METRICS = 30
-MAX_POINTS = 500_000  # points of all metrics together
-MAX_NUMBERS = 100  # numbers examined in a line
+MAX_POINTS = 500_000  # total number of points of all metrics
+MAX_NUMBERS = 100  # how many numbers in a line are examined
 MAX_COLUMNS = 40
-KEY_LENGTH = 80  # characters before a number that may be its name
-MIN_COUNTED = 3  # values of a metric without step or epoch; fewer may be a list of settings
-TABLE_REACH = 200  # lines after a header, or after a row, in which another row belongs to it
+KEY_LENGTH = 80  # number of characters before a number that may be its name
+MIN_COUNTED = 3  # number of values of a metric without a step or epoch; fewer may be a list of settings
+TABLE_REACH = 200  # number of lines after a header or a row within which another row belongs to it
 
 
 def names(text: str) -> frozenset[str]:
-    """Return the names in a text, separated by spaces."""
+    """Return the space-separated names in a text."""
     return frozenset(text.split())
 
 
-# Names whose last part, or first part, is one of these are metrics.
+# Names whose last or first part is one of these are metrics.
 METRICS = names("""
     loss losses acc acc1 acc5 accuracy top1 top5 perplexity ppl bleu chrf f1 auc auroc auprc map map50 miou iou dice
     wer cer mse rmse mae mape r2 psnr ssim fid nll bpc bpb bpd elbo reward rew mcc ndcg mrr rouge rouge1 rougel em
     """)
-# Names that are metrics only in lines that also have a metric of the list above, or a step or epoch
+# Names that are metrics only in lines that also have a metric from the list above, or a step or epoch
 COMPANIONS = names("""
     lr learning_rate grad_norm gnorm grad_norms mfu throughput samples_per_second samples_per_sec tokens_per_second
     tokens_per_sec precision recall entropy kl score ap ap50
     """)
-# Names that are metrics only with exactly these capitals
+# Names that are metrics only with exactly this capitalization
 AMBIGUOUS = {"map": "mAP", "map50": "mAP", "em": "EM", "ap": "AP", "ap50": "AP", "fid": "FID", "r2": "R2"}
-RATES = ("lr", "learning_rate", "learning rate")  # a line that has only these has no metrics
-# Last parts of names of settings, such as loss_scale, and first parts of others, such as target_accuracy
+RATES = ("lr", "learning_rate", "learning rate")  # a line that contains only these has no metrics
+# Last parts of the names of settings, such as loss_scale, and first parts of others, such as target_accuracy
 SETTING_ENDS = names("""
     alpha beta gamma lambda coef coefficient decay dir every factor file fn func function id interval limit margin name
     path patience ratio reduction scale scaling smoothing steps threshold type weight weights
     """)
 SETTING_STARTS = names("target min max num use no skip")
-OTHER_LOSSES = names("packet packets data signal frame path weight hearing")  # words before a loss of another kind
-# Words before a metric that belong to its name
+# words that precede a loss of another kind
+OTHER_LOSSES = names("packet packets data signal frame path weight hearing")
+# Words preceding a metric that belong to its name
 QUALIFIERS = names("""
     train training val valid validation test testing eval evaluation dev lm mean avg average total running smoothed
     final best learning grad gradient loss box cls dfl mask word character moe mtp z aux
@@ -78,7 +79,8 @@ NUMBER = re.compile(
     r"(?<![\w.+-])([-+]?(?:[0-9]{1,15}(?:\.[0-9]{0,20})?|\.[0-9]{1,20})(?:[eE][-+]?[0-9]{1,3})?|[-+]?(?:nan|NaN|inf|Inf))"
     r"(?!\w|:[0-9]|\.\w)(?:[ ]?/[ ]?([0-9]{1,15})(?![\w./]))?"
 )
-# A number's name and the separator after it, at the end of the text before the number. Not after ? or &, as in a URL.
+# A number's name and the separator that follows it, at the end of the text before the number. Not after ? or &, as in a
+# URL.
 KEY = re.compile(
     r"(?<![\w?&/=.@%-])[\"']?((?:[A-Za-z][\w/-]{0,30} ){0,2}[A-Za-z][\w./@%()-]{0,60}?)[\"']?"
     r"(\s{0,4}[:=]\s{0,12}|\s{1,8}\|\s{1,12}| is |\s{1,8})[\"'\[(]?\Z"
@@ -93,12 +95,12 @@ EPOCH = re.compile(
     r"(?:\s{0,4}/\s{0,4}[0-9]{1,7})?\]?",
     re.IGNORECASE,
 )
-# A position as a progress bar shows it, such as "[ 100/938" or "| 100/938"
+# A position as shown by a progress bar, such as "[ 100/938" or "| 100/938"
 POSITION = re.compile(r"(?:\A|[\[(|:]|\]\s{0,3}\(?)\s{0,8}([0-9]{1,12})\s{0,3}/\s{0,3}([0-9]{1,12})(?![0-9/.])")
-# Epoch and batch as in PyTorch's tutorial and DeepSpeed's example: "[1,  2000] loss: 2.170"
+# Epoch and batch as printed in PyTorch's tutorial and DeepSpeed's example: "[1,  2000] loss: 2.170"
 EPOCH_AND_BATCH = re.compile(r"\s{0,8}\[\s{0,8}([0-9]{1,7}),\s{0,8}([0-9]{1,12})\s{0,3}\]\s{0,3}[A-Za-z]")
 EPOCH_HEADING = re.compile(r"\W{0,10}epoch\W{0,4}([0-9]{1,7})(?:\W{1,4}[0-9]{1,7})?\W{0,40}\Z", re.IGNORECASE)
-# Settings, or the command of a process: not progress
+# Settings, or the command line of a process: not progress
 SETTINGS = re.compile(r"Namespace\(|Arguments\(|Config\(|--[a-z]|\$\{")
 WORD = re.compile(r"[A-Za-z]+")
 PART = re.compile(r"[A-Z]+(?![a-z])[0-9]*|[A-Z]?[a-z]+[0-9]*|[0-9]+")
@@ -107,7 +109,7 @@ OWN_REPORT = "MUSTER_RESULT "
 
 @dataclass
 class Series:
-    """The values of one metric whose positions are of one kind.
+    """The values of one metric, with the same kind of positions.
 
     offset: added to positions, since a program may count its steps from the beginning in each epoch; first, last: the
     first and the last position as printed; epoch: that of the last value, if known; offsets: the offset in each epoch;
@@ -147,7 +149,7 @@ class Series:
         self.epoch = self.epoch if line.epoch is None else line.epoch
         if line.epoch is not None and len(self.offsets) < MAX_EPOCHS:
             self.offsets.setdefault(line.epoch, self.offset)
-        if self.value and self.step[-1] == position + self.offset:  # a progress bar is drawn again
+        if self.value and self.step[-1] == position + self.offset:  # a progress bar that is being redrawn
             self.value[-1] = value
             return
         self.step.append(position + self.offset)
@@ -156,13 +158,15 @@ class Series:
             self.epochs.append(line.epoch)
 
     def position(self, line: Line) -> float:
-        """Return the position of a line; without one, the number of values before it, or for the Trainer its own."""
+        """Return the position of a line or, without one, the number of values before it; the Trainer's position is its
+        own.
+        """
         if line.kind == "trainer":
             return self.last + 1.0
         return float(len(self.value)) if line.position is None else line.position
 
     def resume(self, line: Line, position: float) -> None:
-        """Remove the values that the next attempt repeats, before its first value is added."""
+        """Remove the values that the next attempt repeats before its first value is added."""
         if line.kind == "trainer":
             self.resume_trainer(0.0 if line.epoch is None else line.epoch)
             return
@@ -175,25 +179,25 @@ class Series:
         self.offset, self.epoch, self.last = offset, line.epoch, position - 1.0
 
     def resume_trainer(self, epoch: float) -> None:
-        """Remove the values of the Trainer from an epoch on."""
+        """Remove the Trainer's values from an epoch onward."""
         count = sum(earlier < epoch for earlier in self.epochs)
         del self.step[count:], self.value[count:], self.epochs[count:]
         self.last = self.step[-1] if self.step else 0.0
 
     def starts_again(self, line: Line, position: float, value: float) -> bool:
-        """Return whether a position belongs to a different epoch from the last one, from whose beginning it counts."""
+        """Return whether a position counts from the start of a different epoch than the last one."""
         if line.kind != "step" or position > self.last:
             return False
         if line.epoch is not None and self.epoch is not None:
             return line.epoch > self.epoch
-        if position == self.last:  # the end of a progress bar that is not just drawn again
+        if position == self.last:  # the end of a progress bar that is not merely being redrawn
             return position == line.total and value != self.value[-1]
         return position <= self.first
 
 
 @dataclass
 class Line:
-    """The values in a line, and its position in the training.
+    """The values in a line, and its position in the training run.
 
     Attributes:
         kind: What its position counts: step, epoch, or count if it has none; trainer for a line of Hugging Face's
@@ -212,7 +216,7 @@ class Line:
 
 @dataclass
 class Table:
-    """The header of a table of epochs or steps: the names of its metrics by column."""
+    """The header of a table of epochs or steps: the metric names by column."""
 
     columns: dict[int, str]
     width: int
@@ -241,7 +245,7 @@ class PrintedMetrics:
             self.examine(line)
 
     def examine(self, text: str) -> None:
-        """Examine one line, or a progress bar that was printed in several."""
+        """Examine one line, or a progress bar that was printed in several lines."""
         if len(text) > MAX_LINE:
             return
         self.lines_since_row += 1
@@ -274,14 +278,14 @@ class PrintedMetrics:
             self.add(line)
 
     def begin_log(self) -> None:
-        """Note that the log of the next attempt begins, which may repeat steps."""
+        """Note that the log of the next attempt is starting, which may repeat steps."""
         self.flush()
         self.table = self.epoch = None
         for series in self.series.values():
             series.is_new_log = True
 
     def flush(self) -> None:
-        """Examine a progress bar that no other line has ended."""
+        """Examine a progress bar that has not been ended by another line."""
         for line in self.rich.flush():
             self.examine(line)
 
@@ -302,12 +306,14 @@ class PrintedMetrics:
             series.counts_total = series.counts_total or counts_total
 
     def differs(self, line: Line) -> bool:
-        """Return whether a line has different values than before; a progress bar that is drawn again has the same."""
+        """Return whether a line has different values than the previous one; a redrawn progress bar has the same
+        values.
+        """
         earlier = [(self.series.get((normalize(name), line.kind)), value) for name, value in line.values.items()]
         return any(series is not None and bool(series.value) and series.value[-1] != value for series, value in earlier)
 
     def curves(self, source: str) -> CurveSet:
-        """Return the curves: of each metric, the series by step, otherwise the one with the most values."""
+        """Return the curves: for each metric, the series by step, otherwise the one with the most values."""
         self.flush()
         curve_set = CurveSet(source)
         for key, name in self.names.items():
@@ -320,7 +326,7 @@ class PrintedMetrics:
                 *_rank, kind, best = max(candidates, key=lambda candidate: candidate[:2])
                 unit, positions = self.positions(best, kind)
                 pairs = zip(positions, best.value, strict=True)
-                # a list of results by epoch may be printed in another order
+                # a list of results by epoch may be printed in a different order
                 for step, value in sorted(pairs, key=itemgetter(0)) if kind == "epoch" else pairs:
                     curve_set.add(name, step, UNKNOWN, value)
                 curve_set.set_unit(name, unit)
@@ -330,7 +336,7 @@ class PrintedMetrics:
         return curve_set
 
     def positions(self, series: Series, kind: str) -> tuple[str, Sequence[float]]:
-        """Return the unit of a series' positions (step, epoch or value), and the positions."""
+        """Return the unit of a series' positions (step, epoch or value), and the positions themselves."""
         if kind != "trainer":
             return ("value" if kind == "count" else kind), series.step
         steps = self.trainer.derive_steps(series.epochs)
@@ -340,7 +346,7 @@ class PrintedMetrics:
         return ("epoch", series.epochs) if ascends else ("value", series.step)
 
     def only_values(self, key: str) -> list[float]:
-        """Return the value of each series of a metric that has exactly one, a finite number."""
+        """Return the value of each series of a metric that consists of a single finite number."""
         only = [
             series.value[0] for (name, _kind), series in self.series.items() if name == key and len(series.value) == 1
         ]
@@ -348,24 +354,24 @@ class PrintedMetrics:
 
 
 def is_curve(series: Series, kind: str) -> bool:
-    """Return whether the values of a series are a curve, rather than a setting printed again."""
+    """Return whether the values in a series are a curve, rather than a setting that is printed repeatedly."""
     if len(series.value) < (MIN_COUNTED if kind == "count" else 2):
         return False
     return kind != "count" or len({repr(value) for value in series.value}) > 1
 
 
 def normalize(name: str) -> str:
-    """Return a name in a form in which "train/loss" and "train_loss" are equal."""
+    """Normalize a name so that "train/loss" and "train_loss" are equal."""
     return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
 
 
 def name_parts(name: str) -> list[str]:
-    """Return the parts of a name in lower case: "evalLoss/total" has eval, loss and total."""
+    """Return the lowercase parts of a name: "evalLoss/total" contains eval, loss and total."""
     return [part.lower() for part in PART.findall(name)]
 
 
 def is_metric(name: str) -> bool:
-    """Return whether a name is that of a metric, such as train_loss, loss_cls or acc@1."""
+    """Return whether a name denotes a metric, such as train_loss, loss_cls or acc@1."""
     parts = name_parts(name.replace("mAP", "Map").replace("IoU", "Iou"))
     while len(parts) > 1 and (parts[-1] in STATISTICS or parts[-1].isdigit()):
         parts.pop()
@@ -376,7 +382,7 @@ def is_metric(name: str) -> bool:
 
 
 def is_companion(name: str) -> bool:
-    """Return whether a name is that of a number shown next to metrics, such as lr."""
+    """Return whether a name denotes a number that is shown next to metrics, such as lr."""
     parts = name_parts(name)
     while len(parts) > 1 and parts[-1].isdigit():
         parts.pop()
@@ -387,7 +393,7 @@ def is_companion(name: str) -> bool:
 
 
 def key_before(text: str, position: int) -> tuple[str, str] | None:
-    """Return the name of the number at a position, and the separator between them, or None if it has no name."""
+    """Return the name of the number at a position and the separator between them, or None if the number has no name."""
     match = KEY.search(text[max(0, position - KEY_LENGTH) : position])
     if match is None:
         return None
@@ -402,7 +408,7 @@ def key_before(text: str, position: int) -> tuple[str, str] | None:
 
 
 def read_line(text: str) -> Line | None:
-    """Return the metrics in a line of progress, or None if it has none."""
+    """Return the metrics in a progress line, or None if it has none."""
     if SETTINGS.search(text) is not None:
         return None
     metrics: dict[str, float] = {}
@@ -454,7 +460,7 @@ def find_position(text: str) -> Line:
 
 
 def find_phase(text: str) -> str:
-    """Return val or test if the text before the metrics says so, otherwise an empty string."""
+    """Return val or test if the text before the metrics contains it, otherwise an empty string."""
     line_words = {word.lower() for word in WORD.findall(text)}
     if "train" in line_words or "training" in line_words:
         return ""
@@ -468,7 +474,7 @@ def with_phase(name: str, phase: str) -> str:
 
 
 def split_columns(text: str, separator: str) -> list[str]:
-    """Return the cells of a table's row."""
+    """Return the cells in a table row."""
     if separator == " ":
         return text.split()
     pattern = {"|": r"\|", "\t": r"\t", ",": ",", "  ": r"\s{2,}"}[separator]
@@ -477,7 +483,7 @@ def split_columns(text: str, separator: str) -> list[str]:
 
 
 def read_header(text: str) -> Table | None:
-    """Return the table that a line is the header of, or None. Its first column is the epoch or step."""
+    """Return the table whose header is this line, or None. Its first column is the epoch or step."""
     if len(text) > 400 or NUMBER.search(text) is not None:
         return None
     separator = next((mark for mark in ("|", "\t", ",") if mark in text.strip(" |")), "  ")
@@ -495,7 +501,7 @@ def read_header(text: str) -> Table | None:
 
 
 def read_row(text: str, table: Table) -> Line | None:
-    """Return the values of a table's row, or None for any other line. A progress bar may follow the last cell."""
+    """Return the values in a table row, or None for any other line. A progress bar may follow the last cell."""
     cells = split_columns(text, table.separator)
     if len(cells) != table.width and not (len(cells) > table.width and cells[table.width - 1].endswith(":")):
         return None
@@ -511,7 +517,7 @@ def read_row(text: str, table: Table) -> Line | None:
 
 
 def from_printed(source: str, lines: Iterable[str | None]) -> CurveSet:
-    """Return the curves of the metrics in the lines of logs; None begins the log of the next attempt."""
+    """Return the curves of the metrics in log lines; None marks the beginning of the next attempt's log."""
     metrics = PrintedMetrics()
     for line in lines:
         if line is None:
@@ -541,7 +547,7 @@ def from_patterns(source: str, lines: Iterable[str | None], patterns: Sequence[r
 
 
 def match_values(match: re.Match[str]) -> Line:
-    """Return the numbers that the groups of a user's pattern matched."""
+    """Return the numbers matched by the groups in a user's pattern."""
     numbers = {name: parse_group(text) for name, text in match.groupdict().items()}
     values = {name: value for name, value in numbers.items() if value is not None and name not in ("step", "epoch")}
     for kind in ("step", "epoch"):
@@ -552,7 +558,7 @@ def match_values(match: re.Match[str]) -> Line:
 
 
 def parse_group(text: str | None) -> float | None:
-    """Return a group's number, or None if it is not a number."""
+    """Return the number in a group, or None if it is not a number."""
     try:
         return float(text.replace(",", "")) if text is not None and len(text) < 64 else None
     except ValueError:
@@ -560,13 +566,13 @@ def parse_group(text: str | None) -> float | None:
 
 
 def is_same_metric(name: str, other_name: str) -> bool:
-    """Return whether two names mean the same metric, as "loss" and "train/loss" do."""
+    """Return whether two names denote the same metric, as "loss" and "train/loss" do."""
     short, long = sorted((normalize(name), normalize(other_name)), key=len)
     return long == short or long.removeprefix("train_").removeprefix("training_") == short
 
 
 def merge_printed(source: str, curve_sets: Sequence[CurveSet], better_names: Iterable[str]) -> CurveSet:
-    """Return the curves of a job's outputs, without those that a better source has.
+    """Return the curves from a job's outputs, omitting those that a better source has.
 
     A program may print a metric to both of its outputs: the curve with more values is kept.
     """
@@ -591,7 +597,7 @@ def merge_printed(source: str, curve_sets: Sequence[CurveSet], better_names: Ite
 
 
 def without_copies(printed: CurveSet, sources: Sequence[CurveSet]) -> CurveSet:
-    """Return printed curves without those that a better source has under another name, such as eval_top1 for top1."""
+    """Return printed curves, omitting those that a better source has under another name, such as eval_top1 for top1."""
     others = [(curve.step, curve.value) for source in sources for curve in source.list_curves()]
     printed.curves = {name: curve for name, curve in printed.curves.items() if (curve.step, curve.value) not in others}
     return printed

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The profile of a run, from profile.json in its record, as tables of the report."""
+"""The profile of a run, from profile.json in its record, as tables for the report."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ SCHEMA = {
 
 
 def profile_section(profile: Any) -> ProfileSection | None:
-    """Return the tables of a profile; None if there is none."""
+    """Return the tables for a profile; None if there is none."""
     if not conforms(profile, SCHEMA) or not profile["ranks"]:
         return None
     ranks = []

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Remove secrets from text that is sent to somebody else: tokens of known forms, and values of names like PASSWORD."""
+"""Remove secrets from text that is sent to someone else: tokens in known formats, and values of names like PASSWORD."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 REMOVED = "[removed]"
-MIN_SECRET = 6  # characters of a known value to remove; shorter ones would remove ordinary words
-MAX_DEPTH = 50  # levels of nested lists and mappings
+MIN_SECRET = 6  # number of characters of a known value to remove; shorter values would remove ordinary words
+MAX_DEPTH = 50  # nesting levels of lists and mappings
 # A name whose value is secret, as part of an identifier: HF_TOKEN, aws_secret_access_key, "apiKey", dbPassword.
 SECRET_WORD = (
     r"(?:passw(?:or)?d|_pwd|_pass\b|passphrase|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|"
@@ -20,7 +20,7 @@ SECRET_WORD = (
 )
 NAME_END = rf"{SECRET_WORD}[\w.-]{{0,40}}"
 SECRET_NAME = rf"[\w.-]{{0,60}}{NAME_END}"
-MAX_NAME = 100  # characters before the word
+MAX_NAME = 100  # number of characters before the word
 # Names that match although their values are not secret: counts of tokens in a text, for example.
 ORDINARY = re.compile(
     r"(?:(?:max|min|num|n|total|special|added|input|output|per|seen|new)_(?:\w{1,20}_)?)?tokens(?:_\w{0,30})?|"
@@ -57,7 +57,8 @@ SIGNED_URL = re.compile(
 )
 BEARER = re.compile(r"(?P<name>\b(?:Bearer|Basic|Token)\s{1,3})[\w.~+/=-]{12,4000}")
 KEPT = re.escape(REMOVED)
-# From the word that makes a name secret, not from the beginning of the name, which would take long in long words.
+# Starts at the word that makes a name secret, not at the beginning of the name, since that would take long for long
+# words.
 ASSIGNMENT = re.compile(
     rf"(?P<name>(?P<key>{NAME_END})(?:\\?[\"'])?\]?\s{{0,3}}(?:[=:]|\s--?>)\s{{0,3}})(?!{KEPT})"
     r"(?P<value>\\\"[^\"\\\n]{1,2000}\\\"|\"[^\"\n]{1,2000}\"|'[^'\n]{1,2000}'|[^\s,;}\]\"']{1,2000})",
@@ -72,18 +73,18 @@ NAME_CHARACTERS = "".join(filter(re.compile(r"[\w.-]").match, map(chr, range(128
 
 
 def key_of(match: re.Match[str]) -> str:
-    """Return the whole name in a match of ASSIGNMENT or OPTION."""
+    """Return the full name in a match of ASSIGNMENT or OPTION."""
     before = match.string[max(0, match.start("key") - MAX_NAME) : match.start("key")]
     return before[len(before.rstrip(NAME_CHARACTERS)) :] + match["key"]
 
 
 def is_ordinary(name: str) -> bool:
-    """Return whether a name that SECRET_NAME matches is that of a value that is not secret."""
+    """Return whether a name matched by SECRET_NAME has a value that is not secret."""
     return bool(ORDINARY.fullmatch(name.rpartition(".")[2].strip("-")) or ORDINARY.fullmatch(name))
 
 
 def without_value(match: re.Match[str]) -> str:
-    """Return an assignment with its value removed, unless its name is an ordinary one or the value a small number."""
+    """Return an assignment without its value, unless the name is an ordinary one or the value is a small number."""
     if is_ordinary(key_of(match)) or re.fullmatch(r"[\d.]{1,12}|true|false|null|none", match["value"], re.I):
         return match[0]
     return match["name"] + REMOVED
@@ -108,13 +109,13 @@ def redact(text: str, secrets: Iterable[str] = ()) -> str:
 
 
 def redact_values(value: Any, clean: Callable[[str], str], depth: int = 0) -> Any:
-    """Return a JSON value with the texts in it cleaned, and without the values of secret names."""
+    """Return a JSON value after redacting its texts and removing the values of secret names."""
     if depth > MAX_DEPTH:
         return REMOVED
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
-        return clean("\n".join(value)).split("\n")  # a key may take several lines, and an option two items
+        return clean("\n".join(value)).split("\n")  # a key may span several lines, and an option two items
     if isinstance(value, list):
         return [redact_values(item, clean, depth + 1) for item in value]
     if not isinstance(value, dict):

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Turn a record into the document report.json."""
+"""Convert a record to the report.json document."""
 
 from __future__ import annotations
 
@@ -64,21 +64,21 @@ from ansible_collections.muster.training.plugins.plugin_utils._text.name_list im
 
 STATES = ("succeeded", "failed", "stopped", "interrupted")
 MAX_LOG_LINE = 1000
-MAX_SEARCHED = 10_000  # characters of a line searched for a cause
+MAX_SEARCHED = 10_000  # number of characters of a line that are searched for a cause
 MAX_METRICS = 100
 HEALTH_EVENTS = ("health", "broken", "slow")  # kinds of a run's events
 MAX_HEALTH_EVENTS = 20
-MAX_ARGUMENTS = 500  # arguments of the command that are shown
-# Names of curves and metrics with the samples per second of the whole job
+MAX_ARGUMENTS = 500  # number of the command's arguments that are shown
+# Names of curves and metrics that give the whole job's samples per second
 THROUGHPUT = re.compile(r"(?:.*[/_])?(?:train_)?samples[_/]?(?:per_|/)?s(?:ec|econd)?\Z", re.IGNORECASE)
 RANK_RULES = "rank.json"
 LAUNCH = "ansible-playbook launch.yml"
-CODE, SCRIPT_CONTENT = "code", "content of the script"  # names of the settings with hashes of the code
+CODE, SCRIPT_CONTENT = "code", "content of the script"  # names of the settings that contain hashes of the code
 OPTION = re.compile(r"--?[A-Za-z][A-Za-z0-9_.-]{0,60}\Z")
 
 
 class JobProgram(NamedTuple):
-    """The program that each process of a job runs. kind: script, module (of Python), or program (not Python)."""
+    """The program that each process in a job runs. kind: script, module (of Python), or program (not Python)."""
 
     kind: str
     name: str
@@ -86,7 +86,7 @@ class JobProgram(NamedTuple):
 
 
 def all_gpus(record: Record) -> list[GpuSamples]:
-    """Return the GPUs of all nodes, in their order."""
+    """Return the GPUs of all nodes, in node order."""
     return [gpu for node in record.nodes for gpu in node.gpus]
 
 
@@ -103,7 +103,8 @@ def compose_report(record: Record, now: float) -> Report:
     numbers_reported = reported_numbers(job_report)
     curves = [curve_numbers(curve) for curve in record.curves]
     rate = samples_per_second(numbers_reported, curves)
-    samples = numbers_reported.get("samples", 0.0)  # not rate times seconds, as the start of a run processes none
+    # not rate times seconds, because no samples are processed while a run starts
+    samples = numbers_reported.get("samples", 0.0)
     stage_list = run_stages(started, ended, record.events, window)
     shrunk = [
         clean_text(event.get("text"), 300) for event in map(to_mapping, record.events) if event.get("event") == "shrink"
@@ -187,7 +188,7 @@ def compose_report(record: Record, now: float) -> Report:
 
 
 def adapt_repeat(repeat: str, adapt: Callable[[str], str]) -> str:
-    """Return the command that repeats a run as this user types it.
+    """Return the command for repeating a run, in the form that this user types.
 
     If its arguments contain quotes, they stay unchanged.
     """
@@ -197,7 +198,9 @@ def adapt_repeat(repeat: str, adapt: Callable[[str], str]) -> str:
 
 
 def adapt_report(report: Report, adapt: Callable[[str], str]) -> Report:
-    """Return the report with the commands in its own messages as this user types them; a job's texts stay."""
+    """Return the report with the commands in its own messages in the form that this user types; a job's texts are
+    unchanged.
+    """
     failure = report["failure"]
     if failure is not None and failure["cause"] is not None:
         cause: FailureCause = {**failure["cause"], "remedy": adapt(failure["cause"]["remedy"])}
@@ -222,7 +225,7 @@ def format_verdict(report: Report) -> str:
 
 
 def format_end(report: Report) -> str:
-    """Return how the run ended, without what failed in it."""
+    """Return how the run ended, without what failed."""
     duration = f" after {format_duration(report['seconds'])}" if report["seconds"] is not None else ""
     size = f"{report['nnodes']} node{'' if report['nnodes'] == 1 else 's'}, world size {report['world_size']}"
     reason = f"; {report['reason']}" if report["state"] in ("stopped", "interrupted") and report["reason"] else ""
@@ -231,12 +234,12 @@ def format_end(report: Report) -> str:
 
 
 def failure_location(failed: Failure) -> str:
-    """Return the node and the rank that failed first."""
+    """Return the node and rank that failed first."""
     return failed["node"] + (f", rank {failed['rank']}" if failed["rank"] is not None else "")
 
 
 def describe_failure(result: Mapping[str, Any], log: str, plan: Mapping[str, Any]) -> Failure | None:
-    """Return the first failure, with the end of its log, explained with the facts of the plan."""
+    """Return the first failure, with the end of its log, explained using the facts in the plan."""
     first_failure = result.get("first_failure")
     if not isinstance(first_failure, Mapping):
         return None
@@ -276,7 +279,7 @@ def user_variables(plan: Mapping[str, Any]) -> list[str]:
 
 
 def job_metrics(job_report: Mapping[str, Any]) -> list[Metric]:
-    """Return the job's report as numbers and short texts."""
+    """Return the values that the job reported, as numbers and short texts."""
     entries: list[Metric] = []
     for name, value in list(job_report.items())[:MAX_METRICS]:
         metric_value: float | str | None = to_number(value)
@@ -288,18 +291,20 @@ def job_metrics(job_report: Mapping[str, Any]) -> list[Metric]:
 
 
 def printed_once(record: Record, job_report: Mapping[str, Any]) -> list[Metric]:
-    """Return the measures for which rank 0 printed a single value, except those that the job reported."""
+    """Return the measures for which rank 0 printed a single value, except for those that the job reported."""
     values = {name: value for name, value in record.single_values.items() if name not in job_report}
     return job_metrics(values)
 
 
 def lacks_metrics(report: Report) -> bool:
-    """Return whether a run that did not fail has no measures at all: its page says which it would show."""
+    """Return whether a run that did not fail has no measures at all, in which case its page says which it would
+    show.
+    """
     return report["state"] != "failed" and not (report["metrics"] or report["printed_once"] or report["curves"])
 
 
 def curve_notes(report: Report, fetched: bool) -> list[str]:
-    """Return why there are no curves, unless another part of the page says so."""
+    """Return why there are no curves, unless another part of the page already says so."""
     if report["curves"]:
         return []
     if report["printed_once"]:
@@ -319,7 +324,9 @@ def curve_notes(report: Report, fetched: bool) -> list[str]:
 
 
 def samples_per_second(reported: Mapping[str, float], curves: list[CurveNumbers]) -> float | None:
-    """Return samples per second of the whole job: as reported, otherwise the mean over the second half of a curve."""
+    """Return the samples per second of the whole job: as reported, otherwise the mean over the second half of a
+    curve.
+    """
     for name, value in reported.items():
         if THROUGHPUT.match(name) and value > 0:
             return value
@@ -332,7 +339,7 @@ def samples_per_second(reported: Mapping[str, float], curves: list[CurveNumbers]
 
 
 def curve_numbers(curve: Curve) -> CurveNumbers:
-    """Return a curve in numbers, with points to draw it by step and, if known, by time."""
+    """Return a summary of a curve in numbers, with the points to draw by step and, if known, by time."""
     times = {}
     for step, time in zip(curve.step, curve.time, strict=False):
         if not math.isnan(time):
@@ -389,7 +396,7 @@ def run_settings(report: Report, reported: Mapping[str, float], program: JobProg
 
 
 def code_settings(files: Mapping[str, str] | None, plan: Mapping[str, Any]) -> dict[str, str]:
-    """Return hashes of the code that ran, by name: of all files and of the script, as far as they are known."""
+    """Return hashes of the code that ran, by name: of all files and of the script, if known."""
     script = clean_text(clean_text(plan.get("program_sha256"), 100)[:12])
     settings = {SCRIPT_CONTENT: script} if script else {}
     if files is not None:
@@ -450,7 +457,9 @@ def program_arguments(program: JobProgram) -> dict[str, str]:
 
 
 def repeat_command(program: JobProgram | None, command: list[str], plan: Mapping[str, Any], rows: list[NodeRow]) -> str:
-    """Return the command that launches the same job again, or an empty string if the plan does not determine it."""
+    """Return the command for launching the same job again, or an empty string if it cannot be determined from the
+    plan.
+    """
     rows = [row for row in rows if row["slots"]] or rows  # omit spares
     slots = {row["slots"] for row in rows}
     if program is None or len(slots) != 1:
@@ -478,14 +487,14 @@ def repeat_command(program: JobProgram | None, command: list[str], plan: Mapping
     if launcher == "deepspeed" and starter:
         job["launch_deepspeed_launcher"] = starter.partition("=")[2]
     options = json.dumps(job, ensure_ascii=False)
-    # Ansible would read braces as a template, and a shortened text ("…") differs from the original
+    # Ansible would interpret braces as a template, and a shortened text ("…") differs from the original
     if any(pattern in options for pattern in ("{{", "{%", "…")):
         return ""
     return f"{LAUNCH} -e {shlex.quote(options)}"
 
 
 def with_job_file(repeat: str, job_file: str) -> str:
-    """Return the command with the job file of the run: its code and environment are not those of the project."""
+    """Return the command with the run's job file, since its code and environment are not the project's."""
     if not repeat or not job_file:
         return repeat
     if any(pattern in job_file for pattern in ("{{", "{%", "…")):

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Join and simplify what the library rich prints: a progress bar whose metrics continue on further lines, and tables.
+"""Join and simplify the output of the rich library: a progress bar whose metrics continue on further lines, and tables.
 
 Lightning's RichProgressBar wraps the metrics next to its bar into lines that begin below them, so that a name and its
 number may be on two lines.
@@ -26,7 +26,7 @@ class RichOutput:
         self.progress: list[str] = []
 
     def feed(self, text: str) -> list[str]:
-        """Return the lines to examine now that this line has been printed."""
+        """Return the lines that are ready to be examined after this line."""
         if self.progress and INDENTATION.match(text) is not None and len(self.progress) < MAX_LINES:
             self.progress.append(text.strip())
             return []
@@ -45,7 +45,7 @@ class RichOutput:
 
 
 def without_borders(text: str) -> str:
-    """Return a row of a table with plain separators, and any other line unchanged."""
+    """Return a table row with plain separators, or any other line unchanged."""
     if "\u2502" not in text and "\u2503" not in text:
         return text
     return " | ".join(cell.strip() for cell in BORDER.split(text)).strip()

@@ -25,7 +25,7 @@ MAX_NODES = 10_000
 
 
 def plan_nodes(plan: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the name, first rank and slots of the nodes of a plan."""
+    """Return the name, first rank and slots of each node in a plan."""
     return [
         {
             "name": clean_text(node.get("name"), 100),
@@ -37,7 +37,7 @@ def plan_nodes(plan: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def describe_group(group: Mapping[str, Any], culprits: Sequence[int], nodes: Sequence[Mapping[str, Any]]) -> StackGroup:
-    """Return a group of ranks with the same stack, in texts."""
+    """Describe a group of ranks with the same stack in texts."""
     return {
         "ranks": locate_ranks(group["ranks"], nodes),
         "activity": activity(group),
@@ -49,7 +49,7 @@ def describe_group(group: Mapping[str, Any], culprits: Sequence[int], nodes: Seq
 
 
 def stack_groups(plan: Mapping[str, Any], result: Mapping[str, Any]) -> list[StackGroup]:
-    """Return the ranks' activity when the run hung or, otherwise, before it was ended; awaited ranks come first."""
+    """Return the ranks' activity when the run hung, otherwise before it was ended; awaited ranks come first."""
     nodes = plan_nodes(plan)
     hang = checked_hang(result.get("hang"))
     if hang is not None and hang["groups"]:

@@ -27,10 +27,10 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.documents 
 )
 from ansible_collections.muster.training.plugins.plugin_utils._report.gpu_samples import GpuSamples
 
-# nvidia-smi measures a sixth of a second to a second of each 15 s, so fewer samples say nothing about a run.
+# nvidia-smi measures between a sixth of a second and a second of each 15 s, so fewer samples say nothing about a run.
 MIN_SAMPLES = 8
 IDLE_PERCENT = 5.0  # utilization below which a GPU counts as idle
-HOT = 2.0  # degrees below the highest temperature that still count as hot
+HOT = 2.0  # degrees below the highest temperature that are still considered hot
 
 
 class Window(NamedTuple):
@@ -41,7 +41,7 @@ class Window(NamedTuple):
 
 
 def make_figure(values: Iterable[float]) -> Figure | None:
-    """Return mean, 5th percentile (nearest rank) and peak, or None for fewer than MIN_SAMPLES."""
+    """Return the mean, 5th percentile (nearest rank) and peak, or None if there are fewer than MIN_SAMPLES."""
     known_values = sorted(value for value in values if not math.isnan(value))
     if len(known_values) < MIN_SAMPLES:
         return None
@@ -54,13 +54,13 @@ def make_figure(values: Iterable[float]) -> Figure | None:
 
 
 def mean_or_none(values: Sequence[float]) -> float | None:
-    """Return the mean, or None for fewer than MIN_SAMPLES."""
+    """Return the mean, or None if there are fewer than MIN_SAMPLES."""
     known_values = [value for value in values if not math.isnan(value)]
     return math.fsum(known_values) / len(known_values) if len(known_values) >= MIN_SAMPLES else None
 
 
 def working_window(gpus: Iterable[GpuSamples]) -> Window | None:
-    """Return the time in which GPUs of the run were busy, or None. The start-up is before it, the tail after it."""
+    """Return the time in which the run's GPUs were busy, or None. The startup is before it, the tail after it."""
     first, last = math.inf, -math.inf
     for gpu in gpus:
         busy = [
@@ -110,7 +110,7 @@ def gpu_numbers(gpu: GpuSamples, window: Window | None) -> GpuNumbers:
 
 
 def split_power_by_heat(gpu: GpuSamples, from_degrees: float) -> tuple[list[float], list[float]]:
-    """Return the power of busy samples (from 50 %): of those at from_degrees or hotter, and of the others."""
+    """Return the power in busy samples (at least 50 %): in those at from_degrees or hotter, and in the others."""
     hot: list[float] = []
     cool: list[float] = []
     for utilization, degrees, watts in zip(
@@ -122,7 +122,7 @@ def split_power_by_heat(gpu: GpuSamples, from_degrees: float) -> tuple[list[floa
 
 
 def idle_share(utilizations: Sequence[float]) -> float | None:
-    """Return the share of samples in which a GPU was idle, or None for fewer than MIN_SAMPLES."""
+    """Return the share of samples in which a GPU was idle, or None if there are fewer than MIN_SAMPLES."""
     return (
         sum(value < IDLE_PERCENT for value in utilizations) / len(utilizations)
         if len(utilizations) >= MIN_SAMPLES
@@ -131,7 +131,9 @@ def idle_share(utilizations: Sequence[float]) -> float | None:
 
 
 def sample_gaps(times: Sequence[float]) -> tuple[float | None, int]:
-    """Return the median of seconds between samples, and how many are missing between the first and the last."""
+    """Return the median number of seconds between samples, and how many samples are missing between the first and the
+    last.
+    """
     steps = [later - earlier for earlier, later in zip(times, times[1:], strict=False) if later > earlier]
     if len(times) < MIN_SAMPLES or not steps:
         return None, 0
@@ -142,7 +144,7 @@ def sample_gaps(times: Sequence[float]) -> tuple[float | None, int]:
 def run_stages(
     started: float | None, ended: float | None, events: Iterable[Any], window: Window | None
 ) -> list[RunStage]:
-    """Return the stages of a run: until all nodes checked in, until a GPU was busy, while GPUs were busy, and after.
+    """Return a run's stages: until all nodes checked in, until a GPU was busy, while GPUs were busy, and after that.
 
     Without GPU samples: until all nodes had checked in, and the job. Empty if the start or end of the run is unknown.
     """
@@ -168,7 +170,7 @@ def run_stages(
 
 
 def node_rows(plan: Any, result: Any) -> list[NodeRow]:
-    """Return the nodes of a run, as planned and as they ended."""
+    """Return the nodes of a run, both as planned and in their final state."""
     ends = {clean_text(node.get("name"), 100): node for node in to_mappings(to_mapping(result).get("nodes"))}
     rows: list[NodeRow] = []
     for rank, planned in enumerate(to_mappings(to_mapping(plan).get("nodes"))):

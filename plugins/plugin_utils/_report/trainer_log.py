@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Steps of the metrics that Hugging Face's Trainer prints: its lines name only the epoch, which is rounded.
+"""The steps of the metrics that the Hugging Face Trainer prints: its lines contain only the epoch, which is rounded.
 
 The last line has the seconds and the steps per second of the training, from which the number of steps follows.
 """
@@ -18,25 +18,25 @@ FIELD = r"'%s': ('?)([0-9]{1,9}(?:\.[0-9]{0,20})?(?:[eE][-+]?[0-9]{1,2})?)'?"
 EPOCH = re.compile(r"\{'[\w/.@-]{1,80}': [^{}]{1,1900}, " + FIELD % "epoch" + r"\}\s*\Z")
 RUNTIME = re.compile(FIELD % "train_runtime")
 SPEED = re.compile(FIELD % "train_steps_per_second")
-SIGNIFICANT_DIGITS = 4  # significant digits of numbers that Trainer 5 prints as text
-TOLERANCE = 0.02  # steps by which an exact interval may differ from an integer
+SIGNIFICANT_DIGITS = 4  # significant digits of the numbers that Trainer 5 prints as text
+TOLERANCE = 0.02  # number of steps by which an exact interval may differ from an integer
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A rounded number, and the largest error of rounding."""
+    """A rounded number, and its largest possible rounding error."""
 
     value: float
     error: float
 
     @property
     def relative_error(self) -> float:
-        """Return the error as a share of the number."""
+        """Return the error relative to the number."""
         return self.error / self.value if self.value else math.inf
 
 
 def rounded_number(match: re.Match[str], decimals: int) -> Estimate:
-    """Return a number of a line, rounded to these decimals, and as text also to SIGNIFICANT_DIGITS."""
+    """Return a number from a line that is rounded to the given decimals and, as text, also to SIGNIFICANT_DIGITS."""
     value = float(match[2])
     error = 0.5 * 10.0**-decimals
     if match[1] and value > 0:
@@ -45,7 +45,7 @@ def rounded_number(match: re.Match[str], decimals: int) -> Estimate:
 
 
 class TrainerLog:
-    """The epoch of each line of the Trainer, and the number of steps of the training once it has ended."""
+    """The epoch in each line of the Trainer's output, and the number of training steps once training has ended."""
 
     def __init__(self) -> None:
         self.steps: Estimate | None = None
@@ -53,7 +53,7 @@ class TrainerLog:
         self.last: Estimate | None = None  # epoch of the last line
 
     def feed(self, text: str) -> float | None:
-        """Examine a line, and return its epoch if it is one of the Trainer."""
+        """Examine a line, and return its epoch if the Trainer printed it."""
         match = EPOCH.search(text)
         if match is None:
             return None
@@ -68,7 +68,8 @@ class TrainerLog:
         return self.last.value
 
     def derive_steps(self, epochs: Sequence[float]) -> list[float] | None:
-        """Return the step of each value of a metric from their epochs, or None if they cannot be determined exactly.
+        """Return the step for each value of a metric from the epochs, or None if the steps cannot be determined
+        exactly.
 
         Values are printed at multiples of logging_steps, and with logging_first_step also at step 1. Evaluations may
         begin at step 0.
@@ -86,7 +87,7 @@ class TrainerLog:
         return None
 
     def interval(self, last_epoch: float, count: int) -> int | None:
-        """Return the number of steps between two of `count` values, the last of which is from `last_epoch`."""
+        """Return the number of steps between two of `count` values, where the last value is from `last_epoch`."""
         if self.steps is None or self.end is None or count < 1:
             return None
         exact = self.steps.value * last_epoch / self.end.value / count
@@ -98,13 +99,13 @@ class TrainerLog:
         return max(1, round(exact))
 
     def epoch_error(self, epoch: float) -> float:
-        """Return the error of rounding of an epoch."""
+        """Return the rounding error of an epoch."""
         if self.last is None:
             return 0.0
         return max(self.last.error, epoch * self.last.relative_error if self.last.value else 0.0)
 
     def agrees(self, steps: Sequence[float], epochs: Sequence[float], interval: int) -> bool:
-        """Return whether these steps are at these epochs, within the limits of rounding."""
+        """Return whether these steps match these epochs, within the limits of rounding."""
         if self.steps is None or self.end is None:
             return False
         rate = self.steps.value / self.end.value

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Write the report of one or several runs: page, numbers, pictures and log book.
+"""Write the report on one or several runs: page, numbers, plots and log book.
 
 All files are in the record of the run and in the log book, which only their user can read: arguments and output of a
 job may contain secrets. Each file is written completely or not at all.
@@ -44,17 +44,19 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.report imp
 from ansible_collections.muster.training.plugins.plugin_utils._report.svg import DrawingError, draw
 
 PAGE, NUMBERS, PLOTS = "report.html", "report.json", "plots"
-CURVES = "curves.json"  # points of the curves, in report.json's order; kept apart, as a table of all runs needs none
+# points of the curves, in the same order as in report.json; stored separately, as a table of all runs does not need
+# them
+CURVES = "curves.json"
 PICTURES = (".svg", ".png", ".vl.json")
-MAX_PAGE_SIZE = 4 << 20  # bytes of a page of the log book, which is read again to keep the user's notes
-MAX_RUNS = 10_000  # runs in the table
-# Keys that reports of earlier releases lack.
+MAX_PAGE_SIZE = 4 << 20  # size in bytes of a page in the log book, which is read again to preserve the user's notes
+MAX_RUNS = 10_000  # number of runs in the table
+# Keys that are missing in reports from earlier releases.
 ADDED_KEYS: dict[str, Any] = {"program": [], "variables": [], "origin": []}
 MAX_SMI_LINES, MAX_SMI_LINE = 200, 200
 
 
 class WrittenReport(NamedTuple):
-    """A page, its report, and why it has no pictures, or an empty string."""
+    """A page, its report, and why it has no pictures (empty if it has them)."""
 
     page: Path
     report: Report
@@ -62,7 +64,7 @@ class WrittenReport(NamedTuple):
 
 
 def write_file(path: Path, content: str | bytes) -> None:
-    """Write a private file atomically: its user sees all of it or the previous one."""
+    """Write a private file atomically: its user sees either all of it or the previous file."""
     data = content.encode("utf-8", "replace") if isinstance(content, str) else content
     temporary = path.with_name(f".{path.name[:100]}.{os.getpid()}")
     try:
@@ -70,12 +72,12 @@ def write_file(path: Path, content: str | bytes) -> None:
         temporary.write_bytes(data)
         temporary.replace(path)
     except OSError:
-        temporary.unlink(missing_ok=True)  # incomplete, for example on a full disk
+        temporary.unlink(missing_ok=True)  # incomplete, for example because the disk was full
         raise
 
 
 def make_private_directory(path: Path) -> None:
-    """Make a directory private to its user, including an existing directory created by an earlier release."""
+    """Make a directory private to its user, even if it was created by an earlier release."""
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = path.lstat()
     if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and status.st_mode & 0o077:
@@ -114,12 +116,12 @@ def write_plots(plots: Sequence[Plot], directory: Path) -> tuple[list[RenderedPl
 def split_plots(
     plots: list[RenderedPlot], first: int, second: int
 ) -> tuple[list[RenderedPlot], list[RenderedPlot], list[RenderedPlot]]:
-    """Split plots into the first ones, the next ones, and the remaining ones."""
+    """Split plots into the first few, the next few, and the rest."""
     return plots[:first], plots[first : first + second], plots[first + second :]
 
 
 def write_report(record: Path, book: Path, now: float, adapt: Callable[[str], str] = str) -> WrittenReport:
-    """Write the report of one run into its record, and its page into the log book.
+    """Write the report on one run to its record, and its page to the log book.
 
     now: seconds since 1970; adapt: returns a message with its commands as this user types them.
     """
@@ -182,7 +184,7 @@ def ssh_target() -> str:
 
 
 def write_logbook(report: Report, record: Path, book: Path, pictures: Sequence[tuple[str, str, str]]) -> None:
-    """Write the page of a run, and the table of all runs; the user's notes below the mark are kept."""
+    """Write a run's page, and the table of all runs; the user's notes below the mark are preserved."""
     make_private_directory(book)
     name = logbook.page_file_name(report)
     record_path = os.path.relpath(record, book)
@@ -199,7 +201,7 @@ def write_logbook(report: Report, record: Path, book: Path, pictures: Sequence[t
 
 
 def read_page(path: Path) -> str:
-    """Return the text of a page of the log book, or an empty string if it does not exist.
+    """Return the text of a page in the log book, or an empty string if it does not exist.
 
     Raise OSError if it is too large.
     """
@@ -212,7 +214,9 @@ def read_page(path: Path) -> str:
 
 
 def read_report(record: Path) -> Report | None:
-    """Return the report.json of a run, without its curves' points; None if it is missing or of another version."""
+    """Return the report.json of a run, without the points of its curves; None if it is missing or has another
+    version.
+    """
     document: Any = RecordFiles(record).read_json(NUMBERS)
     if not isinstance(document, dict) or document.get("version") != VERSION:
         return None
@@ -253,7 +257,7 @@ def is_current(record: Path) -> bool:
 def write_comparison(
     records: Sequence[Path], book: Path, target: Path | None, now: float, adapt: Callable[[str], str] = str
 ) -> tuple[Path, str]:
-    """Write the page that compares runs, and the reports of those without a current one.
+    """Write the page that compares runs, and the reports on those without an up-to-date one.
 
     Args:
         records: Directories of the runs.
@@ -279,6 +283,6 @@ def write_comparison(
 
 
 def comparison_name(run_ids: Sequence[str]) -> str:
-    """Return the name of a comparison's directory. A long name is shortened, and a hash makes it unique."""
+    """Return the name of a comparison's directory. A long name is shortened, with a hash to make it unique."""
     name = "comparison-" + "-".join(run_ids)
     return name if len(name) <= 120 else f"{name[:100]}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Copy an S3 bucket into another bucket, on the server.
+"""Copy an S3 bucket to another bucket on the server side.
 
 Both listings are read in step, so that a bucket of any size takes little memory. An object that was uploaded in parts
 is copied in the same parts: only then does the copy have the same ETag, by which objects are compared. Nothing is
@@ -22,7 +22,7 @@ from typing import Any
 
 ARCHIVE_CLASSES = ("GLACIER", "DEEP_ARCHIVE")  # storage classes that cannot be read until restored
 CHECKSUMS = ("ChecksumSHA256", "ChecksumCRC64NVME", "ChecksumCRC32C", "ChecksumCRC32", "ChecksumSHA1")
-# Properties that head_object returns and create_multipart_upload accepts.
+# Properties that head_object returns and that create_multipart_upload accepts.
 COPIED_PROPERTIES = (
     "CacheControl",
     "ContentDisposition",
@@ -34,16 +34,16 @@ COPIED_PROPERTIES = (
     "StorageClass",
     "WebsiteRedirectLocation",
 )
-PAGE_SIZE = 1000  # keys per page of a listing
+PAGE_SIZE = 1000  # number of keys per page of a listing
 
 
 class MoveError(Exception):
-    """A reason why a bucket cannot be moved, and what to do, on one line."""
+    """The reason why a bucket cannot be moved and what to do about it, on one line."""
 
 
 @dataclass(frozen=True)
 class StoredObject:
-    """An object in a listing. `etag` is without its quotes."""
+    """An object in a listing. `etag` does not include its quotes."""
 
     key: str
     size: int
@@ -52,7 +52,9 @@ class StoredObject:
 
     @property
     def parts(self) -> int:
-        """The number of parts in which it was uploaded; 0: in one request, so that the ETag is the content's MD5."""
+        """The number of parts in which the object was uploaded; 0: in one request, so that the ETag is the MD5 of the
+        content.
+        """
         number = self.etag.rpartition("-")[2] if "-" in self.etag else "0"
         return int(number) if number.isdigit() else 0
 
@@ -92,7 +94,7 @@ class Route:
 def pair_objects(
     source: Iterable[StoredObject], target: Iterable[StoredObject]
 ) -> Iterator[tuple[StoredObject | None, StoredObject | None]]:
-    """Yield each key once, with its object on either side. Both sides are sorted by key, as S3 lists them."""
+    """Yield each key once, with its object on each side. Both sides are sorted by key, as in S3 listings."""
     source_objects, target_objects = iter(source), iter(target)
     source_object, target_object = next(source_objects, None), next(target_objects, None)
     while source_object or target_object:
@@ -108,7 +110,7 @@ def pair_objects(
 
 
 def part_ranges(size: int, length: int) -> list[tuple[int, int]]:
-    """Return the first and last byte of each part, for parts of equal length except for the last one."""
+    """Return the first and last byte of each part; all parts except the last have the same length."""
     return [(start, min(start + length, size) - 1) for start in range(0, size, length)]
 
 
@@ -118,7 +120,7 @@ def count_requests(stored: StoredObject) -> int:
 
 
 def same_checksum(first: dict[str, Any], second: dict[str, Any]) -> bool | None:
-    """Return whether two replies of head_object describe the same content; None if they have no common checksum."""
+    """Return whether two head_object replies describe the same content; None if they have no checksum in common."""
     for name in CHECKSUMS:
         if first.get(name) and second.get(name):
             return bool(first[name] == second[name])
@@ -126,7 +128,7 @@ def same_checksum(first: dict[str, Any], second: dict[str, Any]) -> bool | None:
 
 
 def format_size(number: float) -> str:
-    """Return a number of bytes with a decimal unit, such as "1.5 GB"."""
+    """Format a number of bytes with a decimal unit, such as "1.5 GB"."""
     for unit in ("B", "kB", "MB", "GB"):
         if number < 1000:
             return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
@@ -147,7 +149,7 @@ def list_objects(client: Any, bucket: str) -> Iterator[StoredObject]:
 
 
 def same_content(route: Route, source_object: StoredObject, target_object: StoredObject) -> bool | None:
-    """Return whether source and target are equal; None if only their sizes can be compared.
+    """Return whether source and target have the same content; None if only their sizes can be compared.
 
     If S3 encrypts with KMS keys, the ETag does not depend on the content alone; an object may have another checksum.
     """
@@ -210,7 +212,7 @@ class MoveProgress:
 
 
 def original_ranges(route: Route, stored: StoredObject) -> list[tuple[int, int]]:
-    """Return the first and last byte of each part in which an object was uploaded."""
+    """Return the first and last byte of each part in which an object was originally uploaded."""
     location = {"Bucket": route.source, "Key": stored.key}
     length = route.reader.head_object(PartNumber=1, **location)["ContentLength"]
     if stored.parts == 1 or (length and math.ceil(stored.size / length) == stored.parts):
@@ -223,7 +225,7 @@ def original_ranges(route: Route, stored: StoredObject) -> list[tuple[int, int]]
 
 
 def unfinished_uploads(route: Route) -> dict[str, str]:
-    """Return the uploads to the target that an interrupted move left, by key."""
+    """Return the uploads to the target that were left behind by an interrupted move, by key."""
     uploads = {}
     for page in route.writer.get_paginator("list_multipart_uploads").paginate(Bucket=route.target):
         for upload in page.get("Uploads", ()):
@@ -232,7 +234,9 @@ def unfinished_uploads(route: Route) -> dict[str, str]:
 
 
 def uploaded_parts(route: Route, key: str, upload_id: str, ranges: list[tuple[int, int]]) -> dict[int, str] | None:
-    """Return the ETags of an upload's existing parts, or None if it has other parts, so that it is not ours."""
+    """Return the ETags of an upload's existing parts, or None if it has other parts, which means that it is not from a
+    move.
+    """
     etags = {}
     for page in route.writer.get_paginator("list_parts").paginate(Bucket=route.target, Key=key, UploadId=upload_id):
         for part in page.get("Parts", ()):
@@ -244,7 +248,7 @@ def uploaded_parts(route: Route, key: str, upload_id: str, ranges: list[tuple[in
 
 
 def begin_upload(route: Route, stored: StoredObject) -> str:
-    """Begin an upload with all of the object's properties except for its content; return its id."""
+    """Begin an upload with all properties of the object except its content; return the upload's ID."""
     head = route.reader.head_object(Bucket=route.source, Key=stored.key)
     tags = route.reader.get_object_tagging(Bucket=route.source, Key=stored.key)["TagSet"]
     properties = {name: head[name] for name in COPIED_PROPERTIES if head.get(name)}
@@ -257,7 +261,7 @@ def begin_upload(route: Route, stored: StoredObject) -> str:
 def copy_in_parts(
     route: Route, stored: StoredObject, unfinished_id: str | None, pool: ThreadPoolExecutor, progress: MoveProgress
 ) -> None:
-    """Copy an object in its original parts; keep parts from an interrupted move."""
+    """Copy an object in its original parts; keep the parts from an interrupted move."""
     ranges = original_ranges(route, stored)
     etags = uploaded_parts(route, stored.key, unfinished_id, ranges) if unfinished_id else None
     upload_id = unfinished_id if unfinished_id and etags is not None else begin_upload(route, stored)
@@ -302,7 +306,7 @@ def copy_whole(route: Route, stored: StoredObject, progress: MoveProgress) -> No
 
 
 def copy_missing(route: Route, workers: int, progress: MoveProgress, tick: Callable[[], None]) -> None:
-    """Copy the objects missing in the target; call `tick` about once a second. Raises boto3's errors."""
+    """Copy the objects that are missing in the target; call `tick` about once a second. Raises boto3's errors."""
     with ThreadPoolExecutor(workers) as objects, ThreadPoolExecutor(workers) as parts:
         uploads = unfinished_uploads(route)
 
@@ -333,7 +337,7 @@ def copy_missing(route: Route, workers: int, progress: MoveProgress, tick: Calla
 
 
 def wait_for_copies(running: set[Future[None]], tick: Callable[[], None]) -> set[Future[None]]:
-    """Wait at most a second for a copy to finish; return the unfinished ones. Raises a copy's error."""
+    """Wait up to a second for a copy to finish; return the unfinished ones. Raises the error of a failed copy."""
     finished, running = wait(running, timeout=1, return_when=FIRST_COMPLETED)
     for future in finished:
         future.result()

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""S3 clients, and messages for S3's errors."""
+"""S3 clients, and messages for S3 errors."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ MESSAGES = {
 
 
 def error_code(error: Exception) -> str:
-    """Return S3's error code in an exception, or an empty string."""
+    """Return the S3 error code in an exception, or an empty string."""
     return str(getattr(error, "response", {}).get("Error", {}).get("Code", ""))
 
 
 def explain(error: Exception, bucket: str) -> str:
-    """Return a message for an error of boto3, on one line."""
+    """Return a one-line message for a boto3 error."""
     code = error_code(error)
     kind = type(error).__name__
     if code in MESSAGES:
@@ -77,7 +77,7 @@ def make_client(  # noqa: PLR0913
     config = Config(
         max_pool_connections=2 * workers,
         connect_timeout=10,
-        read_timeout=300,  # S3 replies to a copy request of 5 GB only once it is finished
+        read_timeout=300,  # S3 replies to a 5 GB copy request only once the copy is finished
         retries={"mode": "standard", "max_attempts": 8},
     )
     session = boto3.session.Session(

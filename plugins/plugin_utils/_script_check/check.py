@@ -19,7 +19,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._script_check.rule
 def check_modules(
     modules: Sequence[Module], launcher: str = "torchrun", skip: Collection[str] = ()
 ) -> list[ScriptFinding]:
-    """Return the findings of a program, errors first, otherwise in the order of its lines."""
+    """Return the findings for a program, errors first, then in line order."""
     program = Program(modules, launcher)
     if not program.imports_torch:
         return []

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Frameworks that do part of the work of a distributed script themselves."""
+"""Frameworks that do some of a distributed script's work themselves."""
 
 from __future__ import annotations
 
@@ -32,6 +32,8 @@ FRAMEWORKS = (
 
 
 def find_frameworks(imports: Collection[str], calls: Collection[str]) -> frozenset[str]:
-    """Return the names of the frameworks that a program uses, from the qualified names that it imports and calls."""
+    """Return the names of the frameworks that a program uses, based on the qualified names that it imports and
+    calls.
+    """
     names = {*imports, *calls}
     return frozenset(framework for framework, pattern in FRAMEWORKS if any(map(pattern.match, names)))

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Decide on which ranks a statement runs: conditions such as `if rank == 0`, and how they surround it."""
+"""Decide on which ranks a statement runs, from conditions such as `if rank == 0` and how they enclose it."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from ansible_collections.muster.training.plugins.plugin_utils._script_check.prog
 
 MAIN_ONLY, OTHERS_ONLY, ALL_RANKS = 1, -1, 0
 MAX_DEPTH = 4
-# Names of conditions and decorators that are true on the first rank only
+# Names of conditions and decorators that are true only on the first rank
 MAIN = re.compile(
     r"(?i)(^|_)is_?(main|master|primary|chief|leader|root|rank_?(0|zero)|global_zero|world_process_zero|first|"
     r"local_main|local_process_zero|coordinator)|(main|master|primary|lead)_?(proc|process|rank|node|only)|"
     r"rank_?(0|zero)|global_zero|on_(main|master|primary)"
 )
-# Names of functions that do nothing on other ranks
+# Names of functions that do nothing on the other ranks
 MAIN_FUNCTION = re.compile(r"(?i)(on|if)_(main|master|primary|rank_?(0|zero))|(rank_?(0|zero)|master|main)_only")
 JUMPS = (ast.Return, ast.Continue, ast.Raise)
 
@@ -78,7 +78,7 @@ def compare_polarity(program: Program, module: Module, test: ast.Compare) -> int
 
 
 def polarity_of(program: Program, module: Module, test: ast.expr, depth: int = 0, negated: bool = False) -> int:
-    """Return whether a condition is true on the first rank only, on the others only, or does not depend on the rank.
+    """Return whether a condition is true only on the first rank, only on the others, or regardless of the rank.
 
     negated: return it for the opposite of the condition.
     """
@@ -112,7 +112,7 @@ def polarity_of(program: Program, module: Module, test: ast.expr, depth: int = 0
 
 
 def means_single_process(test: ast.expr, negated: bool) -> bool:
-    """Return whether a condition, or its opposite, is true in a run of one process only, such as world_size == 1."""
+    """Return whether a condition, or its negation, is true only in a single-process run, such as world_size == 1."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         return means_single_process(test.operand, not negated)
     if isinstance(test, ast.BoolOp):
@@ -125,7 +125,7 @@ def means_single_process(test: ast.expr, negated: bool) -> bool:
 
 
 def named_polarity(program: Program, module: Module, node: ast.expr, depth: int) -> int:
-    """Return the polarity of a variable, an attribute or a function of the program."""
+    """Return the polarity of a variable, attribute or function in the program."""
     name = name_of(node)
     if MAIN.search(name):
         return MAIN_ONLY
@@ -143,7 +143,7 @@ def named_polarity(program: Program, module: Module, node: ast.expr, depth: int)
 
 
 def local_polarities(program: Program, module: Module, node: ast.AST) -> Iterator[int]:
-    """Yield the polarities of the conditions around a node, in its function."""
+    """Yield the polarities of the conditions that enclose a node within its function."""
     for child, parent in module.ancestors(node):
         if isinstance(parent, (ast.If, ast.IfExp, ast.While)) and child is not parent.test:
             body = parent.body if isinstance(parent.body, list) else [parent.body]
@@ -167,7 +167,7 @@ def local_polarities(program: Program, module: Module, node: ast.AST) -> Iterato
 
 
 def runs_in_single_process(module: Module, node: ast.AST) -> bool:
-    """Return whether a condition around a node is true in a run of one process only."""
+    """Return whether a condition that encloses a node is true only in a single-process run."""
     for child, parent in module.ancestors(node):
         if isinstance(parent, (ast.If, ast.IfExp)) and child is not parent.test:
             body = parent.body if isinstance(parent.body, list) else [parent.body]
@@ -185,12 +185,12 @@ def ends_block(module: Module, statement: ast.stmt) -> bool:
 
 
 def local_polarity(program: Program, module: Module, node: ast.AST) -> int:
-    """Return on which ranks a node runs, by the conditions in its own function."""
+    """Return on which ranks a node runs, according to the conditions in its own function."""
     return next((polarity for polarity in local_polarities(program, module, node) if polarity), ALL_RANKS)
 
 
 def runs_on_first_rank_only(program: Program, module: Module, node: ast.AST, depth: int = 0) -> bool:
-    """Return whether only the first rank runs a node, even if all calls of its function are guarded."""
+    """Return whether only the first rank runs a node, also if only the calls of its function are guarded."""
     if MAIN_ONLY in local_polarities(program, module, node):
         return True
     function = module.function_of(node)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class RuleMatch:
-    """A line that breaks a rule: what is wrong there, and the code to write instead."""
+    """A line that violates a rule: what is wrong, and the code to write instead."""
 
     file: str
     line: int

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A parsed Python file: its imports, calls, assignments and the parents of its nodes."""
+"""A parsed Python file: its imports, calls and assignments, and the parents of its nodes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
 class Module:
-    """A file of the program. name: its import path in the project, such as "data.loader"."""
+    """A file in the program. name: its import path in the project, such as "data.loader"."""
 
     def __init__(self, name: str, path: str, text: str) -> None:
         """Parse a file. Raise SyntaxError."""
@@ -25,14 +25,14 @@ class Module:
         self.tree = ast.parse(text)
         self.nodes: list[ast.AST] = [self.tree]
         self.parents: dict[ast.AST, ast.AST] = {}
-        for node in self.nodes:  # this list grows: breadth first, like ast.walk
+        for node in self.nodes:  # this list grows during the loop: breadth first, like ast.walk
             for child in ast.iter_child_nodes(node):
                 if not isinstance(child, SHARED):
                     self.parents[child] = node
                     self.nodes.append(child)
         self.calls = [node for node in self.nodes if isinstance(node, ast.Call)]
         self.functions = [node for node in self.nodes if isinstance(node, FunctionNode)]
-        self.imports: list[str] = []  # qualified names of all that is imported
+        self.imports: list[str] = []  # qualified names of everything that is imported
         self.aliases: dict[str, str] = {}  # local names of imports
         self.assignments: dict[tuple[ast.AST | None, str], list[ast.expr]] = {}  # assigned values by scope and name
         self.attributes: dict[str, list[ast.expr]] = {}  # values assigned to attributes, such as self.rank, by name
@@ -94,11 +94,11 @@ class Module:
             node = parent
 
     def scope_of(self, node: ast.AST) -> ast.AST | None:
-        """Return the innermost function enclosing a node, None at module level."""
+        """Return the innermost function enclosing a node; None at module level."""
         return next((parent for _child, parent in self.ancestors(node) if isinstance(parent, SCOPES)), None)
 
     def function_of(self, node: ast.AST) -> FunctionNode | None:
-        """Return the innermost named function around a node, None at module level."""
+        """Return the innermost named function enclosing a node; None at module level."""
         return next((parent for _child, parent in self.ancestors(node) if isinstance(parent, FunctionNode)), None)
 
     def class_of(self, function: ast.AST) -> ast.ClassDef | None:
@@ -137,7 +137,7 @@ def keyword_value(call: ast.Call, name: str) -> ast.expr | None:
 
 
 def has_unpacked_keywords(call: ast.Call) -> bool:
-    """Return whether a call has **arguments."""
+    """Return whether a call unpacks **arguments."""
     return any(keyword.arg is None for keyword in call.keywords)
 
 
@@ -150,7 +150,7 @@ def argument(call: ast.Call, position: int, name: str) -> ast.expr | None:
 
 
 def is_constant(node: ast.AST | None, value: object) -> bool:
-    """Return whether an expression is exactly this constant."""
+    """Return whether an expression is exactly the given constant."""
     return isinstance(node, ast.Constant) and type(node.value) is type(value) and node.value == value
 
 

@@ -20,17 +20,17 @@ from ansible_collections.muster.training.plugins.plugin_utils._script_check.modu
     last_part,
 )
 
-MAX_DEPTH = 4  # number of names that are resolved one after another
-MAX_NODES = 2000  # nodes per expression that is resolved
+MAX_DEPTH = 4  # number of names that are resolved in sequence
+MAX_NODES = 2000  # number of nodes per expression that is resolved
 # A library function that initializes the process group, such as init_distributed_mode
 SETUP = re.compile(r"(?i)(init|setup|launch|start|configure)\w*(dist|ddp|parallel)|dist\w*(init|setup)|^ddp_setup")
-# A condition that distinguishes a distributed run from one process
+# A condition that distinguishes a distributed run from a single process
 DISTRIBUTED = re.compile(r"(?i)distributed|(^|_)(ddp|fsdp|dp|dist)($|_)|world_size|is_initialized|n_?gpus?$|multi_?gpu")
 HOOKS = re.compile(r"__\w+__|on_\w+|main|forward|(training|validation|test)_step|\w+_dataloader|setup|prepare_data")
 
 
 class Site(NamedTuple):
-    """A node of a file."""
+    """A node in a file."""
 
     module: Module
     node: ast.AST
@@ -45,7 +45,7 @@ class CallSite(NamedTuple):
 
     @property
     def last(self) -> str:
-        """The last part of the name."""
+        """The last part of the dotted name."""
         return last_part(self.name)
 
 
@@ -93,7 +93,7 @@ class Program:
 
     @cached_property
     def first_backward(self) -> CallSite | None:
-        """The first backward pass that the program may run, None if it does not train."""
+        """The first backward pass that the program may run; None if it does not train."""
         return next((call for call in self.calls if call.last == "backward" and self.is_used(call)), None)
 
     @cached_property
@@ -118,7 +118,7 @@ class Program:
 
     @cached_property
     def is_distributed(self) -> bool:
-        """Whether the program has a process group, its own or one of a library or framework."""
+        """Whether the program has a process group, either its own or one from a library or framework."""
         return self.initializes_group or self.setup_by_library or bool(self.frameworks)
 
     @cached_property
@@ -130,7 +130,7 @@ class Program:
 
     @cached_property
     def options(self) -> dict[str, list[CallSite]]:
-        """Calls of add_argument by the names of their options, without dashes in front and with _ inside."""
+        """Calls of add_argument by option name, without leading dashes and with _ between words."""
         options: dict[str, list[CallSite]] = {}
         for call in self.calls:
             if call.last == "add_argument":
@@ -144,14 +144,14 @@ class Program:
         return RuleMatch(module.path, getattr(node, "lineno", 1), problem, change)
 
     def calls_of(self, *names: str) -> Iterator[CallSite]:
-        """Yield the calls whose function has one of these names, without its module, in code that may run."""
+        """Yield the calls, in code that may run, whose function has one of these names, ignoring the module."""
         for name in names:
             for call in self._calls_by_name.get(name, []):
                 if self.is_used(call):
                     yield call
 
     def uses(self, *names: str) -> bool:
-        """Return whether any of these identifiers occurs in the program, or is imported by it."""
+        """Return whether any of these identifiers occurs in the program or is imported by it."""
         return not self._used_names.isdisjoint(names)
 
     def refers_to(self, *names: str) -> bool:
@@ -178,7 +178,7 @@ class Program:
     # --- Functions and their callers ----------------------------------------------------------------------------------
 
     def callers(self, module: Module, function: FunctionNode) -> list[CallSite]:
-        """Return the calls of a function of the program."""
+        """Return the calls of a function in the program."""
         method = module.is_method(function)
         sites = []
         for call in self._calls_by_name.get(function.name, []):
@@ -196,7 +196,7 @@ class Program:
         return self._calls_by_name.get(parent.name, [])
 
     def is_used(self, site: Site | CallSite) -> bool:
-        """Return whether a node may run: the script uses its function, or a framework calls it."""
+        """Return whether a node may run, because the script uses its function or a framework calls it."""
         function = site.module.function_of(site.node)
         return function is None or function in self._used_functions
 
@@ -222,7 +222,7 @@ class Program:
     # --- Values -------------------------------------------------------------------------------------------------------
 
     def values(self, module: Module, node: ast.AST) -> list[Site]:
-        """Return the expressions that a name or attribute may have as its value."""
+        """Return the expressions that may be the value of a name or attribute."""
         if isinstance(node, ast.Attribute):
             values = [Site(owner, value) for owner in self.modules for value in owner.attributes.get(node.attr, [])]
             for call in self.options.get(node.attr, []):
@@ -273,7 +273,7 @@ class Program:
         return passed
 
     def reachable(self, module: Module, node: ast.AST) -> Iterator[Site]:
-        """Yield the nodes of an expression, and those of the values of its names and of the functions it calls."""
+        """Yield the nodes in an expression, in the values of its names and in the functions it calls."""
         pending = [(module, node, 0)]
         visited: set[ast.AST] = set()
         while pending and len(visited) < MAX_NODES:
@@ -304,11 +304,13 @@ class Program:
         ]
 
     def mentions(self, module: Module, node: ast.AST, predicate: Callable[[Site], bool]) -> bool:
-        """Return whether an expression, with everything that it refers to, has a node that satisfies a predicate."""
+        """Return whether an expression, including everything it refers to, contains a node that satisfies a
+        predicate.
+        """
         return any(predicate(site) for site in self.reachable(module, node))
 
     def is_in_distributed_branch(self, module: Module, node: ast.AST) -> bool:
-        """Return whether a condition around a node distinguishes a distributed run from a single process."""
+        """Return whether a condition that encloses a node distinguishes a distributed run from a single process."""
         for child, parent in module.ancestors(node):
             if isinstance(parent, (ast.If, ast.IfExp)) and child is not parent.test:
                 names = [site.node for site in self._names_of(module, parent.test)]
@@ -324,7 +326,9 @@ class Program:
 
 
 def names_by_function(module: Module) -> dict[ast.AST | None, set[str]]:
-    """Return the names that each function uses, without its inner functions; at None, those that an import runs."""
+    """Return the names that each function uses, excluding its inner functions; the key None has those used on
+    import.
+    """
     names: dict[ast.AST | None, set[str]] = {}
     functions: dict[ast.AST, ast.AST | None] = {module.tree: None}
     for node in module.nodes:  # parents come first
@@ -340,14 +344,14 @@ def names_by_function(module: Module) -> dict[ast.AST | None, set[str]]:
 
 
 def is_main_block(module: Module, node: ast.AST) -> bool:
-    """Return whether a node is the block of an imported module that runs only if it is the script."""
+    """Return whether a node is the block of an imported module that runs only if the module is the script."""
     if module.name == "__main__" or not isinstance(node, ast.If) or module.parents[node] is not module.tree:
         return False
     return "__main__" in ast.unparse(node.test)
 
 
 def is_named(module: Module, function: FunctionNode, names: Collection[str]) -> bool:
-    """Return whether code with these names may call a function."""
+    """Return whether code that uses these names may call a function."""
     if function.name in names:
         return True
     parent = module.class_of(function)
@@ -360,7 +364,7 @@ def is_named(module: Module, function: FunctionNode, names: Collection[str]) -> 
 
 
 def name_of(node: ast.AST) -> str:
-    """Return the identifier, last attribute or string of a node, otherwise an empty string."""
+    """Return the identifier, last attribute or string in a node, otherwise an empty string."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute):
@@ -377,17 +381,17 @@ WORLD_SIZE = re.compile(r"(?i)world_?size|num_(replicas|processes|shards|gpus|no
 
 
 def is_rank(site: Site) -> bool:
-    """Return whether a node names a rank, local or global."""
+    """Return whether a node denotes a global or local rank."""
     return bool(RANK.search(name_of(site.node)))
 
 
 def is_local_rank(site: Site) -> bool:
-    """Return whether a node names the rank within a node."""
+    """Return whether a node denotes the local rank."""
     return bool(LOCAL_RANK.search(name_of(site.node)))
 
 
 def is_global_rank(site: Site) -> bool:
-    """Return whether a node reads the rank among all nodes."""
+    """Return whether a node reads the global rank."""
     return bool(GLOBAL_RANK.search(name_of(site.node)))
 
 
@@ -397,5 +401,5 @@ def is_any_rank(site: Site) -> bool:
 
 
 def is_world_size(site: Site) -> bool:
-    """Return whether a node names the number of ranks."""
+    """Return whether a node denotes the world size."""
     return bool(WORLD_SIZE.search(name_of(site.node)))

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from ansible_collections.muster.training.plugins.plugin_utils._script_check.module import Module
 
-MAX_FILES = 60  # the nearest: those that the script imports, then those that these import
-MAX_BYTES = 400_000  # bytes of all files; they take half a second
+MAX_FILES = 60  # the nearest files: those that the script imports, then those that these import
+MAX_BYTES = 400_000  # total bytes of all files; they take half a second
 MAX_FILE_BYTES = 1 << 20
 
 
@@ -53,7 +53,7 @@ def imported_names(module: Module) -> Iterator[str]:
 
 
 def locate(name: str, roots: Sequence[Path]) -> tuple[Path, str] | None:
-    """Return the file of a project module and its import name, or None if the project does not have it."""
+    """Return the file of a project module and its import name, or None if it is not in the project."""
     for root in roots:
         path = root.joinpath(*name.split("."))
         if path.with_suffix(".py").is_file():

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""All rules, in the order in which a script is changed from one GPU to many nodes."""
+"""All rules, in the order in which a script is adapted from one GPU to many nodes."""
 
 from __future__ import annotations
 

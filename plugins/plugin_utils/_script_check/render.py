@@ -17,7 +17,7 @@ WIDTH = 110
 
 
 def render_findings(findings: Sequence[ScriptFinding]) -> str:
-    """Render findings, three lines each: where and what kind, what is wrong, and the code to write."""
+    """Render findings in three lines each: the location and kind, what is wrong, and the code to write."""
     lines = []
     for finding in findings:
         lines.append(f"{finding.file}:{finding.line}: {finding.severity.upper()} {finding.id}")

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Rules and findings of the check of a script."""
+"""The rules and findings of the script check."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Rule:
     skipped_launchers: frozenset[str] = frozenset()
 
     def applies_to(self, program: Program) -> bool:
-        """Return whether the rule applies to a program with its frameworks and its launcher."""
+        """Return whether the rule applies to a program, given its frameworks and launcher."""
         if self.handled_by & program.frameworks or program.launcher in self.skipped_launchers:
             return False
         return not self.launchers or program.launcher in self.launchers
@@ -45,7 +45,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class ScriptFinding:
-    """A match of a rule, as it is shown."""
+    """A match of a rule, as shown to the user."""
 
     severity: Severity
     id: str

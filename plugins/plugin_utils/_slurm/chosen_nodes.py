@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The nodes that Slurm has chosen for a run, by their names in the inventory. Pure functions."""
+"""The nodes that Slurm has chosen for a run, by their inventory names. Pure functions."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ansible_collections.muster.training.plugins.plugin_utils._slurm.cluster_pla
 
 
 class NodeNotInInventoryError(Exception):
-    """Slurm has chosen a node that the inventory does not have."""
+    """Slurm has chosen a node that is not in the inventory."""
 
 
 def candidates_of(members: Sequence[str], hostvars: Mapping[str, Mapping[str, Any]]) -> list[dict[str, str]]:
-    """Return the Slurm name and address of each host of the group, from which Slurm may choose."""
+    """Return the Slurm name and address of each host in the group, from which Slurm may choose."""
     return [
         {
             "name": str(hostvars[name].get("slurm_node") or slurm_name(name)),

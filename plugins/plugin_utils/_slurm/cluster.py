@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A Slurm cluster as its configuration describes it."""
+"""A Slurm cluster as described by its configuration."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 MEMORY_SHARE = 0.95
-"""Of a node's memory, what Slurm may give to jobs: after a kernel update that takes a little, the node still has it."""
+"""The share of a node's memory that Slurm may give to jobs, so that it is still available if a kernel update takes a
+little.
+"""
 
 
 @dataclass(frozen=True)
 class Gpus:
-    """The GPUs of a node as a Slurm generic resource."""
+    """A node's GPUs as a Slurm generic resource."""
 
     files: Sequence[str] = ()
     type: str = ""
@@ -42,7 +44,7 @@ class SlurmNode:
 
 @dataclass(frozen=True)
 class SlurmOptions:
-    """Options of the role, see roles/slurm/defaults/main.yml."""
+    """Options of the role; see roles/slurm/defaults/main.yml."""
 
     cluster_name: str = "muster"
     partition: str = "training"
@@ -63,7 +65,7 @@ class SlurmOptions:
 
 @dataclass(frozen=True)
 class Cluster:
-    """All nodes, in rank order. The first one is the controller."""
+    """All nodes, in rank order. The first node is the controller."""
 
     nodes: Sequence[SlurmNode]
     version: str
@@ -73,5 +75,5 @@ class Cluster:
 
     @property
     def controller(self) -> SlurmNode:
-        """The node with slurmctld."""
+        """The node that runs slurmctld."""
         return self.nodes[0]

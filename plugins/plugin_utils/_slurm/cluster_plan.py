@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Plan a Slurm cluster: from the nodes, their states and the role's options to packages, files and services."""
+"""Plan a Slurm cluster: derive packages, files and services from the nodes, their states and the role's options."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class SlurmPlan(TypedDict):
 
 
 def slurm_name(name: str) -> str:
-    """Return a node's name in Slurm, which accepts neither dots nor capitals in all its lists."""
+    """Return a node's name in Slurm, some of whose lists accept neither dots nor capital letters."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
@@ -56,7 +56,7 @@ def release_of(version: str) -> tuple[int, ...]:
 
 
 def packages_of(name: str, controller: str, options: SlurmOptions) -> list[str]:
-    """Return the packages of a node."""
+    """Return the packages for a node."""
     node_packages = NODE_PACKAGES + ([logins.PACKAGE] if options.adopt_logins else [])
     if name != controller:
         return node_packages
@@ -64,14 +64,14 @@ def packages_of(name: str, controller: str, options: SlurmOptions) -> list[str]:
 
 
 def services_of(name: str, controller: str, options: SlurmOptions) -> list[str]:
-    """Return the services of a node, in the order in which they start."""
+    """Return the services on a node, in the order in which they start."""
     if name != controller:
         return list(NODE_SERVICES)
     return ["munge", *(ACCOUNTING_SERVICES if options.accounting else []), *CONTROLLER_SERVICES, "slurmd"]
 
 
 def version_of(state: Mapping[str, Any]) -> str:
-    """Return the installed Slurm version, or else the version that would be installed."""
+    """Return the installed Slurm version, otherwise the version that would be installed."""
     version: Mapping[str, str] = state["version"]
     return version["installed"] or version["available"]
 
@@ -98,7 +98,7 @@ def find_errors(cluster: Cluster, states: Mapping[str, Mapping[str, Any]]) -> li
 
 
 def name_errors(nodes: Sequence[SlurmNode]) -> list[str]:
-    """Return an error for each name that several nodes would have in Slurm."""
+    """Return an error for each Slurm name that several nodes would share."""
     counts = Counter(node.name for node in nodes)
     return [
         f"{', '.join(node.inventory_name for node in nodes if node.name == name)}: all of them would be named {name!r} "
@@ -172,7 +172,7 @@ def build_cluster(
 
 
 def directories_of(files: Iterable[Mapping[str, Any]], options: SlurmOptions) -> list[dict[str, Any]]:
-    """Return the directories of files, which nobody but root may change, parents first."""
+    """Return the directories for files, which only root may change, parents first."""
     program = health.health_directories(options)
     paths = dict.fromkeys(file["path"].rpartition("/")[0] for file in files)
     known = {directory["path"] for directory in program}
@@ -226,7 +226,7 @@ def is_complete(
     services: Iterable[str],
     expected: tuple[str, str, str],
 ) -> bool:
-    """Return whether a node is as planned: its files, key, services (now and at boot) and verification.
+    """Return whether a node is in the planned state: its files, key, services (now and at boot) and verification.
 
     expected: key, verification, and the last line of the rules for logins.
     """

@@ -17,14 +17,14 @@ from ansible_collections.muster.training.plugins.plugin_utils._slurm.cluster imp
 
 PORT = 6817  # Slurm's default for slurmctld
 KILL_WAIT = 60
-"""Seconds between SIGTERM and SIGKILL: longer than a supervisor takes to end a run and write its result."""
+"""Seconds between SIGTERM and SIGKILL: longer than a supervisor needs to end a run and write its result."""
 GROUP_UPDATE_TIME = 5
-"""Seconds after which a user who was added to a group is a member in new jobs; 600 by default."""
+"""Seconds until new jobs recognize that a user has been added to a group; 600 by default."""
 KNOWS_DISABLED_CGROUPS = (23, 0)
 
 
 def files_of(cluster: Cluster, node: SlurmNode) -> list[dict[str, Any]]:
-    """Return the files of a node, in the format of muster.training.user_files."""
+    """Return the files for a node, in the format of muster.training.user_files."""
     files = [
         file("/etc/default/slurmd", cluster, slurmd_options(cluster, node)),
         file("/etc/systemd/system/slurmd.service.d/50-muster.conf", cluster, slurmd_unit(node)),
@@ -43,18 +43,20 @@ def files_of(cluster: Cluster, node: SlurmNode) -> list[dict[str, Any]]:
 
 
 def file(path: str, cluster: Cluster, text: str, mode: str = "0644") -> dict[str, Any]:
-    """Return a file of root with this text."""
+    """Return a file with this text that is owned by root."""
     return {"path": path, "content": f"# {cluster.options.managed}\n{text}", "mode": mode}
 
 
 def slurmd_options(cluster: Cluster, node: SlurmNode) -> str:
-    """Return the arguments of slurmd: its name in Slurm, whatever the machine calls itself, and the controller."""
+    """Return the arguments for slurmd: its name in Slurm, regardless of the machine's hostname, and the controller."""
     server = "" if node is cluster.controller else f"--conf-server {cluster.controller.address}:{PORT} "
     return f'SLURMD_OPTIONS="{server}-N {node.name}"\n'
 
 
 def slurmd_unit(node: SlurmNode) -> str:
-    """Return the drop-in of slurmd, which starts it even where its own conditions or a late GPU would prevent that."""
+    """Return the drop-in for slurmd, which starts it even if its own conditions or a GPU that appears late would
+    prevent that.
+    """
     nvidia = any(path.startswith("/dev/nvidia") for path in node.gpus.files)
     create_devices = "# creates the device files that slurmd requires\nExecStartPre=-/usr/bin/nvidia-modprobe -u -c=0\n"
     return (
@@ -74,7 +76,7 @@ def slurmd_unit(node: SlurmNode) -> str:
 
 
 def slurmctld_unit(cluster: Cluster) -> str:
-    """Return the drop-in of slurmctld."""
+    """Return the drop-in for slurmctld."""
     database = " slurmdbd.service" if cluster.options.accounting else ""
     return (
         "[Unit]\n"
@@ -89,7 +91,7 @@ def slurmctld_unit(cluster: Cluster) -> str:
 
 
 def settings(cluster: Cluster) -> dict[str, Any]:
-    """Return the settings of slurm.conf, by name."""
+    """Return the settings in slurm.conf, by name."""
     controller, options = cluster.controller, cluster.options
     result: dict[str, Any] = {
         "ClusterName": options.cluster_name,
@@ -113,10 +115,10 @@ def settings(cluster: Cluster) -> dict[str, Any]:
         "KillWait": KILL_WAIT,
         "SlurmdTimeout": options.node_timeout,
         "MpiDefault": "none",
-        # Groups such as docker are those of each node, where their numbers may differ, and are not cached for long.
+        # Groups such as docker belong to each node, where their numbers may differ, and are not cached for long.
         "LaunchParameters": "disable_send_gids",
         "GroupUpdateTime": GROUP_UPDATE_TIME,
-        # the limit of the login shell would break RDMA
+        # the login shell's limit would break RDMA
         "PropagateResourceLimitsExcept": "MEMLOCK",
         **process_settings(cluster),
         **accounting_settings(cluster),
@@ -132,7 +134,7 @@ def settings(cluster: Cluster) -> dict[str, Any]:
 
 
 def process_settings(cluster: Cluster) -> Mapping[str, str]:
-    """Return the settings with which Slurm tracks and limits the processes of a job."""
+    """Return the settings by which Slurm tracks and limits the processes of a job."""
     if cluster.cgroups:
         return {
             "ProctrackType": "proctrack/cgroup",
@@ -171,7 +173,9 @@ def slurm_conf(cluster: Cluster) -> str:
 
 
 def node_line(node: SlurmNode) -> str:
-    """Return the line of a node in slurm.conf. Its address is the inventory's: no name has to resolve."""
+    """Return a node's line in slurm.conf. Its address is the one in the inventory, so that no name has to be
+    resolved.
+    """
     cpus = node.cpus
     resources = gpu_resources.requested(node)
     return (
@@ -195,7 +199,7 @@ def cgroup_conf(cluster: Cluster) -> str:
 
 
 def accounting_files(cluster: Cluster) -> list[dict[str, Any]]:
-    """Return the files of the accounting database. slurmdbd logs in to it as its own user, without a password."""
+    """Return the files for the accounting database. slurmdbd logs in to it as its own user, without a password."""
     slurmdbd_conf = (
         "AuthType=auth/munge\n"
         "DbdHost=localhost\n"

@@ -21,7 +21,7 @@ UNUSABLE_STATES = ("DOWN", "DRAIN", "FAIL", "FUTURE", "MAINT", "NOT_RESPONDING",
 
 
 class SlurmOutputError(Exception):
-    """The output of Slurm cannot be used; the message explains why."""
+    """Slurm's output cannot be used; the message gives the reason."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class ClusterNode:
     resources: str  # Gres
     cpus: int
     memory: int  # MiB
-    reason: str  # reason why it is down or drained
+    reason: str  # reason why it is down or draining
 
     @property
     def gpus(self) -> int:
@@ -45,13 +45,13 @@ class ClusterNode:
 
     @property
     def is_usable(self) -> bool:
-        """Whether Slurm would give the node to a job, now or later."""
+        """Whether Slurm would allocate the node to a job, now or later."""
         flags = self.state.upper().rstrip("*~#!%$@^-").split("+")
         return not self.state.endswith("*") and not any(flag in UNUSABLE_STATES for flag in flags)
 
 
 def parse_nodes(text: str) -> list[ClusterNode]:
-    """Return the nodes. Raise SlurmOutputError if a name is not one."""
+    """Return the nodes. Raise SlurmOutputError if a name is not a valid node name."""
     return [parse_node(line) for line in text.splitlines() if line.startswith("NodeName=")]
 
 
@@ -79,7 +79,7 @@ def parse_node(line: str) -> ClusterNode:
 
 
 def names_of(text: str) -> tuple[str, ...]:
-    """Return the names of a list separated by commas."""
+    """Return the names in a comma-separated list."""
     return tuple(name for name in text.split(",") if name)
 
 
@@ -98,7 +98,8 @@ def is_address(text: str) -> bool:
 
 
 def parse_addresses(text: str) -> dict[str, str]:
-    """Return the first address of each name, from the output of `getent ahostsv4`, name by name after a line "# NAME".
+    """Return the first address for each name, from the output of `getent ahostsv4`, where each name starts with a line
+    "# NAME".
 
     Loopback addresses do not count: no other node reaches them.
     """
@@ -115,7 +116,7 @@ def parse_addresses(text: str) -> dict[str, str]:
 
 
 def select_nodes(nodes: Iterable[ClusterNode], partition: str, include_unusable: bool) -> list[ClusterNode]:
-    """Return the nodes of a partition, or of all if it is empty; by default only those that jobs can get."""
+    """Return the nodes in a partition, or all nodes if it is empty; by default, only those available to jobs."""
     return [
         node
         for node in nodes
@@ -124,7 +125,7 @@ def select_nodes(nodes: Iterable[ClusterNode], partition: str, include_unusable:
 
 
 def host_variables(node: ClusterNode, addresses: Mapping[str, str]) -> dict[str, Any]:
-    """Return the host variables of a node, without unknown ones."""
+    """Return the host variables of a node, omitting unknown ones."""
     address = node.address if is_address(node.address) else addresses.get(node.address, "")
     variables = {
         "ansible_host": address or node.address,

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""GPUs as Slurm generic resources, counted by us.
+"""GPUs as Slurm generic resources, as counted by this collection.
 
 AutoDetect of the distributions' packages finds no GPU and reports nothing; a missing File ends slurmd with an error.
 """
@@ -17,17 +17,17 @@ from ansible_collections.muster.training.plugins.plugin_utils._slurm.cluster imp
 
 
 def gpu_type(model: str) -> str:
-    """Return a model's name as a Slurm GRES type, such as "nvidia_h100_80gb_hbm3"."""
+    """Return a GPU model's name as a Slurm GRES type, such as "nvidia_h100_80gb_hbm3"."""
     return re.sub(r"[^a-z0-9]+", "_", model.lower()).strip("_")
 
 
 def read_gpus(state: Mapping[str, Any]) -> Gpus:
-    """Return the GPUs from the state of a node."""
+    """Return the GPUs in a node's state."""
     return Gpus(files=tuple(state["files"]), type=gpu_type(state["model"]))
 
 
 def requested(node: SlurmNode) -> str:
-    """Return the node's Gres in slurm.conf; "" if it has no GPUs."""
+    """Return the node's Gres value in slurm.conf; "" if it has no GPUs."""
     gpus = node.gpus
     return ":".join(["gpu", *([gpus.type] if gpus.type else []), str(len(gpus.files))]) if gpus.files else ""
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The files and settings of Slurm's node health check, which reuses the checks before a launch.
+"""The files and settings for Slurm's node health check, which reuses the checks run before a launch.
 
 The program is plugins/module_utils/_slurm/health_check.py.
 """
@@ -19,7 +19,7 @@ DIRECTORY = "/usr/local/lib/muster/slurm"
 CHECK, PROLOG = f"{DIRECTORY}/health-check", f"{DIRECTORY}/prolog"
 SETTINGS = "/etc/muster/slurm_health.json"
 PROLOG_TIMEOUT = 60
-"""Seconds until Slurm ends a prolog, which it otherwise does not."""
+"""Seconds after which Slurm ends a prolog, which it would not do by default."""
 
 
 def is_enabled(options: SlurmOptions) -> bool:
@@ -28,13 +28,13 @@ def is_enabled(options: SlurmOptions) -> bool:
 
 
 def health_files(node: SlurmNode, options: SlurmOptions) -> list[dict[str, Any]]:
-    """Return the health check's files that differ between nodes or settings, without the program itself."""
+    """Return the health check's files that vary between nodes or settings, without the program itself."""
     if not is_enabled(options):
         return []
     settings = {"node": node.name, "gpu_files": list(node.gpus.files), "skip": sorted(options.health_skip)}
     return [
         {"path": CHECK, "content": script(options, "check"), "mode": "0755"},
-        # Slurm must not lose all nodes to a failure of the program itself: only its verdict counts
+        # Slurm must not lose all nodes because the program itself failed: only its verdict counts
         {"path": PROLOG, "content": f'{script(options, "prolog")}[ "$?" -ne 3 ]\n', "mode": "0755"},
         {"path": SETTINGS, "content": json.dumps(settings, indent=1) + "\n", "mode": "0644"},
     ]
@@ -55,12 +55,12 @@ def program_files(options: SlurmOptions) -> list[dict[str, Any]]:
 
 
 def health_directories(options: SlurmOptions) -> list[dict[str, Any]]:
-    """Return the directories of the program, which nobody but root may change."""
+    """Return the program's directories, which only root may change."""
     return list(options.program.get("directories", ())) if is_enabled(options) else []
 
 
 def health_settings(options: SlurmOptions) -> Mapping[str, Any]:
-    """Return the settings of slurm.conf."""
+    """Return the settings in slurm.conf."""
     if not is_enabled(options):
         return {}
     return {

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Restrict logins on the nodes of a Slurm cluster to users with a job there, with PAM rules of sshd. Pure functions.
+"""Restrict logins on a Slurm cluster's nodes to users with a job there, using PAM rules for sshd. Pure functions.
 
 Root and the accounts with which Ansible logs in come first, and are admitted regardless of pam_slurm_adopt.
 """
@@ -17,7 +17,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._slurm.cluster imp
 
 PACKAGE = "libpam-slurm-adopt"
 ALWAYS = "root"
-# A session of a job ends here: pam_systemd, among those that follow, would move it out of the job, which then could
+# A job's session ends here: pam_systemd, one of the modules that follow, would move it out of the job, which could then
 # neither limit nor end it.
 ADOPTED_SESSION = (
     "session required pam_limits.so",
@@ -25,9 +25,9 @@ ADOPTED_SESSION = (
     "session required pam_env.so envfile=/etc/default/locale",
     "session [success=done default=bad] pam_unix.so",
 )
-# As "required", except that everyone may log in without the package.
+# As with "required", except that everyone may log in if the package is missing.
 UNLESS_REMOVED = "[success=ok ignore=ignore module_unknown=ignore default=bad]"
-DENY = "action_adopt_failure=deny action_generic_failure=deny"  # a login outside its job would have no limits
+DENY = "action_adopt_failure=deny action_generic_failure=deny"  # a login outside the user's job would have no limits
 
 
 def admins_of(cluster: Cluster, states: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -37,7 +37,7 @@ def admins_of(cluster: Cluster, states: Mapping[str, Mapping[str, Any]]) -> list
 
 
 def pam_lines(cluster: Cluster, states: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return the lines for /etc/pam.d/sshd before those of all sessions, or [] if all users may log in.
+    """Return the lines to insert in /etc/pam.d/sshd before those for all sessions, or [] if all users may log in.
 
     The last line lists all settings.
     """
@@ -54,7 +54,7 @@ def pam_lines(cluster: Cluster, states: Mapping[str, Mapping[str, Any]]) -> list
 
 
 def adopt_errors(cluster: Cluster) -> Iterable[str]:
-    """Yield why logins cannot be bound to jobs, as messages."""
+    """Yield why logins cannot be restricted to users with jobs, as messages."""
     invalid = [name for name in cluster.options.adopt_admins if not name.replace("_", "").replace("-", "").isalnum()]
     if invalid:
         yield f"slurm_adopt_admins: {ascii(invalid[0])} is not the name of an account. Use letters, digits, '_' and '-'"

@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a machine reports about itself for Slurm's configuration: only values that cannot add lines to it."""
+"""What a machine reports about itself for Slurm's configuration: only values that cannot add lines to the
+configuration.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,11 @@ from ansible_collections.muster.training.plugins.module_utils._run.stored_docume
 HOSTNAME = re.compile(r"[A-Za-z0-9_-]{1,63}")
 GPU_FILE = re.compile(r"/dev/[A-Za-z0-9_/.-]{1,200}")
 MAX_GPUS = 64
-# sockets, cores of a socket, threads of a core
+# sockets, cores per socket, threads per core
 CPUS = {"sockets": range(1, 1025), "cores": range(1, 65537), "threads": range(1, 65)}
 MEMORY = range(2**30)  # MiB
 GPUS = {"files": [GPU_FILE], "model": str}
-# The field of a state, its schema, what a message calls it, and what replaces an invalid value.
+# The field of a state, its schema, how a message refers to it, and what replaces an invalid value.
 FIELDS: tuple[tuple[str, Any, str, Any], ...] = (
     ("hostname", HOSTNAME, "hostname", "invalid"),
     ("cpus", CPUS, "CPUs", {"sockets": 1, "cores": 1, "threads": 1}),
@@ -34,7 +36,7 @@ def is_valid(value: Any, schema: Any) -> bool:
 
 
 def checked_machine(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return hostname, cpus, memory and gpus of a state of a node; an invalid value is replaced by a harmless one."""
+    """Return hostname, cpus, memory and gpus from a node's state; invalid values are replaced by harmless ones."""
     return {
         name: state[name] if is_valid(state.get(name), schema) else default for name, schema, _label, default in FIELDS
     }

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Choose Python, torch, its CUDA build and flash-attention together, to match the nodes.
+"""Choose Python, torch, its CUDA version and flash-attention together, to match the nodes.
 
 Values that the user sets are only checked, never changed.
 """
@@ -48,38 +48,38 @@ NUMPY_2_TORCH = (2, 3)  # the first torch release that is built for numpy 2
 
 
 class SoftwareChoiceError(Exception):
-    """No combination fits. The message states the conflict, the requirement and the remedy."""
+    """No combination is compatible. The message states the conflict, the requirement and the remedy."""
 
 
 @dataclass(frozen=True)
 class NodeSoftware:
-    """The facts of a node that affect the choice."""
+    """The facts about a node that affect the choice."""
 
     name: str
     gpus: int = 0
     driver: str = ""  # version of the loaded driver
-    devices: tuple[tuple[str, Minor], ...] = ()  # models and compute capabilities, as far as the driver reports them
-    python: str = ""  # version of the environment's interpreter if there is an environment, else of the system's
+    devices: tuple[tuple[str, Minor], ...] = ()  # models and compute capabilities, if the driver reports them
+    python: str = ""  # version of the environment's interpreter if there is an environment, or else of the system's
     has_environment: bool = False  # whether there is an environment already
     glibc: str = ""
-    architecture: str = ""  # architecture of the processor, such as aarch64; "": unknown
+    architecture: str = ""  # processor architecture, such as aarch64; "": unknown
     vendor: str = "nvidia"  # vendor of the GPUs
-    targets: tuple[tuple[str, str], ...] = ()  # models of AMD GPUs, and what kernels for them are compiled for
+    targets: tuple[tuple[str, str], ...] = ()  # AMD GPU models, and the target that kernels for them are compiled for
 
 
 @dataclass(frozen=True)
 class SoftwareRequest:
-    """The user's settings; auto means that they are chosen."""
+    """The user's settings; auto means that the version is chosen automatically."""
 
     torch: str = AUTO
     cuda: str = AUTO  # CUDA version such as 12.4, or rocm6.4 or cpu
     python: str = AUTO  # name, path or version of an interpreter
-    flash: str = ""  # release of flash-attention that needs a wheel, or auto; empty: not requested
+    flash: str = ""  # flash-attention release for which a wheel is needed, or auto; empty: not requested
     manager: str = "uv"
     directory: str = "/opt/muster"  # directory of the environment
     name: str = "env"  # name of the environment
-    pins: tuple[TorchPin, ...] = ()  # restrictions on torch in the project's requirements
-    platform: Platform = DEFAULT  # platform of the nodes
+    pins: tuple[TorchPin, ...] = ()  # restrictions that the project's requirements place on torch
+    platform: Platform = DEFAULT  # the nodes' platform
 
 
 @dataclass(frozen=True)
@@ -97,14 +97,16 @@ class Candidate:
 
     python: Interpreter
     torch: str
-    release: TorchRelease | None  # None: the tables do not have this release
+    release: TorchRelease | None  # None: the tables do not include this release
     build: int
     flash: str = ""
 
 
 @dataclass(frozen=True)
 class Conflict:
-    """Why a combination does not work. rank: higher if it passed more rules or, within a rule, is nearer to fitting."""
+    """Why a combination is incompatible. rank: higher if it passed more rules or, within a rule, came closer to
+    passing.
+    """
 
     rank: tuple[int, ...]
     description: str
@@ -124,7 +126,7 @@ class SoftwareChoice:
 
     @property
     def cuda(self) -> str:
-        """The CUDA version, empty for the CPU."""
+        """The CUDA version; empty for a CPU build."""
         return format_build(int(self.build[2:])) if self.build.startswith("cu") else ""
 
     @property
@@ -148,12 +150,12 @@ def parse_minor(version: str) -> Minor:
 
 
 def capitalize(text: str) -> str:
-    """Return a sentence with an initial capital."""
+    """Return a sentence with its first letter capitalized."""
     return text[:1].upper() + text[1:]
 
 
 def rebuild_advice(request: SoftwareRequest) -> str:
-    """Return the steps to get an environment with another Python."""
+    """Return the steps for getting an environment with a different Python version."""
     return (
         f"remove it on all nodes (ansible-playbook env.yml -e remove={request.name}), and run ansible-playbook "
         "site.yml again to rebuild it"
@@ -278,7 +280,7 @@ def list_flash_releases(request: SoftwareRequest) -> list[str]:
 
 
 def list_candidates(nodes: Mapping[str, NodeSoftware], request: SoftwareRequest) -> Iterator[Candidate]:
-    """Yield all combinations that match the settings, whether they are compatible with the nodes or not."""
+    """Yield all combinations that match the settings, whether or not they are compatible with the nodes."""
     for python, (torch, release), flash in itertools.product(
         list_interpreters(nodes, request), list_releases(request), list_flash_releases(request)
     ):
@@ -307,7 +309,7 @@ def check_python(candidate: Candidate, nodes: Mapping[str, NodeSoftware], reques
 
 
 def check_build(candidate: Candidate, _nodes: Mapping[str, NodeSoftware], request: SoftwareRequest) -> Conflict | None:
-    """Check that the build is the one that the project's requirements name, if they name one."""
+    """Check that the build is the one specified in the project's requirements, if any."""
     pin = next((pin for pin in request.pins if pin.build not in ("", build_name(candidate.build))), None)
     if pin is None:
         return None
@@ -321,7 +323,7 @@ def check_build(candidate: Candidate, _nodes: Mapping[str, NodeSoftware], reques
 
 
 def check_driver(candidate: Candidate, nodes: Mapping[str, NodeSoftware], _request: SoftwareRequest) -> Conflict | None:
-    """Check that the drivers support the CUDA version of the build."""
+    """Check that the drivers support the build's CUDA version."""
     minimum = MIN_DRIVER.get(candidate.build // 10)
     if candidate.build == CPU or minimum is None:
         return None
@@ -340,7 +342,7 @@ def check_driver(candidate: Candidate, nodes: Mapping[str, NodeSoftware], _reque
 def check_kernels(
     candidate: Candidate, nodes: Mapping[str, NodeSoftware], _request: SoftwareRequest
 ) -> Conflict | None:
-    """Check that the build has kernels for the GPUs."""
+    """Check that the build includes kernels for the GPUs."""
     if candidate.build == CPU or candidate.release is None:
         return None
     targets = candidate.release.builds[candidate.build].split()
@@ -450,7 +452,7 @@ RULES = (
 
 
 def find_conflict(candidate: Candidate, nodes: Mapping[str, NodeSoftware], request: SoftwareRequest) -> Conflict | None:
-    """Return the first conflict of a combination, or None if it fits."""
+    """Return the first conflict of a combination, or None if it is compatible."""
     return next(filter(None, (rule(candidate, nodes, request) for rule in RULES)), None)
 
 
@@ -463,7 +465,7 @@ def sort_key(candidate: Candidate) -> tuple[tuple[int, ...], ...]:
 
 
 def choose_newest(fitting: list[Candidate]) -> Candidate:
-    """Return the newest; among equals, the first, which has the preferred interpreter."""
+    """Return the newest combination; among equals, the first one, which has the preferred interpreter."""
     return max(fitting, key=sort_key)
 
 
@@ -471,7 +473,7 @@ DRIVER_TITLES = {"CUDA": "NVIDIA", "ROCm": "amdgpu"}
 
 
 def platform_of(nodes: Mapping[str, NodeSoftware]) -> Platform:
-    """Return the platform that all nodes have. Raise SoftwareChoiceError if they differ."""
+    """Return the platform that all nodes share. Raise SoftwareChoiceError if they differ."""
     try:
         return find_platform(
             (node.name, node.architecture, node.vendor if node.gpus else "") for node in nodes.values()
@@ -481,7 +483,7 @@ def platform_of(nodes: Mapping[str, NodeSoftware]) -> Platform:
 
 
 def choose(nodes: Mapping[str, NodeSoftware], request: SoftwareRequest) -> SoftwareChoice:
-    """Choose the versions for all nodes. Raise SoftwareChoiceError, with a working choice if there is one."""
+    """Choose the versions for all nodes. Raise SoftwareChoiceError, with a working alternative if there is one."""
     request = replace(request, platform=platform_of(nodes))
     driverless = [node.name for node in nodes.values() if node.gpus and not node.driver]
     if driverless and request.cuda == AUTO:
@@ -537,12 +539,12 @@ def describe_missing_build(request: SoftwareRequest) -> str:
 
 
 def on_platform(platform: Platform) -> str:
-    """Return a platform for a message, or "" for the usual one."""
+    """Describe a platform for a message; "" for the usual one."""
     return "" if platform is DEFAULT else f" on {platform.title}"
 
 
 def suggest_settings(nodes: Mapping[str, NodeSoftware], request: SoftwareRequest) -> str:
-    """Suggest changing the fewest settings so that a combination fits; empty if no change helps."""
+    """Suggest the fewest changes to settings that make a combination compatible; empty if no change helps."""
     settings = {
         "cuda": ("pytorch_cuda", lambda choice: choice.setting),
         "torch": ("pytorch_version", lambda choice: choice.torch),

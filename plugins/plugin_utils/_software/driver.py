@@ -27,11 +27,11 @@ INSTALL, REINSTALL, PURGE = "install", "reinstall", "purge"  # actions on packag
 
 @dataclass(frozen=True)
 class DesiredDriver:
-    """The requested driver. An empty text means "any"."""
+    """The requested driver. An empty string means "any"."""
 
-    branch: str = ""  # branch such as 570
+    branch: str = ""  # driver branch, such as 570
     minimum_version: str = ""  # oldest acceptable version, such as 550.54
-    package: str = ""  # name with BRANCH in it; empty: the distribution's
+    package: str = ""  # name that contains BRANCH; empty: the distribution's
     server: bool = False  # Ubuntu: the server branch
     open: bool = False  # the open kernel modules
     reboot: bool = False  # whether a reboot is allowed
@@ -39,7 +39,7 @@ class DesiredDriver:
 
 @dataclass(frozen=True)
 class DriverDecision:
-    """The next action, and its reason. Afterwards the node's facts are read again."""
+    """The next action, and the reason for it. Afterwards, the node's facts are read again."""
 
     action: str
     reason: str
@@ -48,7 +48,7 @@ class DriverDecision:
 
 
 def decide(facts: Mapping[str, Any], desired: DesiredDriver) -> DriverDecision:
-    """Decide from the parts gpus, driver and runs of a node's facts. Prefer the least disruptive action that helps."""
+    """Decide from the gpus, driver and runs parts of a node's facts. Prefer the least disruptive action that helps."""
     decision = decide_unrestricted(facts, desired)
     runs = [run["run_id"] for run in facts["runs"]]
     if runs and decision.action not in (NOTHING, REFUSE):
@@ -156,7 +156,7 @@ def no_gpu_reason(gpus: Mapping[str, Any]) -> str:
 
 
 def check_running_driver(gpus: Mapping[str, Any], on_disk: str) -> DriverDecision:
-    """Decide about the running driver if all installed parts match."""
+    """Decide about the running driver when all installed parts match."""
     loaded, state, output = gpus["driver"]["loaded"], gpus["smi"]["state"], gpus["smi"]["said"]
     processes = [f"process {process['pid']} ({process['command'][:60]})" for process in gpus["processes"]]
     if not loaded:
@@ -186,12 +186,12 @@ def check_running_driver(gpus: Mapping[str, Any], on_disk: str) -> DriverDecisio
 
 
 def is_installed(package: Mapping[str, str]) -> bool:
-    """Return whether a package is installed, not just its configuration."""
+    """Return whether a package is installed, as opposed to only its configuration remaining."""
     return package["status"] not in ("config-files", "not-installed")
 
 
 def has_driver_version(name: str) -> bool:
-    """Return whether a package's version is the driver's: not so for tools such as nvidia-settings."""
+    """Return whether a package has the driver's version, which tools such as nvidia-settings do not."""
     return name.startswith(
         ("nvidia-driver", "nvidia-dkms", "nvidia-kernel", "nvidia-utils", "libnvidia-", "nvidia-compute")
     )
@@ -203,7 +203,7 @@ def upstream_version(version: str) -> str:
 
 
 def installed_version(packages: list[dict[str, str]]) -> str:
-    """Return the driver version of the packages."""
+    """Return the driver version according to the installed packages."""
     driver_packages = [
         package for package in packages if has_driver_version(package["name"]) and branch_of(package["version"])
     ]
@@ -218,12 +218,12 @@ def is_too_old(version: str, desired: DesiredDriver) -> bool:
 
 
 def package_names(packages: list[dict[str, str]]) -> list[str]:
-    """Return the names of packages, sorted."""
+    """Return the sorted package names."""
     return sorted(package["name"] for package in packages)
 
 
 def purge_packages(packages: list[dict[str, str]], reason: str) -> DriverDecision:
-    """Remove the whole driver; the next decision installs one."""
+    """Remove the entire driver; the next decision installs one."""
     return DriverDecision(PURGE, reason, package_names(packages))
 
 
@@ -236,7 +236,7 @@ def replace_driver(
 
 
 def package_name(system: str, branch: str, desired: DesiredDriver) -> str:
-    """Return the package that installs a branch. Debian has one branch per release, in its section non-free."""
+    """Return the package that installs a driver branch. Debian has one branch per release, in its non-free section."""
     if desired.package:
         return desired.package.replace("BRANCH", branch)
     if system == "debian":
@@ -245,7 +245,7 @@ def package_name(system: str, branch: str, desired: DesiredDriver) -> str:
 
 
 def install_driver(driver: Mapping[str, Any], desired: DesiredDriver, reason: str) -> DriverDecision:
-    """Install the requested branch, otherwise the newest one."""
+    """Install the requested driver branch, otherwise the newest one."""
     if driver["system"] not in ("debian", "ubuntu"):
         return DriverDecision(
             REFUSE, f"{reason}, and the system is {driver['system'] or 'unknown'}. Install a driver with its own tools"
@@ -276,7 +276,7 @@ def install_driver(driver: Mapping[str, Any], desired: DesiredDriver, reason: st
 
 
 def packages_to_hold(driver: Mapping[str, Any], kernel: bool) -> list[str]:
-    """Return the installed packages to hold: the driver's, and the kernel's if requested."""
+    """Return the installed packages to hold: the driver's, and also the kernel's if requested."""
     return sorted(
         package["name"]
         for package in driver["packages"]
@@ -301,7 +301,7 @@ def foreign_removals(simulated: str) -> list[str]:
 
 
 def minimum_driver(cuda: str, requested: str) -> str:
-    """Return the oldest acceptable driver: the requested one, or the one that a CUDA version needs."""
+    """Return the oldest acceptable driver: the requested one, or the one required by a CUDA version."""
     major = version_tuple(cuda)[:1]
     required = MIN_DRIVER.get(major[0]) if major else None
     if required and required > version_tuple(requested):
@@ -310,5 +310,5 @@ def minimum_driver(cuda: str, requested: str) -> str:
 
 
 def decision_as_dict(decision: DriverDecision) -> dict[str, Any]:
-    """Return the decision for Ansible."""
+    """Return the decision as a dictionary for Ansible."""
     return asdict(decision)

@@ -15,12 +15,12 @@ from dataclasses import dataclass, replace
 
 from ansible_collections.muster.training.plugins.plugin_utils._software.tables import TORCH, Minor, TorchRelease
 
-CPU = 0  # the build without GPUs
+CPU = 0  # the build for nodes without GPUs
 ROCM = 1000
 X86, ARM = "x86_64", "aarch64"
 NVIDIA, AMD = "nvidia", "amd"
 
-# Architectures of the kernels: torch.cuda.get_arch_list() for CUDA, LLVM's targets for ROCm.
+# Architectures that kernels are compiled for: torch.cuda.get_arch_list() for CUDA, LLVM's targets for ROCm.
 GRACE_HOPPER = "sm_90"
 ARM_126 = "sm_80 sm_90"
 GRACE_BLACKWELL = "sm_90 sm_100 sm_120"
@@ -51,40 +51,42 @@ ROCM_BUILDS: Mapping[Minor, Mapping[int, str]] = {
 
 
 def releases_with(builds: Mapping[Minor, Mapping[int, str]]) -> dict[Minor, TorchRelease]:
-    """Return the torch releases that have builds for a platform, with these builds."""
+    """Return the torch releases that have builds for a platform, together with these builds."""
     return {minor: replace(TORCH[minor], builds=kernels) for minor, kernels in builds.items()}
 
 
 @dataclass(frozen=True)
 class Platform:
-    """A platform, and the releases of torch that are built for its GPUs."""
+    """A platform, and the torch releases that are built for its GPUs."""
 
     title: str  # name in messages
-    gpus: str  # the software that its GPUs need: CUDA or ROCm
+    gpus: str  # the software that the vendor's GPUs need: CUDA or ROCm
     releases: Mapping[Minor, TorchRelease]
     driver: str  # how to get the software, for a message
-    flash_wheels: bool = False  # whether flash-attention publishes wheels for it
+    flash_wheels: bool = False  # whether flash-attention publishes wheels for these GPUs
 
 
 NVIDIA_DRIVER = "Install a driver (ansible-playbook site.yml --tags nvidia_driver)"
 AMD_DRIVER = "Install AMD's driver (docs/arm_and_amd.md)"
-# By processor architecture, and vendor of the GPUs.
+# By processor architecture and GPU vendor.
 PLATFORMS = {
     (X86, NVIDIA): Platform("x86_64 with NVIDIA GPUs", "CUDA", TORCH, NVIDIA_DRIVER, flash_wheels=True),
     (ARM, NVIDIA): Platform("aarch64 with NVIDIA GPUs", "CUDA", releases_with(ARM_BUILDS), NVIDIA_DRIVER),
     (X86, AMD): Platform("x86_64 with AMD GPUs", "ROCm", releases_with(ROCM_BUILDS), AMD_DRIVER),
 }
 DEFAULT = PLATFORMS[X86, NVIDIA]
-# Nodes without GPUs get the CPU build, which exists in each release for both architectures.
+# Nodes without GPUs get the CPU build, which each release provides for both architectures.
 CPU_PLATFORMS = {X86: DEFAULT, ARM: replace(PLATFORMS[ARM, NVIDIA], releases=TORCH)}
 
 
 class PlatformError(Exception):
-    """The nodes have no common platform, or one that torch is not built for. The message has a remedy."""
+    """The nodes have no platform in common, or torch is not built for it. The message includes a remedy."""
 
 
 def find_platform(nodes: Iterable[tuple[str, str, str]]) -> Platform:
-    """Return the common platform of nodes, each a name, an architecture ("": unknown) and a vendor ("": no GPUs)."""
+    """Return the common platform of nodes, each given as a name, an architecture ("": unknown) and a vendor ("": no
+    GPUs).
+    """
     nodes = list(nodes)
     machines = {machine or X86: name for name, machine, _vendor in nodes}
     vendors = {vendor: name for name, _machine, vendor in nodes if vendor}
@@ -113,13 +115,13 @@ def is_rocm(build: int) -> bool:
 
 
 def format_build(build: int) -> str:
-    """Format the version of a build: 12.4 for 124, rocm6.4 for 1064."""
+    """Format a build's version: 12.4 for 124, rocm6.4 for 1064."""
     digits = build - ROCM if is_rocm(build) else build
     return f"{'rocm' if is_rocm(build) else ''}{digits // 10}.{digits % 10}"
 
 
 def build_name(build: int) -> str:
-    """Return the name of a build's index, such as cu126, rocm6.4 or cpu."""
+    """Return the name of a build's package index, such as cu126, rocm6.4 or cpu."""
     return "cpu" if build == CPU else format_build(build) if is_rocm(build) else f"cu{build}"
 
 

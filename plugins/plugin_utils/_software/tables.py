@@ -2,7 +2,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Tables of the Pythons, CUDA builds and GPUs that each torch supports, and the matching flash-attention.
+"""Tables of the Python versions, CUDA builds and GPUs that each torch release supports, and the matching
+flash-attention.
 
 docs/software.md shows them with their sources.
 """
@@ -24,21 +25,21 @@ TURING_TO_BLACKWELL = "sm_75 sm_80 sm_86 sm_90 sm_100 sm_120"
 
 @dataclass(frozen=True)
 class TorchRelease:
-    """A minor release of torch."""
+    """A minor torch release."""
 
     newest: str  # newest patch release
-    pythons: tuple[Minor, Minor]  # the oldest and the newest that have a wheel
-    builds: Mapping[int, str]  # CUDA version (124 for 12.4) to the GPU architectures of its kernels
+    pythons: tuple[Minor, Minor]  # the oldest and the newest version that have a wheel
+    builds: Mapping[int, str]  # CUDA version (124 for 12.4) to the GPU architectures that its kernels support
 
 
 @dataclass(frozen=True)
 class FlashAttentionRelease:
-    """A release of flash-attention, described by its published wheels."""
+    """A flash-attention release, described by its published wheels."""
 
     torches: tuple[Minor, ...]
     pythons: tuple[Minor, Minor]
-    cudas: Mapping[int, str]  # major version of torch's CUDA to its tag in the names of the wheels
-    glibc: Minor  # the oldest that loads them
+    cudas: Mapping[int, str]  # major version of the CUDA that torch was built with, to its tag in wheel names
+    glibc: Minor  # the oldest version that can load them
 
 
 TORCH = {
@@ -90,6 +91,6 @@ FLASH_ATTENTION = {
 }
 FLASH_CAPABILITY = (8, 0)  # the oldest GPUs that FlashAttention 2 has kernels for: Ampere
 
-# Python versions that uv or conda installs if the system Python is unsuitable, preferred first: all newer releases of
-# torch and flash-attention above have a wheel for it, and torch 2.0 and 2.1 for the other.
+# Python versions that uv or conda installs if the system Python is unsuitable, in order of preference: all newer
+# releases of torch and flash-attention above have a wheel for the first, and torch 2.0 and 2.1 have one for the other.
 MANAGED_PYTHONS = ((3, 12), (3, 11))

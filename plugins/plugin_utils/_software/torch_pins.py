@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Read which torch releases a project's requirements allow, before torch is chosen.
+"""Determine which torch releases a project's requirements allow, before torch is chosen.
 
 A release of torchvision, torchaudio or torchcodec belongs to one release of torch, so their versions restrict it, too.
 """
@@ -19,18 +19,18 @@ from ansible_collections.muster.training.plugins.plugin_utils._software.versions
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
 
-PATCHES = range(10)  # patch releases of a companion to try
+PATCHES = range(10)  # patch releases of a companion package to try
 LINUX = {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"}
 X86 = "x86_64"
 
 
 def torchvision_of(torch: str) -> list[str]:
-    """Return the releases of torchvision for a release of torch 2: 0.15 for 2.0, 0.28 for 2.13."""
+    """Return the torchvision releases for a torch 2 release: 0.15 for 2.0, 0.28 for 2.13."""
     return [f"0.{version_tuple(torch)[1] + 15}.{patch}" for patch in PATCHES]
 
 
 def torchaudio_of(torch: str) -> list[str]:
-    """Return the releases of torchaudio for a release of torch 2, which have the same numbers."""
+    """Return the torchaudio releases for a torch 2 release, which have the same numbers."""
     major, minor = version_tuple(torch)[:2]
     return [f"{major}.{minor}.{patch}" for patch in PATCHES]
 
@@ -40,7 +40,7 @@ TORCHCODEC_MINORS = {4: (0,), 5: (1,), 6: (2,), 7: (3, 4, 5), 8: (6, 7), 9: (8, 
 
 
 def torchcodec_minors(torch: str) -> tuple[int, ...]:
-    """Return the minor releases of torchcodec for a release of torch 2.
+    """Return the minor torchcodec releases for a torch 2 release.
 
     Since torch 2.10 they have the same numbers; before 2.4 there are none.
     """
@@ -49,11 +49,11 @@ def torchcodec_minors(torch: str) -> tuple[int, ...]:
 
 
 def torchcodec_of(torch: str) -> list[str]:
-    """Return the releases of torchcodec for a release of torch 2."""
+    """Return the torchcodec releases for a torch 2 release."""
     return [f"0.{minor}.{patch}" for minor in torchcodec_minors(torch) for patch in PATCHES]
 
 
-# The releases of a package, any of which a requirement may allow, for a release of torch.
+# The releases of a package, any of which a requirement may allow, for a given torch release.
 RELEASES: dict[str, Callable[[str], list[str]]] = {
     "torch": lambda torch: [torch],
     "torchvision": torchvision_of,
@@ -66,11 +66,11 @@ RELEASES: dict[str, Callable[[str], list[str]]] = {
 class TorchPin:
     """A requirement that restricts the torch release."""
 
-    source: str  # the file or setting that has it
-    text: str  # the requirement as it is written there
+    source: str  # the file or setting that contains it
+    text: str  # the requirement as written there
     package: str
-    versions: str  # its version specifiers, without local versions
-    build: str = ""  # build such as cu118, if the requirement names one
+    versions: str  # its version specifiers, without local version labels
+    build: str = ""  # build such as cu118, if the requirement specifies one
 
     def allows(self, torch: str) -> bool:
         """Return whether a torch release satisfies the requirement."""
@@ -84,7 +84,7 @@ class TorchPin:
 
 
 def applies(requirement: Requirement, machine: str) -> bool:
-    """Return whether a requirement applies to nodes; a requirement for some Pythons is evaluated later, by pip."""
+    """Return whether a requirement applies to nodes; one limited to some Python versions is evaluated later, by pip."""
     return requirement.marker is None or (
         "python" not in str(requirement.marker)
         and requirement.marker.evaluate({**LINUX, "platform_machine": machine, "extra": ""})
@@ -92,7 +92,7 @@ def applies(requirement: Requirement, machine: str) -> bool:
 
 
 def read_pins(requirements: Mapping[str, Iterable[str]], machine: str = X86) -> list[TorchPin]:
-    """Return the pins in requirements, each a list of lines in pip's format by the name of its source.
+    """Return the pins in requirements. Each source name maps to a list of lines in pip's format.
 
     machine: the architecture of the nodes' processors.
     """
@@ -116,7 +116,7 @@ def read_pins(requirements: Mapping[str, Iterable[str]], machine: str = X86) -> 
 
 
 def exact_releases(pins: Iterable[TorchPin]) -> list[str]:
-    """Return the torch releases that pins name exactly."""
+    """Return the torch releases that the pins specify exactly."""
     return [
         version
         for pin in pins
@@ -126,7 +126,7 @@ def exact_releases(pins: Iterable[TorchPin]) -> list[str]:
 
 
 def newest_allowed(newest: str, pins: Iterable[TorchPin]) -> str:
-    """Return the newest torch release, of the same minor release as `newest`, that all pins allow, or ""."""
+    """Return the newest torch release that all pins allow within the minor release of `newest`, or ""."""
     pins = list(pins)
     major, minor, patch = version_tuple(newest)[:3]
     known = [f"{major}.{minor}.{number}" for number in range(patch, -1, -1)]

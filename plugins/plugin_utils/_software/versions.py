@@ -2,17 +2,17 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Compare versions, and the drivers that CUDA needs."""
+"""Compare versions, and determine the drivers that CUDA needs."""
 
 from __future__ import annotations
 
 import re
 
-# The oldest driver for each major version of CUDA (docs.nvidia.com/deploy/cuda-compatibility, minor version
-# compatibility); a driver runs every older CUDA.
+# The oldest driver for each major CUDA version (docs.nvidia.com/deploy/cuda-compatibility, minor version
+# compatibility); a driver supports every older CUDA version.
 MIN_DRIVER = {11: (450, 80, 2), 12: (525, 60, 13), 13: (580,)}
 
 
 def version_tuple(text: str) -> tuple[int, ...]:
-    """Return the numbers of a version, so that 535.183.01 sorts after 535.54.03."""
+    """Return the numbers in a version, so that 535.183.01 sorts after 535.54.03."""
     return tuple(int(part) for part in re.findall(r"[0-9]+", text))

@@ -8,6 +8,6 @@ from __future__ import annotations
 
 
 def format_duration(seconds: float) -> str:
-    """Return seconds as H:MM:SS."""
+    """Format seconds as H:MM:SS."""
     total = int(seconds)
     return f"{total // 3600}:{total // 60 % 60:02d}:{total % 60:02d}"

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Describe why a node is missing from a result that other nodes have contributed to."""
+"""Describe why a node is missing from a result to which other nodes have contributed."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Detect whether the output of ansible-playbook is still read, as in `./muster launch ... | head -1`."""
+"""Detect whether anything is still reading the output of ansible-playbook, as in `./muster launch ... | head -1`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def has_reader(pid: int) -> bool:
             return True
         descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        return error.errno != errno.ENXIO  # raised when a named pipe without a reader is opened for writing
+        return error.errno != errno.ENXIO  # raised when a named pipe that has no reader is opened for writing
     try:
         poll = select.poll()
         poll.register(descriptor, 0)
@@ -31,7 +31,7 @@ def has_reader(pid: int) -> bool:
 
 
 def end_play_without_reader(pid: int) -> None:
-    """End ansible-playbook, which is the parent of an action, if its output is no longer read.
+    """End ansible-playbook, the parent process of an action, if nothing is reading its output anymore.
 
     Otherwise it would wait forever: the thread in which it shows what an action sends ends at the first broken pipe,
     and no task ends without it.

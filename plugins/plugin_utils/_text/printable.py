@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Make text from outside safe for terminals and messages."""
+"""Make external text safe for terminals and messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ESCAPE = re.compile(r"\x1b(?:\[[0-?]{0,32}[ -/]{0,4}[@-~]|\][^\x07\x1b\n]{0,200}
 
 
 def without_control_sequences(text: str) -> str:
-    """Return text without a terminal's control sequences; other control characters but tabs become spaces."""
+    """Return text without terminal control sequences; other control characters except tabs become spaces."""
     plain = ESCAPE.sub("", text)
     return "".join(character if character.isprintable() or character == "\t" else " " for character in plain)
 
@@ -40,5 +40,5 @@ def single_line(text: object, limit: int = 300) -> str:
 
 
 def describe_skipped_output(size: int, node: str, log: str) -> str:
-    """Return the message that replaces output that a node does not send. size: in bytes; log: path of the full log."""
+    """Return the message that replaces output a node does not send. size: in bytes; log: the path of the full log."""
     return f"{size / 1e6:.0f} MB of output skipped; full log: {node}:{log}"

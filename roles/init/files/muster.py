@@ -1,4 +1,4 @@
-"""Short commands for the playbooks next to this file: ./muster help.
+"""Short commands for the playbooks in this file's directory: ./muster help.
 
 Each ansible-playbook command is printed first, to stderr: the output of some commands is read by programs.
 """
@@ -20,7 +20,7 @@ import textwrap
 from typing import Any
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-RUN = {"": "run_id", "--run-id": "run_id"}  # a word without an option is the name of a run
+RUN = {"": "run_id", "--run-id": "run_id"}  # a word without an option is a run name
 REPORT = {**RUN, "--runs": "runs", "--fetch": "fetch=true", "--bundle": "bundle=true"}
 DIFF = {"": "run_id", " ": "other_run", "--lines": "lines=true"}  # " ": a second word without an option
 PAGE = {**RUN, "--port": "page_port"}
@@ -88,7 +88,7 @@ COMMANDS: dict[str, tuple[str, str, str, dict[str, str]]] = {
     "checkpoints": ("checkpoints", "checkpoints", "copy checkpoints to S3, or back", CHECKPOINTS),
     "bucket-move": ("bucket_move", "", "copy a bucket to another region", {"--from": "source", "--to": "target"}),
 }
-# Variables that no role documents, or that mean something else for a run that exists already, for the help.
+# For the help: variables that no role documents, or that mean something else for an existing run.
 MEANINGS = {
     "cluster": "Name of the cluster.",
     "nodes": "Name of a node in the inventory.",
@@ -134,9 +134,9 @@ KNOWN_OPTIONS = f"""{VALUE_OPTIONS}
 
 
 NOTHING_STARTED = "interrupted: nothing was started\n"
-# Options of ansible-playbook that scripts have, too: after a job file, the user says which program they are for.
+# Options of ansible-playbook that scripts have, too: after a job file, the user must say which program they are for.
 AMBIGUOUS_OPTIONS = ("--step", "--timeout", "--user", "--tags", "--skip-tags", "--forks", "--connection", "--limit")
-LAUNCH_ONLY = "--time-limit --cost-limit --restarts --debug-rank --like --detach --replace"  # scripts hardly have these
+LAUNCH_ONLY = "--time-limit --cost-limit --restarts --debug-rank --like --detach --replace"  # scripts rarely have these
 
 
 class UsageError(Exception):
@@ -150,7 +150,7 @@ def suggest_similar(name: str, candidates: list[str]) -> str:
 
 
 def format_help(command: str, options: dict[str, dict[str, Any]] | None = None) -> str:
-    """Return the help of a command, or the list of commands if its name is empty. Raise UsageError.
+    """Return the help for a command, or the list of commands if the name is empty. Raise UsageError.
 
     options: documented variables of the command's role, from read_options().
     """
@@ -175,7 +175,7 @@ def format_help(command: str, options: dict[str, dict[str, Any]] | None = None) 
 
 
 def describe(setting: str, role: str, options: dict[str, dict[str, Any]]) -> str:
-    """Return the meaning of an option's variable, and its default. setting: NAME, or NAME=VALUE."""
+    """Return the meaning and the default of an option's variable. setting: NAME, or NAME=VALUE."""
     name, _equals, constant = setting.partition("=")
     option = options.get(name) or options.get(f"{role}_{name}") or options.get(f"launch_{name}") or {}
     parts = option.get("description", [])
@@ -189,7 +189,9 @@ def describe(setting: str, role: str, options: dict[str, dict[str, Any]]) -> str
 
 
 def read_options(role: str) -> dict[str, dict[str, Any]]:
-    """Return the documented variables of a role of the collection and of the role launch; empty if that fails."""
+    """Return the documented variables of a role in the collection and of the launch role; empty if reading them
+    fails.
+    """
     roles = [f"muster.training.{name}" for name in dict.fromkeys([role, "launch"])]
     argv = ["ansible-doc", "--type", "role", "--json", *roles]
     try:
@@ -201,14 +203,14 @@ def read_options(role: str) -> dict[str, dict[str, Any]]:
 
 
 def is_ansible_option(name: str, abbreviated: bool = True) -> bool:
-    """Return whether ansible-playbook has an option of this name, or an option with this abbreviation."""
+    """Return whether ansible-playbook has an option with this name, or one that can be abbreviated to it."""
     if name[:2] != "--":
         return name[:2] in KNOWN_OPTIONS.split()
     return any(opt.startswith(name) if abbreviated else opt == name for opt in KNOWN_OPTIONS.split())
 
 
 def check_ambiguity(name: str) -> None:
-    """Raise UsageError for an option that may be one of ansible-playbook or one of the script."""
+    """Raise UsageError for an option that may belong either to ansible-playbook or to the script."""
     if name in AMBIGUOUS_OPTIONS:
         raise UsageError(
             f"{name} is an option of ansible-playbook, but may be meant for the script: write it before the job file, "
@@ -217,7 +219,9 @@ def check_ambiguity(name: str) -> None:
 
 
 def read_script(command: str, argument: str, remaining: list[str], has_job: bool) -> dict[str, str | list[str]]:
-    """Return the variables of the script and its arguments, or, after a job file, of settings such as Hydra's a.b=1."""
+    """Return the variables for the script and its arguments or, after a job file, for settings such as Hydra's
+    a.b=1.
+    """
     if has_job and command == "launch" and re.match(r"[+~]{0,2}[\w.@/]+=", argument):
         return {"more_args": [argument, *remaining]}
     script = remaining.pop(0) if argument == "--" and remaining else argument
@@ -225,7 +229,7 @@ def read_script(command: str, argument: str, remaining: list[str], has_job: bool
 
 
 def translate(command: str, typed: list[str]) -> list[str]:
-    """Translate typed arguments into an ansible-playbook command. Raise UsageError."""
+    """Translate the typed arguments to an ansible-playbook command. Raise UsageError."""
     playbook, _role, _summary, options = COMMANDS[command]
     argv, remaining = ["ansible-playbook", f"{playbook}.yml"], list(typed)
     variables: dict[str, str | list[str]] = {}
@@ -270,7 +274,9 @@ def translate(command: str, typed: list[str]) -> list[str]:
 
 
 def misplaced_options(typed: list[str], argv: list[str]) -> list[str]:
-    """Return options of launch that are passed to the script, since they follow its name. argv: the translation."""
+    """Return launch options that are passed to the script because they follow its name. argv: the translated
+    command.
+    """
     names = {argument.partition("=")[0] for argument in typed} & {*LAUNCH_ONLY.split()} if "--" not in typed else set()
     return [name for name in sorted(names) if not any(word.startswith(JOB[name].split("=")[0]) for word in argv)]
 
@@ -283,7 +289,7 @@ def format_yaml(value: str | list[str]) -> str:
 
 
 def resolve_path(value: str) -> str:
-    """Return an option's value with an absolute path for a local file: commands run in this file's directory."""
+    """Return an option's value with local file paths made absolute, because commands run in this file's directory."""
     name, equals, path = value.partition("=")
     if os.getcwd() == HERE:
         return value
@@ -354,7 +360,7 @@ def inventory_error(text: str) -> str:
 
 
 def interruption_text(text: str) -> str:
-    """Return the message to print after Ctrl-C, from the standard error of ansible-playbook.
+    """Return the message to print after Ctrl-C, based on ansible-playbook's standard error.
 
     The collection's own output callback has explained it already. Another callback has not, and a run may have started.
     """
@@ -374,7 +380,7 @@ def follow(argv: list[str]) -> int:
 
     def interrupt(number: int, _frame: Any) -> None:
         interrupted.append(number)
-        if not is_foreground():  # no terminal interrupts the command
+        if not is_foreground():  # no terminal is there to interrupt the command
             process.send_signal(number)
 
     signal.signal(signal.SIGINT, interrupt)
@@ -384,7 +390,7 @@ def follow(argv: list[str]) -> int:
         assert process.stderr is not None
         held = b""
         while True:
-            # a timeout: a program in the background may keep the pipe open
+            # with a timeout: a program in the background may keep the pipe open
             if select.select([process.stderr], [], [], 0.2)[0]:
                 chunk = os.read(process.stderr.fileno(), 65536)
                 if not chunk:
@@ -408,7 +414,7 @@ def follow(argv: list[str]) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """Print and run the typed command; return the exit status."""
+    """Print and run the typed command; return its exit status."""
     command, options = (arguments[0], arguments[1:]) if arguments and arguments[0] else ("help", [])
     command, options = ("help", [command]) if options[:1] in (["-h"], ["--help"]) else (command, options)
     try:

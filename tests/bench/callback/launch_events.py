@@ -21,7 +21,7 @@ description: Writes a JSON line for each event into the file that MUSTER_LAUNCH_
 
 
 class CallbackModule(CallbackBase):
-    """Writes the time, and the CPU time of this process and its children, with each event."""
+    """Records the time, and the CPU time of this process and its children, with each event."""
 
     CALLBACK_VERSION = 2.0
     CALLBACK_TYPE = "aggregate"
@@ -50,7 +50,7 @@ class CallbackModule(CallbackBase):
         self.write("task", task=task.get_name(), action=task.action)
 
     def v2_runner_on_start(self, host: Any, task: Any) -> None:
-        """Note that a process for a node starts."""
+        """Note that a process for a node is starting."""
         self.write("process")
 
     def v2_runner_on_ok(self, result: Any) -> None:

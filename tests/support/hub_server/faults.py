@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class HubFault:
-    """A fault of responses, injected by a test.
+    """A fault in responses, injected by a test.
 
     Attributes:
         path, method: Patterns of the affected requests.

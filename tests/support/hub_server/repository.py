@@ -21,7 +21,7 @@ def git_blob_hash(body: bytes) -> str:
 
 @dataclass(frozen=True)
 class HubFile:
-    """A file of a commit. A large one is in the storage, and git has a pointer to it."""
+    """A file in a commit. The content of a large one is in the storage, and git has a pointer to it."""
 
     body: bytes
     large: bool

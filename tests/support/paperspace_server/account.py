@@ -54,13 +54,13 @@ class AccountError(Exception):
 
 
 def cursor(item_key: str) -> str:
-    """Return the cursor that means "after this item"; opaque to clients."""
+    """Return the cursor that means "after this item", which is opaque to clients."""
     return base64.urlsafe_b64encode(item_key.encode()).decode().rstrip("=")
 
 
 @dataclasses.dataclass
 class EventOutcome:
-    """How the next event of a name ends. finished: whether its end has a time; an error may have no text.
+    """How the next event with a given name ends. finished: whether its end has a time; an error may have no text.
 
     machine_state: the machine's state afterwards, None for the regular one. stuck: it never ends.
     """
@@ -208,7 +208,7 @@ class PaperspaceAccount:
         return self.page(self.events, query)
 
     def template_page(self, query: dict[str, str]) -> Object:
-        """Return a page of the team's templates, the first of them twice, as the service does."""
+        """Return a page of the team's templates; the first template is listed twice, as by the real service."""
         return self.page(self.templates + self.templates[: int(self.duplicate_templates)], query)
 
     # --- The team
@@ -296,7 +296,7 @@ class PaperspaceAccount:
         if body.get("takeInitialSnapshot"):
             self._add_item(self.snapshots, snapshot(self._next_number(), name="initial", machineId=created["id"]))
         off = self._state_setter(created, "off")
-        # without capacity the event succeeds anyway, and the machine is off
+        # without capacity the event still succeeds, but the machine is off
         end = (lambda: None if self._try_boot(created) else off()) if body.get("startOnCreate", True) else off
         return self._start_event("create", created, end)
 
@@ -510,7 +510,7 @@ class PaperspaceAccount:
         return created
 
     def delete_drive(self, drive_id: str) -> Object:
-        """Delete a drive and its data."""
+        """Delete a network drive and its data."""
         self.drives.remove(find_item(self.drives, drive_id))
         return {"id": drive_id}
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import jsonschema
 
-#: The document, if available, next to the checkout. It is Paperspace's and not part of this project.
+# : The document, if available, next to the checkout. It belongs to Paperspace and is not part of this project.
 DOCUMENT = Path(__file__).resolve().parents[3].parent / "shared" / "paperspace" / "openapi.json"
 
 _DATE_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
@@ -55,7 +55,7 @@ class ApiDocument:
         return _validate(_as_json_schema(request["content"]["application/json"]["schema"]), body, "body")
 
     def check_reply(self, method: str, template: str, status: int, reply: Any) -> list[str]:
-        """Return errors of a reply: 200 has the operation's schema, any other status the schema of errors."""
+        """Return errors in a reply: status 200 has the operation's schema, any other status the error schema."""
         if status == 200:
             content = self._operation(method, template)["responses"]["200"]["content"]
         else:

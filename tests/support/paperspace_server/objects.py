@@ -15,7 +15,7 @@ Object = dict[str, Any]
 REGION_NAMES = {"ny2": "East Coast (NY2)", "ca1": "West Coast (CA1)", "ams1": "Europe (AMS1)"}
 GIB = 1024**3
 
-#: Machines without a private network are in the shared default one.
+# : Machines without a private network are in the shared default network.
 SHARED_NETWORK = "nwshared"
 
 _EPOCH = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
@@ -53,7 +53,7 @@ def format_time(time: datetime.datetime) -> str:
 
 
 def time_at_minute(minutes: int) -> str:
-    """Return the time so many minutes after the beginning of 2026, in the API's format."""
+    """Return the time a number of minutes after the beginning of 2026, in the API's format."""
     return format_time(_EPOCH + datetime.timedelta(minutes=minutes))
 
 

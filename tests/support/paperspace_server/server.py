@@ -35,7 +35,7 @@ from .routes import ApiRoute, Request, find_route
 
 Typing = Literal["documented", "observed"]
 
-#: The live API's body for a missing and for a wrong key.
+# : The live API's response body for a missing key and for a wrong key.
 UNAUTHORIZED = ("UNAUTHORIZED", "You must be logged in to access this method.")
 
 
@@ -173,7 +173,7 @@ class _PaperspaceHandler(http.server.BaseHTTPRequestHandler):
         split = urllib.parse.urlsplit(self.path)
         raw_body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         headers = {name.lower(): value for name, value in self.headers.items()}
-        # like the live service: a body of any other type is ignored, and only the first value of a key counts
+        # like the live service: a body of any other type is ignored, and only the first value for a key counts
         is_json = headers.get("content-type") == "application/json" and raw_body
         query: dict[str, str] = {}
         for name, value in urllib.parse.parse_qsl(split.query, keep_blank_values=True):

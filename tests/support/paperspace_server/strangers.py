@@ -26,7 +26,7 @@ _FIRST_NUMBER = 0x500000
 
 
 def add_foreign_resources(account: PaperspaceAccount, cluster: str) -> None:
-    """Add resources that a careless teardown of the cluster would remove: similar names, in other networks.
+    """Add resources that a careless teardown of the cluster would remove: similar names in other networks.
 
     One machine has the exact name of a node of the cluster; a drive and a script have the cluster's name.
     """

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""inventories/aws_ec2.yml as it stands, with amazon.aws' plugin, against moto's EC2 over HTTP."""
+"""inventories/aws_ec2.yml unchanged, with the amazon.aws plugin, against moto's EC2 over HTTP."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_running_gpu_instances_are_the_cluster(cloud: Cloud, list_hosts: Any) ->
         assert variables["ansible_user"] == "ubuntu"
         assert variables["node_address"] == instance["PrivateIpAddress"]
         assert variables["node_slots"] == slots[instance["InstanceType"]]
-    # By id, whatever the order of AWS's reply, so that ranks are stable as long as the instances exist.
+    # By ID, regardless of the order in AWS's reply, so that ranks are stable as long as the instances exist.
     assert [hosts[name]["node_rank"] for name in sorted(hosts)] == [0, 1, 2]
 
 
@@ -126,7 +126,7 @@ def test_commented_out_filters_work(cloud: Cloud, list_hosts: Any) -> None:
 
 
 def test_nodes_of_a_cluster_have_their_names_and_ranks(cloud: Cloud, list_hosts: Any) -> None:
-    """As provision.yml names them, in whatever order AWS lists them."""
+    """The nodes are named as by provision.yml, in whatever order AWS lists them."""
     foreign = cloud.start("g5.xlarge")["InstanceId"]
     for number in (10, 2, 1, 0):
         pairs = [{"Key": "muster:node", "Value": f"bert-{number}"}, {"Key": "Name", "Value": "renamed"}]
@@ -147,7 +147,7 @@ def uncomment(line: str) -> Any:
 
 
 def only_spot(text: str) -> str:
-    """The line of the group training replaced by the one in the comment below it."""
+    """Replace the line of the training group by the one in the comment below it."""
     lines = text.splitlines()
     number = next(i for i, line in enumerate(lines) if line.startswith("  training:"))
     lines[number] = next(line for line in lines if line.startswith("  # training:")).replace("# ", "")

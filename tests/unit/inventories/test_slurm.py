@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""inventories/slurm.yml, with stand-ins for scontrol and ssh that print what Slurm 22.05 and 24.11 do."""
+"""inventories/slurm.yml, with stand-ins for scontrol and ssh that print the same as Slurm 22.05 and 24.11."""
 
 from __future__ import annotations
 

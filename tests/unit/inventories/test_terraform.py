@@ -187,7 +187,7 @@ CONFIGURATIONS = sorted((EXAMPLES / "opentofu").glob("*.tf"))
 
 @pytest.mark.parametrize("path", CONFIGURATIONS, ids=[path.stem for path in CONFIGURATIONS])
 def test_configuration_creates_numbered_machines_of_a_known_type(path: Path) -> None:
-    """No program here can check it against its provider: this finds misspelt blocks and references."""
+    """No program available here can check it against its provider: this test finds misspelled blocks and references."""
     with path.open() as stream:
         document = hcl2.load(stream)
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 def open_mpi_map(
     command: Sequence[str], environment: Mapping[str, str]
 ) -> tuple[list[tuple[str, list[int]]], list[str]]:
-    """Nodes and the global ranks on each in its order, and what was said before them.
+    """Return the nodes and the global ranks on each in the map's order, and the output before them.
 
     command: orterun or mpirun with --do-not-launch --display-map.
     """
@@ -31,7 +31,7 @@ def open_mpi_map(
                 elif rank:
                     nodes[-1][1].append(int(rank[1]))
                 elif nodes and re.match(r"\s*====", line):
-                    break  # the map is complete; the rest is the end of a launch that is not needed
+                    break  # the map is complete; the rest is the end of a launch, which is not needed
                 elif not nodes:
                     before.append(line)
         process.kill()

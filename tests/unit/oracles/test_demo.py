@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`make demo`, the first thing that a person types, does what the README promises of it."""
+"""`make demo`, the first command that a user types, does what the README promises."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def test_the_demo_trains_on_two_nodes_of_this_machine(tmp_path: Path) -> None:
     }
     clean = {name: value for name, value in os.environ.items() if name not in OF_MAKE}
     arguments = " ".join(f"-e {name}={value}" for name, value in given.items())
-    arguments += f""" -e "launch_args='--epochs {EPOCHS}'" """  # instead of 20: each epoch takes a second of a core
+    arguments += f""" -e "launch_args='--epochs {EPOCHS}'" """  # instead of 20: each epoch takes one core-second
     node0 = tmp_path / "nodes" / run_id / "node0"
     try:
         done = subprocess.run(
-            # existing environments are left unchanged even if their requirements are newer: a test installs nothing
+            # existing environments are left unchanged even if their requirements are newer: tests install nothing
             ["make", f"--old-file={MADE}", "demo", f"ARGS={arguments}"],
             cwd=CHECKOUT,
             env={**clean, "ANSIBLE_NOCOLOR": "1"},

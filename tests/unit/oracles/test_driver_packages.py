@@ -1,4 +1,4 @@
-"""The driver's package names against apt's index of this Debian release, section non-free included."""
+"""The driver's package names, checked against the apt index of this Debian release, including its non-free section."""
 
 from __future__ import annotations
 

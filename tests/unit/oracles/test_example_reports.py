@@ -28,7 +28,7 @@ HUGGING_FACE = sorted((CHECKOUT / "build").glob("transformers-*"))
 
 
 class Expected(NamedTuple):
-    """What a report tells of an example. curves: their numbers of values; learns: the curve that falls."""
+    """The expected report on an example. curves: the number of values in each; learns: the curve that falls."""
 
     curves: dict[str, int]
     learns: str
@@ -70,7 +70,7 @@ def test_example_trains_and_leaves_its_report(tmp_path: Path, name: str) -> None
     # copying code from node to node needs ssh, which molecule's scenario `code` tests
     job["working_directory"] = str(CHECKOUT / "examples" / name / job.pop("code"))
     (tmp_path / "job.yml").write_text(json.dumps({"job": job}))
-    run_id = f"{name.replace('_', '-')}-{os.getpid()}"  # alone determines the name of its temporary directory
+    run_id = f"{name.replace('_', '-')}-{os.getpid()}"  # it alone determines the name of its temporary directory
     text = f"ansible-playbook muster.training.launch -i machines.yml -e @job.yml -e run_id={run_id}"
     try:
         done = typed(tmp_path, text.split())

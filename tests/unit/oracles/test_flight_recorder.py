@@ -1,4 +1,4 @@
-"""torch's own tool reads the same from the files of its flight recorder as the node's reader."""
+"""torch's own tool and the node's reader interpret flight recorder files identically."""
 
 from __future__ import annotations
 

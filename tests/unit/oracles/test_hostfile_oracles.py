@@ -1,4 +1,4 @@
-"""DeepSpeed's and Open MPI's own readers take from our hostfiles exactly the order and the slots of the rank table."""
+"""DeepSpeed's and Open MPI's own readers get from our hostfiles exactly the order and slots of the rank table."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ needs_orterun = pytest.mark.skipif(
 uses = st.sampled_from(["name", "address"])
 HERE = socket.gethostname().partition(".")[0]
 
-# One process for all cases, because DeepSpeed takes seconds to import: a path in, the pool or the error out.
+# One process for all cases, because importing DeepSpeed takes seconds: it reads a path, and writes the pool or the
+# error.
 DEEPSPEED = """
 import json, os, sys
 answers = os.fdopen(os.dup(1), "w")
@@ -58,7 +59,7 @@ class DeepSpeed:
         self._hostfile = hostfile
 
     def read(self, text: str) -> list[tuple[str, int]] | str:
-        """Hosts and slots in its order, or its error."""
+        """Return the hosts and slots in the reader's order, or its error."""
         assert self._process.stdin is not None and self._process.stdout is not None
         self._hostfile.write_bytes(text.encode())
         print(json.dumps(str(self._hostfile)), file=self._process.stdin, flush=True)
@@ -90,12 +91,12 @@ class OpenMpi:
         }
 
     def map(self, text: str) -> list[tuple[str, list[int]]] | str:
-        """Nodes and the global ranks on each in its order, or what it complains of."""
+        """Return the nodes and the global ranks on each in mpirun's order, or its error."""
         self._hostfile.write_bytes(text.encode())
         settings = {
             "plm": "rsh",  # do not detect a batch system; no node is contacted
             "plm_rsh_agent": "false",
-            "if_base_do_not_resolve": "1",  # invented names would wait for a name server
+            "if_base_do_not_resolve": "1",  # made-up names would wait for a name server
         }
         command = ["orterun", "--do-not-launch", "--display-map", "--hostfile", str(self._hostfile)]
         for name, value in settings.items():
@@ -117,7 +118,7 @@ def as_open_mpi_shows(name: str) -> str:
 
 
 def read_by_us(text: str) -> list[tuple[str, int]]:
-    """What our parser takes from the text; a text that it refuses is no example."""
+    """Return what our parser reads from the text; a text that it rejects is not used as an example."""
     try:
         return parse_hostfile(text)
     except HostfileError:
@@ -165,8 +166,8 @@ def test_open_mpi_agrees_with_musters_parser(open_mpi: OpenMpi, text: str) -> No
     assert [rank for _name, ranks in mapped for rank in ranks] == list(range(sum(slots for _name, slots in hosts)))
 
 
-# How the two read hostfiles that our parser refuses: host and slots, None if they refuse it too. If this fails,
-# a launcher has changed how it reads them, and our parser and documentation must follow.
+# How the two read hostfiles that our parser rejects: host and slots, or None if they reject the file too. If this
+# fails, a launcher has changed how it reads hostfiles, and our parser and documentation must follow.
 @needs_deepspeed
 @needs_orterun
 @pytest.mark.parametrize(
@@ -211,6 +212,6 @@ def test_launchers_still_read_refused_hostfiles_as_recorded(
 
 @needs_orterun
 def test_open_mpi_gives_the_first_ranks_to_the_host_that_launches(open_mpi: OpenMpi) -> None:
-    """Why mpirun has to be started on the node of rank 0."""
+    """This is why mpirun has to be started on rank 0's node."""
     assert open_mpi.map(f"node0 slots=2\n{HERE} slots=1\n") == [(HERE, [0]), ("node0", [1, 2])]
     assert open_mpi.map(f"{HERE} slots=1\nnode0 slots=2\n") == [(HERE, [0]), ("node0", [1, 2])]

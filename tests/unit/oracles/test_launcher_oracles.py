@@ -29,7 +29,8 @@ needs_lightning = pytest.mark.skipif(
     importlib.util.find_spec("lightning") is None, reason="lightning is not installed (requirements-test.txt has it)"
 )
 
-# One process for all cases, because torch takes seconds to import, and of its own, because Ansible changes sys.intern.
+# One process for all cases, because importing torch takes seconds, and a separate one, because Ansible changes
+# sys.intern.
 TORCH_READS = """
 import json, os, sys
 answers = os.fdopen(os.dup(1), "w")
@@ -98,7 +99,7 @@ for line in sys.stdin:
 
 
 class Reader:
-    """A process that answers one line of JSON after the other."""
+    """A process that answers one line of JSON after another."""
 
     def __init__(self, program: str) -> None:
         self.process = subprocess.Popen(
@@ -163,7 +164,7 @@ def jobs(draw: st.DrawFn, backend: str) -> Job:
 
 
 def commands(job: Job, hosts: Iterable[HostSpec]) -> tuple[RankTable, list[list[str]]]:
-    """The table and what stands behind `python -c TORCHRUN` on each node."""
+    """Return the table, and the text after `python -c TORCHRUN` on each node."""
     table = get_launcher(job).order(build_rank_table(hosts))
     facts = {
         "interpreter": INTERPRETER,

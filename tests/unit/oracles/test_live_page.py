@@ -23,7 +23,7 @@ from tests.unit.supervised import eventually
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 AXES = sorted((CHECKOUT / "build").glob("axe-*/**/axe.min.js"))
-VIEWS = ((390, True), (1280, False))  # a telephone and a screen, one of them dark
+VIEWS = ((390, True), (1280, False))  # a phone and a desktop screen, one of them in dark mode
 CHECK = "axe.run(document, {resultTypes: ['violations']}).then(reply => reply.violations)"
 HOSTILE = "<img src=x onerror='window.owned=1'><script>window.owned=1</script>"
 NODES = 64
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.skipif(browser.program() is None, reason="there is no C
 
 
 class Cluster:
-    """Nodes of a large run, whose next news a test sets."""
+    """The nodes of a large run, whose next update is set by a test."""
 
     def __init__(self) -> None:
         self.plan = make_plan(NODES, GPUS)
@@ -115,7 +115,7 @@ def check_accessibility(window: Browser, where: object) -> None:
 
 
 def test_page_shows_a_run_and_escapes_hostile_text(page: Page) -> None:
-    """One browser does all of it: it takes a second to start."""
+    """A single browser does all of this, since starting one takes a second."""
     with Browser() as window:
         open_page(window, page.server.url())
         eventually(lambda: "train.py --epochs 3" in text_of(window, "#runs"))

@@ -1,8 +1,9 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The live page in a real browser: how soon it shows a sample, what a day of a large run costs it, and that it follows
-a run whose first node is lost. The runs have real supervisors."""
+"""The live page in a real browser: how soon it shows a sample, what a day of a large run costs, and that it follows a
+run whose first node is lost. The runs have real supervisors.
+"""
 
 from __future__ import annotations
 
@@ -37,12 +38,12 @@ from tests.unit.plugins.plugin_utils.page.test_server import Page, serving
 from tests.unit.restarting import make_restarting, power_off, wait_for_ranks
 from tests.unit.supervised import Run, end_by_force, eventually, own_network
 
-PROMISE = 1.0  # seconds from a sample in the file of the node to the screen
+PROMISE = 1.0  # seconds from a sample in the node's file to the screen
 TRIES = 20
-NEVER = 600.0  # seconds, for intervals on which nothing may depend
+NEVER = 600.0  # seconds; for intervals that nothing may depend on
 DAY = 86400
 MAX_BYTES = 100 * 2**20
-FRAME = 0.016  # seconds of the browser's main thread
+FRAME = 0.016  # seconds on the browser's main thread
 UPDATES = 12
 JOB = 'echo "member $1 rank $NODE_RANK of $WORLD_SIZE"; exec sleep 600'
 
@@ -50,7 +51,7 @@ pytestmark = pytest.mark.skipif(browser.program() is None, reason="there is no C
 
 
 class LocalNodes:
-    """The nodes of a run on this machine, called as over ssh; those that are lost do not answer."""
+    """A run's nodes on this machine, called as over ssh; lost nodes do not respond."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
@@ -115,7 +116,7 @@ def write_sample(run: Run, rank: int, number: int, utilization: float) -> float:
 
 
 def test_a_sample_is_visible_within_a_second(page: Page, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing of it waits for the next poll, of which there is none within the test."""
+    """The sample does not wait for the next poll; there is none during the test."""
     monkeypatch.setattr(feed, "PAGE_POLL_INTERVAL", NEVER)
     monkeypatch.setattr(api, "PAGE_WAIT_TIMEOUT", NEVER)
     delays = []
@@ -240,6 +241,6 @@ def test_a_day_of_a_large_run_needs_little_memory_and_never_blocks_the_page(larg
         used = private_bytes(window) - empty
         heap = window.evaluate("performance.memory.usedJSHeapSize")
     assert len(tasks) > UPDATES
-    # the longest tasks are those of the updates; the first ones also compile the page's functions
+    # the longest tasks are those for the updates; the first ones also compile the page's functions
     assert statistics.median(tasks[:UPDATES]) <= FRAME, tasks[:UPDATES]
     assert used <= MAX_BYTES and heap <= MAX_BYTES, (used, heap)

@@ -13,7 +13,7 @@ from tests.make_page_pictures import SHOTS, WIDTH
 from tests.make_pictures import PICTURES, RECORDINGS
 from tests.support import browser
 
-MAX_BYTES = 300_000  # bytes of a picture, which everybody who clones the project gets
+MAX_BYTES = 300_000  # size in bytes of a picture, which everybody who clones the project downloads
 
 
 @pytest.mark.parametrize("name", SHOTS)

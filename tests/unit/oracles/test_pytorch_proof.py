@@ -35,7 +35,7 @@ def test_torch_is_verified_only_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_package_for_another_torch_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As torchvision of PyPI does with a torch for the CPU."""
+    """This is the case with torchvision from PyPI and a CPU build of torch."""
     (tmp_path / "torchvision-0.28.0.dist-info").mkdir()
     (tmp_path / "torchvision-0.28.0.dist-info" / "METADATA").write_text("Name: torchvision\nVersion: 0.28.0\n")
     (tmp_path / "torchvision").mkdir()

@@ -255,7 +255,8 @@ def test_deepspeed_with_pdsh_starts_the_ranks_of_the_table(
     (command,) = deepspeed.ask(["runner", after(plans[0]["command"], "deepspeed.launcher.runner")])
     hosts_word = command[command.index("-w") + 1]
     assert hosts_word.split(",") == [node.name for node in table.nodes]
-    remote = " ".join(command[command.index("-w") + 2 :])  # pdsh joins the words, ssh's other side is a shell
+    # pdsh joins the words, and on the other side of ssh there is a shell
+    remote = " ".join(command[command.index("-w") + 2 :])
     for rank in sorted({0, table.nnodes // 2, table.nnodes - 1}):
         arguments = shlex.split(remote.replace("%n", str(rank)).rpartition(";")[2])
         assert_ranks_of(table, rank, deepspeed.ask(["launch", after(arguments, "-m")]), table.master.address)
@@ -321,7 +322,7 @@ def test_open_mpi_maps_mpirun_command_like_the_rank_table(runs: Path, hosts: lis
     command = plans[0]["command"]
     arguments = [*command[:1], "--do-not-launch", "--display-map", *command[1:-1], "--mca", "plm_rsh_agent", "false"]
     environment = {**os.environ, **plans[0]["launcher_environment"], "TMPDIR": str(runs)}
-    # of two values, the last one takes effect; no invented address may be contacted
+    # if there are two values, the last one takes effect; no made-up address may be contacted
     agent = arguments.index("plm_rsh_agent")
     del arguments[agent - 1 : agent + 2]
     mapped, _before = open_mpi_map([*arguments, "--mca", "if_base_do_not_resolve", "1", "true"], environment)

@@ -24,7 +24,7 @@ CHECKOUT = Path(__file__).resolve().parents[3]
 AXES = sorted((CHECKOUT / "build").glob("axe-*/**/axe.min.js"))
 ERROR = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
 VIEWS = ((390, True), (1280, False))  # a telephone and a screen, one of them dark
-PRINTED = 718  # pixels between the margins of A4, 1 cm each
+PRINTED = 718  # pixels between the margins of an A4 page, 1 cm each
 PAPER = {False: "#ffffff", True: "#14171a"}
 # To a screen reader, a picture is a single element with a name; its colors are tested in test_plots.
 CHECK = "axe.run({exclude: [['svg > *']]}, {resultTypes: ['violations']}).then(told => told.violations)"
@@ -101,7 +101,7 @@ def rich_record(runs: Path, run_id: str) -> Path:
 
 
 def check_view(there: Browser, page: Path, width: int, dark: bool) -> None:
-    """What holds of each page."""
+    """Check what must be true of each page."""
     where = f"{page.parent.name}, {width} px"
     there.show(width, dark)
     there.open(page)
@@ -126,7 +126,9 @@ def check_view(there: Browser, page: Path, width: int, dark: bool) -> None:
 
 
 def check_paper(there: Browser, page: Path) -> None:
-    """What holds of each page that is printed, also by who likes it dark: it is white, and nothing is folded or cut."""
+    """Check what must be true of each printed page, even if the user prefers dark mode: it is white, and nothing is
+    folded or cut off.
+    """
     there.show(PRINTED, dark=True, medium="print")
     there.open(page)
     assert there.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
@@ -142,7 +144,7 @@ def alike(item: str, other: str) -> bool:
 
 
 def specs(page: Path) -> list[dict[str, Any]]:
-    """The specifications of the plots of a page, curves before GPUs, in the order of the page."""
+    """Return the specifications of the plots on a page, curves before GPUs, in page order."""
     order = ("curve-", "gpu-utilization", "gpu-memory", "gpu-power", "gpu-temperature")
     paths = [path for word in order for path in sorted((page.parent / "plots").glob(f"{word}*.vl.json"))]
     return [json.loads(path.read_text()) for path in paths]
@@ -163,7 +165,7 @@ def lines_of(spec: dict[str, Any]) -> list[str]:
 
 
 def test_pages_are_accessible_and_show_plots_and_numbers_of_the_report(tmp_path: Path) -> None:
-    """One browser looks at all of them: it takes a second to start."""
+    """A single browser checks all pages, since starting one takes a second."""
     runs, book = tmp_path / "runs", tmp_path / "logbook"
     rich, other, hostile = rich_record(runs, "rich"), rich_record(runs, "other"), hostile_record(runs)
     report = write_report(rich, book, START).report
@@ -184,7 +186,7 @@ def test_pages_are_accessible_and_show_plots_and_numbers_of_the_report(tmp_path:
             numbers = json.loads((rich / "report.json").read_text())
             seen = " ".join(there.evaluate("document.body.innerText").split())
             for arguments in (
-                *numbers["verdict"].split("; failed first: "),  # the second part leads the section on the failure
+                *numbers["verdict"].split("; failed first: "),  # the second part opens the section on the failure
                 format_money(numbers["cost"]["run"], "USD"),
                 numbers["failure"]["cause"]["remedy"],
                 *(item["found"] for item in numbers["findings"]),

@@ -16,7 +16,7 @@ CHECKOUT = Path(__file__).resolve().parents[3]
 
 
 def torchrun(directory: Path, ranks: int, *arguments: str) -> list[str]:
-    """Lines that the ranks print; nothing of them goes to stdout but rank 0's."""
+    """Return the lines that the ranks print; only rank 0's go to stdout."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
     finished = subprocess.run(
         [*command, str(CHECKOUT / "examples" / "ddp" / "train_ddp.py"), *arguments],
@@ -89,7 +89,9 @@ print("gone" if seen[0]() is None or left == [0] else "held")
     ],
 )
 def test_process_group_is_destroyed_before_the_interpreter_exits(tmp_path: Path, arguments: list[str]) -> None:
-    """A thread of gloo that wants the interpreter while it ends aborts the process, on a busy machine often."""
+    """Otherwise, a gloo thread that needs the interpreter during shutdown aborts the process, often on a busy
+    machine.
+    """
     location = {"RANK": "0", "LOCAL_RANK": "0", "LOCAL_SIZE": "1", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
     done = subprocess.run(
         [sys.executable, "-c", PROOF, *arguments],

@@ -35,7 +35,7 @@ def test_commands_without_a_name_apply_to_the_active_run(tmp_path: Path) -> None
     try:
         run(f"{LAUNCH}waits")
         run(f"{LAUNCH}short -e launch_lifeline_port={free_port()} -e launch_master_port={free_port()}")
-        eventually(lambda: state_of(tmp_path, "short") == "succeeded")  # no controller has watched the run
+        eventually(lambda: state_of(tmp_path, "short") == "succeeded")  # no controller watched the run
         shown = run("ansible-playbook muster.training.status -i machines.yml")
         assert "run waits is active; short, launched later, has ended" in shown
         assert "run waits: " in shown and "wait.py in " in shown
@@ -55,7 +55,9 @@ def test_commands_without_a_name_apply_to_the_active_run(tmp_path: Path) -> None
 
 @pytest.mark.one_core
 def test_nodes_of_several_open_runs_are_queried_over_ssh(tmp_path: Path) -> None:
-    """And not on this machine, where the playbook looks for the run; a node that does not respond may have it."""
+    """They are queried over ssh, not on this machine, where the playbook looks for the run; a node that does not
+    respond may have it.
+    """
     give_collection(tmp_path)
     closed = "{ansible_host: 127.0.0.1, ansible_port: 1}"  # tcpmux: nothing listens on it
     (tmp_path / "machines.yml").write_text(f"training: {{hosts: {{a: {closed}, b: {closed}}}}}\n")

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""benchmark.yml as a user types it, on two nodes on this machine, one of them really slow; killed halfway."""
+"""benchmark.yml as typed by a user, on two nodes on this machine, one of them actually slow; killed halfway."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ from tests.unit.typed import begun, killed, typed
 pytestmark = pytest.mark.one_core  # needs torch
 
 NODES = ["swift", "slow"]
-# Read by each Python of the job before anything else: on the second node, a product takes fifteen times as long.
-# The factor is this large because the scheduler prefers tasks that often sleep, which also slows down the other node.
+# Loaded by each of the job's Python processes before anything else: on the second node, a product takes fifteen times
+# as long. The factor is this large because the scheduler favors tasks that sleep often, which also slows down the other
+# node.
 SLOW = """
 import os, sys, threading, time
 
@@ -44,7 +45,7 @@ if os.environ.get("GROUP_RANK") == "1":
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """The collection, an inventory of two nodes, which are this machine, and the record of an earlier benchmark."""
+    """Create the collection, an inventory of two nodes on this machine, and the record of an earlier benchmark."""
     settings = {"benchmark_seconds": 20, "benchmark_largest": 1024, "benchmark_collectives": ["all_reduce"]}
     slow = {"launch_environment": {"PYTHONPATH": f"{tmp_path}/slow"}}
     two_nodes(tmp_path, 10, NODES, benchmark_directory=f"{tmp_path}/program", **settings, **slow)
@@ -76,7 +77,7 @@ def run(directory: Path, *more: str) -> tuple[int, str]:
 
 
 def measured(directory: Path, run_id: str) -> set[str]:
-    """The phases that are over, by what rank 0 has written on its node."""
+    """Return the completed phases, according to what rank 0 has written on its node."""
     path = directory / "nodes" / run_id / "node0" / "measured" / "benchmark.json"
     return set(json.loads(path.read_text())["seconds"]) if path.exists() else set()
 

@@ -78,7 +78,7 @@ def write_play(directory: Path, *hosts: dict[str, Any], task: dict[str, Any] | N
         "become": False,
         "vars": {"ansible_connection": "local"},
         "run_once": True,
-        "no_log": True,  # so that only calls can show a secret
+        "no_log": True,  # so that only calls can reveal a secret
     }
     tasks = [{**together, **(task or {})}, {**each, **(task or {})}, show]
     document = [{"hosts": "training", "gather_facts": False, "tasks": tasks, **play}]
@@ -146,7 +146,7 @@ def test_vaulted_variable_that_no_call_needs_is_not_decrypted(tmp_path: Path) ->
 
 
 def test_host_variables_with_names_similar_to_task_variables_are_ignored(tmp_path: Path) -> None:
-    """Dynamic inventories set many variables, such as name, id, state, when, options."""
+    """Dynamic inventories set many variables, with names such as name, id, state, when, options."""
     write_play(
         tmp_path,
         *({"name": name, "options": name, "parts": name, "state": name, "facts": {"name": name}} for name in "abc"),
@@ -252,7 +252,7 @@ def alive(pids: list[str]) -> list[str]:
     ],
 )
 def test_interrupted_calls_leave_no_process(tmp_path: Path, password: dict[str, str], number: signal.Signals) -> None:
-    """With a password, ssh is in a session of its own, so that no signal for the process group reaches it."""
+    """With a password, ssh runs in a session of its own, so a signal to the process group does not reach it."""
     write_play(tmp_path, *({**password, "ansible_host": f"silent{name}"} for name in "abc"))
     process = begun(tmp_path, ["ansible-playbook", "play.yml", "-i", "hosts.yml", "--forks", "8"])
     pids: list[str] = []

@@ -16,7 +16,7 @@ from tests.unit.typed import give_collection, typed
 
 pytestmark = pytest.mark.one_core
 
-# ssh that runs the command here and notes its arguments; node b refuses the login of "stranger".
+# an ssh that runs the command here and records its arguments; node b rejects the login of "stranger".
 SSH = """#!/bin/sh
 printf '%s\\n' "$*" >> ssh.log
 case "$*" in *stranger*) echo "stranger@b: Permission denied (publickey)." >&2; exit 255;; esac

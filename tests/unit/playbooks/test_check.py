@@ -14,7 +14,7 @@ WRONG = "import torch\nloss.backward()\n"
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """A project with a job file beside its code, and a script that is not ready for several nodes."""
+    """Create a project with a job file next to its code, and a script that is not ready for several nodes."""
     give_collection(tmp_path)
     (tmp_path / "machines.yml").write_text("training: {hosts: {node0: {}}}\n")
     (tmp_path / "other" / "src").mkdir(parents=True)

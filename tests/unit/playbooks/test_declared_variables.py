@@ -32,10 +32,10 @@ PLAYBOOK_FILES = sorted((CHECKOUT / "playbooks").glob("*.yml"))
 ROLE_DIRECTORIES = sorted((CHECKOUT / "roles").iterdir())
 # keys whose text is an expression without braces
 EXPRESSION_KEYS = {"when", "that", "failed_when", "changed_when", "until"}
-# Variables of Ansible, and internal ones of this collection
+# Ansible's variables, and this collection's internal ones
 INTERNAL = re.compile(r"(?:_|ansible_|muster_|inventory_|playbook_)\w*")
 ANSIBLE = {"item", "lookup", "query", "hostvars", "groups", "group_names", "omit", "role_path", "role_name", "now"}
-# by playbook: the one that the module of the same name starts
+# by playbook: the playbook that the module of the same name starts
 STARTED = {"fit": "launch", "rehearse": "launch", "sweep": "launch", "keep": "provision"}
 IMPORTED_ROLE = re.compile(r"(?:role|name): muster\.training\.(\w+)")
 
@@ -121,7 +121,7 @@ def test_playbook_declares_what_it_reads(playbook: Path) -> None:
     if playbook.stem in STARTED and STARTED[playbook.stem] not in declared.roles:
         read |= PLAYBOOKS[STARTED[playbook.stem]].names
     read -= {name for role in declared.roles for name in documented_options(CHECKOUT / "roles" / role)}
-    if playbook.stem == "site":  # the roles of site.yml are those of its play
+    if playbook.stem == "site":  # the roles of site.yml are those in its play
         read -= {name for role in ROLE_DIRECTORIES for name in documented_options(role)}
     assert declared.names - PLUGIN_VARIABLES == read
 

@@ -22,7 +22,7 @@ def directory(tmp_path: Path) -> Path:
 
 
 def said(directory: Path, *arguments: str) -> str:
-    """What is printed, without the lines' ends."""
+    """Return the printed output without line breaks."""
     command = ["ansible-playbook", "muster.training.docker", "-i", "machines.yml", *arguments]
     return " ".join(typed(directory, command).stdout.split())
 

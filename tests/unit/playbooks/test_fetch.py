@@ -14,7 +14,7 @@ import pytest
 from tests.unit.typed import give_collection, typed
 
 pytestmark = pytest.mark.one_core
-LARGE = 1_100_000_000  # bytes, more than the disk has free
+LARGE = 1_100_000_000  # bytes; more than the disk has free
 
 
 @pytest.fixture
@@ -58,7 +58,9 @@ def directory(tmp_path: Path) -> Path:
 
 
 def fetch(directory: Path, *arguments: str) -> tuple[int, str, dict[str, str | int]]:
-    """Type it; return its exit code, what it says, and the texts, or sizes of large files, that are here."""
+    """Run the typed command; return its exit code, its output, and the texts, or sizes of large files, that exist
+    locally.
+    """
     done = typed(directory, ["ansible-playbook", "-i", "machines.yml", "-e", "run_id=first", *arguments])
     outputs = directory / "runs" / "first" / "outputs"
     files = [path for path in outputs.rglob("*") if path.is_file()]

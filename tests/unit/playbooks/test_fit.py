@@ -48,7 +48,7 @@ def words(directory: Path, *more: str) -> list[str]:
 
 
 def launched(directory: Path, script: str, *more: str) -> tuple[int, str]:
-    """A launch with the batch of the search: exit status and output, in one line."""
+    """Launch with the batch size that was found; return the exit status and the output on one line."""
     job = ["-e", f"launch_script={directory}/{script}", "-e", "fitted=fit", "-e", "run_id=whole"]
     done = typed(directory, ["ansible-playbook", "muster.training.launch", "-i", "machines.yml", *job, *more])
     return done.returncode, " ".join(done.stdout.split())

@@ -64,7 +64,7 @@ def directory(tmp_path: Path) -> Path:
 
 
 def searched(directory: Path, launcher: str, how: str) -> str:
-    """The output of a search that has one batch to try, and cannot end well."""
+    """Return the output of a search that has one batch size to try, and cannot succeed."""
     if launcher in PROGRAMS and shutil.which(PROGRAMS[launcher]) is None:
         pytest.skip(f"{PROGRAMS[launcher]} is not installed")
     job = {"launch_script": f"{directory}/job.py", "fit_args": ["{batch_size}", how], "fit_start": 1, "fit_max": 1}

@@ -33,7 +33,7 @@ job:
 """
 SHOW = "import json, os, sys; print('told', json.dumps([*sys.argv[1:], os.environ['COLOUR']]), flush=True)"
 
-REFUSING = ("preflight", "site")  # these playbooks refuse an invalid job file as launch does
+REFUSING = ("preflight", "site")  # these playbooks reject an invalid job file just as launch does
 
 
 @pytest.fixture
@@ -181,7 +181,7 @@ def test_value_that_cannot_be_evaluated_is_named_with_its_file(directory: Path, 
 
 
 def test_program_of_a_role_runs_despite_a_job_file(directory: Path) -> None:
-    """As the role open_mpi verifies itself while a job is prepared."""
+    """For example, the open_mpi role verifies its installation while a job is being prepared."""
     refused = {"scheduler": "slurm", "spares": 1, "restarts": 2, "checkpoints": "out", "cost_limit": 1, "gpus": [7]}
     write_job(directory, args=["--epochs", "3"], **refused)
     tasks = yaml.safe_load((CHECKOUT / "roles/open_mpi/tasks/verify.yml").read_text())

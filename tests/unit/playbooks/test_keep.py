@@ -21,7 +21,7 @@ from tests.unit.supervised import eventually
 from tests.unit.two_nodes import two_nodes
 from tests.unit.typed import CHECKOUT, begun, killed, typed
 
-# Each rank notes its number, and waits for a file.
+# Each rank records its number and waits for a file.
 JOB = """
 import os, pathlib, time
 print(f"attempt {os.environ['MUSTER_ATTEMPT']} of rank {os.environ['NODE_RANK']}", flush=True)

@@ -57,7 +57,7 @@ def test_closing_hints_are_commands_that_work(directory: Path) -> None:
         **{"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "HOME": str(directory), "LC_ALL": "C.UTF-8"},
         **{"ANSIBLE_COLLECTIONS_PATH": str(directory / "collections"), "ANSIBLE_NOCOLOR": "1", **ROLL},
     }
-    output = directory / "output"  # a file, as behind "> output"
+    output = directory / "output"  # a file, as with "> output"
     with output.open("w") as stream:
         watched = subprocess.Popen(
             [*LAUNCH.split(), "-e", "run_id=first"],

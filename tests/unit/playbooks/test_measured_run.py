@@ -65,7 +65,7 @@ print("MUSTER_RESULT", '{{"samples_per_second": 50}}')
 
 
 def curve(used: float = 90.0, memory: float = 40000.0, degrees: float = 70.0, watts: float = 280.0) -> Curve:
-    """A GPU that does the same all the time, but for a little that makes each sample another one."""
+    """Return a GPU whose activity is constant, except for small changes that make all samples different."""
     return [
         (used + location % 3, memory + location, degrees + location % 5, watts + location / 4)
         for location in range(SAMPLES)
@@ -73,7 +73,7 @@ def curve(used: float = 90.0, memory: float = 40000.0, degrees: float = 70.0, wa
 
 
 def curves() -> dict[str, list[Curve]]:
-    """By node, GPU by GPU: well; idle at times, and hot; busy without power; full; unused; well."""
+    """Return curves by node and GPU: healthy; idle at times, and hot; busy without power; full; unused; healthy."""
     idle = [item if location % 5 < 3 else (0.0, item[1], 91.0, 60.0) for location, item in enumerate(curve())]
     waiting = curve(used=97.0, watts=110.0)
     full = curve(memory=45500.0)

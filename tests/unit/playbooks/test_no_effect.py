@@ -16,7 +16,7 @@ import yaml
 from tests.unit.typed import CHECKOUT, give_collection, typed
 
 OTHERS = sorted(path.stem for path in (CHECKOUT / "playbooks").glob("*.yml") if path.stem != "site")  # test_site.py
-READ = {  # used by the playbook itself, a role, a playbook that it starts, or an option's template
+READ = {  # used by the playbook itself, by a role, by a playbook that it starts, or by an option's template
     "launch": "nnodes=1 launch_environment={} code_source=. preflight_skip=a ansible_user=me OF_INVENTORY=1 "
     'node_slots=1 python_env_name=x packer_build=1 seed=1 run_id=x{{seed}} {"launch_args":[!unsafe~"{a}"]}',
     "fit": 'launch_script=a.py fit_max=8 {"fit_args":["{batch_size}"]}',
@@ -48,7 +48,7 @@ def directory(tmp_path: Path) -> Path:
 
 
 def said(directory: Path, playbook: str, *arguments: str, **environment: str) -> str:
-    """What is printed, without the lines' ends; that no node was queried where something was refused."""
+    """Return the output without line breaks, after checking that no node was contacted if something was rejected."""
     done = typed(directory, ["ansible-playbook", playbook, "-i", "machines.yml", *arguments], **environment)
     assert done.returncode != 0, done.stdout
     if "Nothing was started or changed." in done.stdout:

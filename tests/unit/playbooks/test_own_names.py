@@ -56,7 +56,7 @@ OTHER_TASKS = {
     "allocate.yml": 1,
     "page.yml": 1,
     "join.yml": 1,
-}  # tasks of other plugins that get the group
+}  # tasks of other plugins that receive the group
 
 
 def test_launch_role_passes_its_group_to_each_record_task() -> None:

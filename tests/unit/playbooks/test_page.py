@@ -30,7 +30,7 @@ time.sleep(600)
 
 
 def read_url(process: subprocess.Popen[str]) -> re.Match[str]:
-    """The URL that the command prints."""
+    """Return the URL that the command prints."""
     assert process.stdout is not None
     lines = []
     for line in process.stdout:

@@ -1,7 +1,9 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Processes on the controller and calls of nodes for each command: what a user waits for, with many nodes above all."""
+"""The controller processes and node calls for each command, which determine how long a user waits, especially with many
+nodes.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ while True:
 
 
 class Cost(NamedTuple):
-    """What a command costs: processes of the controller in all, and calls of the first node and of each other node."""
+    """The cost of a command: all controller processes, and the calls of the first node and of each other node."""
 
     processes: int
     first: int
@@ -78,7 +80,7 @@ class Nodes:
         return Cost(sum(event["event"] == "process" for event in events), first, others[0])
 
 
-# The most that a command may cost on three nodes. With a process for each node and task, status would take 23.
+# The most that a command may cost on three nodes. With one process for each node and task, status would take 23.
 LIMITS = {
     "preflight": Cost(10, 2, 1),
     "launch -e detach=true -e run_id=counted": Cost(27, 3, 2),

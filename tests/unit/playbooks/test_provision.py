@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""provision.yml, cost.yml and teardown.yml as a user types them; what they do is tested with the action plugin."""
+"""provision.yml, cost.yml and teardown.yml as typed by a user; their effects are tested with the action plugin."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NODES = ["-e", "nnodes=3", "-e", "region=ny2", "-e", "machine_types=A6000x2"]
 
 @pytest.fixture
 def server() -> Iterator[PaperspaceServer]:
-    """An account with two of three nodes, one of them off, and a stranger's machine."""
+    """An account with two of three nodes, one of them off, and a foreign machine."""
     home = network(21, name="muster-bert")["id"]
     machines = [
         machine(1, name="bert-0", networkId=home, dtCreated="2026-01-01T00:00:00Z"),
@@ -58,7 +58,7 @@ def play(server: PaperspaceServer, directory: Path, name: str, *arguments: str, 
 
 
 def test_check_mode_shows_plan_price_and_diff(server: PaperspaceServer, tmp_path: Path) -> None:
-    (tmp_path / "group_vars").mkdir()  # the typed value takes precedence over the usual one
+    (tmp_path / "group_vars").mkdir()  # the value given on the command line takes precedence over the usual one
     (tmp_path / "group_vars" / "all.yml").write_text("{provision_cluster: other, provision_nnodes: 9}\n")
     code, output = play(server, tmp_path, "provision", "-e", "cluster=bert", *NODES, "--check", "--diff")
     assert code == 0, output

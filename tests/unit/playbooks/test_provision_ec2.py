@@ -44,7 +44,7 @@ class Clients:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[EC2Server]:
-    """An account with two of three nodes, which are there already, and a stranger's machine."""
+    """An account with two of three nodes already created, and a foreign machine."""
     with EC2Server() as started:
         started.client().run_instances(ImageId=ASK.image, InstanceType="g5.xlarge", MinCount=1, MaxCount=1)
         started.mark_foreign()

@@ -15,8 +15,9 @@ from tests.unit.typed import begun, killed, typed
 
 pytestmark = pytest.mark.one_core  # needs ansible-runner
 
-# A loss that falls with each step, and a checkpoint that holds the step; if "broken" is beside it, it is not read. A
-# resumed job waits as long as "wait" is there; in the test, it then overwrites the checkpoint of the first.
+# A loss that falls with each step, and a checkpoint that contains the step; if "broken" is next to it, the checkpoint
+# is not read. A resumed job waits as long as "wait" is there; in the test, it then overwrites the first job's
+# checkpoint.
 JOB = """
 import json, os, sys, time
 

@@ -61,7 +61,7 @@ def test_failed_run_writes_its_report_and_still_fails(directory: Path) -> None:
     assert done.stdout.count(f"\nreport: {page}") == 1, done.stdout
     assert done.stdout.index("run failing failed after") < done.stdout.index("\nreport: ")
     assert "ValueError: boom &lt;script&gt;" in page.read_text()
-    # an unwritable log book is reported, and changes nothing else
+    # an unwritable log book is reported and has no other effect
     shutil.rmtree(directory / "logbook")
     (directory / "logbook").write_text("")
     again = [word.replace("failing", "failing-again").replace("bad.py", "good.py") for word in job]

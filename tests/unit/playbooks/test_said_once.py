@@ -70,7 +70,8 @@ def test_variable_that_is_not_exported_is_reported_once(directory: Path) -> None
 
 def test_refused_run_is_reported_without_playbook_source(directory: Path) -> None:
     done = typed(directory, ["ansible-playbook", "muster.training.launch", "-i", "machines.yml"])
-    # the machine may have further problems: no torch beside the newest ansible-core, a port in use by another test
+    # the machine may have further problems: no torch alongside the newest ansible-core, or a port that another test is
+    # using
     refusals = re.findall(r"nothing was started: ([a-z, -]+) on a\b", done.stdout)
     assert len(refusals) == 1 and "script-missing" in refusals[0].split(", "), done.stdout
     assert "Origin:" not in done.stdout and "[ERROR]" not in done.stdout

@@ -20,8 +20,8 @@ from tests.unit.typed import CHECKOUT, give_collection, typed
 PLAY: dict[str, Any] = yaml.safe_load((CHECKOUT / "playbooks" / "site.yml").read_text())[1]
 IMPORTS = [(task["ansible.builtin.import_role"], task["tags"]) for task in PLAY["tasks"]]
 ENTRIES = [(role["name"].removeprefix("muster.training."), tags) for role, tags in IMPORTS]
-ROLES = list(dict.fromkeys(role for role, _tags in ENTRIES))  # a role may occur twice, doing a part of its work
-# Roles that do not make a node ready: playbooks of their own run them, and other roles.
+ROLES = list(dict.fromkeys(role for role, _tags in ENTRIES))  # a role may occur twice, each time doing part of its work
+# Roles that do not prepare a node: they are run by their own playbooks and by other roles.
 FIRST_LOOK = next(task["name"] for task in PLAY["pre_tasks"] if "muster.training.reach_nodes" in task)
 OTHERS = {
     *("benchmark", "checkpoints", "fit", "init", "launch", "preflight", "rehearse", "stage_data", "sweep"),
@@ -41,7 +41,7 @@ def test_site_includes_each_role_that_prepares_nodes() -> None:
         ("docker_engine", "docker_data_root"),
         ("docker_data_root", "container_image"),
         ("firewall", "open_mpi"),  # open_mpi's test needs open ports
-        ("open_mpi", "python_env"),  # python_env may compile mpi4py
+        ("open_mpi", "python_env"),  # python_env may have to compile mpi4py
         ("code", "python_env"),  # the code may contain requirements files
     ],
 )
@@ -66,7 +66,7 @@ TYPED = " (ansible-playbook site.yml --tags "  # followed by the name of the rol
 
 
 def texts(node: ast.AST) -> Iterator[str]:
-    """Each text of a program; in place of what an f-string puts in, the texts of which that may be made."""
+    """Return each text in a program; for an f-string, with the texts that its values may consist of."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         yield node.value
     elif isinstance(node, ast.JoinedStr):

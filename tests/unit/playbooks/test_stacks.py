@@ -49,7 +49,7 @@ def test_stacks_and_status_name_the_rank_that_the_other_waits_for(tmp_path: Path
         return " ".join(completed.stdout.split())
 
     def stacks_show_both() -> str:
-        """Whether both ranks have come to their places."""
+        """Return whether both ranks have reached their places."""
         output = run("stacks")
         return output if WAITS in output and LOADS in output else ""
 

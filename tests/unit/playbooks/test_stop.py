@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""stop.yml when nodes do not respond: it does not claim to have stopped what it could not reach."""
+"""stop.yml when nodes are not responding: it does not claim to have stopped what it could not reach."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def directory(tmp_path: Path) -> Path:
 
 
 def swept(directory: Path, *names: str, **more: Any) -> dict[str, Any]:
-    """What a sweep of some variants of the example says."""
+    """Return the output of a sweep over some variants of the example."""
     known = yaml.safe_load((EXAMPLE / "variants.yml").read_text())
     given = {
         **known,
@@ -49,11 +49,11 @@ def swept(directory: Path, *names: str, **more: Any) -> dict[str, Any]:
 
 
 def losses(directory: Path) -> list[float]:
-    """Of all runs of a sweep."""
+    """Return the losses of all runs in a sweep."""
     return [json.loads(path.read_text())["said"]["loss"] for path in (directory / "runs").glob("sweep-*/result.json")]
 
 
-@pytest.mark.thorough  # oracles/test_train_ddp.py trains with this example, by FSDP
+@pytest.mark.thorough  # oracles/test_train_ddp.py trains with this example, using FSDP
 def test_strategies_reach_the_same_loss(directory: Path) -> None:
     result = swept(directory, "ddp-1", "fsdp-2")
     (table,) = result["tables"]

@@ -17,7 +17,7 @@ from tests.unit.typed import begun, killed, typed
 pytestmark = pytest.mark.one_core  # needs ansible-runner
 
 NODES = ["one", "other"]
-# Reports 100 samples a second of each node; waits as long as a file is beside it.
+# Reports 100 samples per second for each node; waits as long as a file is next to it.
 JOB = """
 import json, os, sys, time
 

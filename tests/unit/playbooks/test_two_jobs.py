@@ -50,7 +50,7 @@ def test_two_launches_share_their_nodes_with_different_gpus(tmp_path: Path) -> N
     script = f"{tmp_path}/wait.py"
     two_nodes(tmp_path, 71, launch_launcher="env", launch_report=False, launch_script=script, launch_skip=[])
     inventory = tmp_path / "machines.yml"
-    settings = inventory.read_text().splitlines()  # the ports of the role
+    settings = inventory.read_text().splitlines()  # the role's ports
     inventory.write_text("\n".join(line for line in settings if "_port:" not in line) + "\n")
 
     def launch(run_id: str, gpus: str) -> tuple[int, str]:

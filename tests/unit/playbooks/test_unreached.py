@@ -25,7 +25,7 @@ def inventory(directory: Path, hosts: dict[str, str]) -> None:
     )
 
 
-# site.yml needs ansible.posix, which is in the environment of one ansible-core
+# site.yml needs ansible.posix, which is installed in the environment of only one ansible-core version
 @pytest.mark.parametrize(
     "playbook",
     [
@@ -42,7 +42,7 @@ def test_same_problem_on_64_nodes_is_printed_once(tmp_path: Path, playbook: str)
     inventory(tmp_path, {f"node{n}": CLOSED % n for n in range(1, 65)})
     done = typed(tmp_path, ["ansible-playbook", f"muster.training.{playbook}", "-i", "machines.yml"])
     assert done.returncode == 2, done.stdout
-    what = "used" if playbook in ("site", "docker") else "reached"  # the check of these playbooks includes root
+    what = "used" if playbook in ("site", "docker") else "reached"  # these playbooks' check includes root
     assert done.stdout.count(SAID) == 1 and f"none of the 64 nodes can be {what}" in done.stdout, done.stdout
     assert len(done.stdout.splitlines()) < 25, done.stdout
 

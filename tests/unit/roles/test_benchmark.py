@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The benchmark's program, run by two processes that act as one node each, with real torch and gloo."""
+"""The benchmark program, run by two processes that each act as one node, with real torch and gloo."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ class ImageCluster:
         return [self.call("follow", number) for number in range(len(self.directories))]
 
     def calls(self, verb: str) -> list[list[str]]:
-        """Return the requests of a kind that each engine received."""
+        """Return the requests of one kind that each engine received."""
         call_files = [directory / "store" / "calls" for directory in self.directories]
         lines = [call_file.read_text().splitlines() if call_file.exists() else [] for call_file in call_files]
         return [[line for line in node_lines if f" {verb} " in f" {line} "] for node_lines in lines]
@@ -217,7 +217,7 @@ def test_failed_load_is_reported_and_next_call_completes(cluster: ImageCluster, 
 def test_unpacked_size_is_found_without_unpacking_the_archive(
     tmp_path: Path, layer: bytes, size: int, compressed: bool
 ) -> None:
-    """gzip stores the size at the end of the file; 0 means unknown. A layer of no bytes has a manifest beside it."""
+    """gzip stores the size at the end of the file; 0 means unknown. A zero-byte layer has a manifest next to it."""
     packed = archive_of(layer)
     (tmp_path / "image.tar").write_bytes(gzip.compress(packed) if compressed else packed)
     manifest = len(json.dumps([{"Config": f"{digest(layer)}.json"}]))
@@ -602,7 +602,7 @@ def test_archive_with_a_hostile_manifest_is_refused(tmp_path: Path, text: str) -
 
 
 def tasks_of(name: str) -> dict[str, Any]:
-    """Return the tasks of a file of the role, by name."""
+    """Return the tasks in one of the role's files, by name."""
     path = str(ROLES / "container_image" / "tasks" / name)
     return {task["name"]: task for task in DataLoader().load_from_file(path, trusted_as_template=True)}
 

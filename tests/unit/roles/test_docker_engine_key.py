@@ -69,7 +69,7 @@ def refusal(directory: Path, fingerprints: Sequence[str]) -> str:
 
 
 def signs(home: Path, keyring: Path) -> bool:
-    """Whether gpgv, as apt uses it, takes a signature of this key by that keyring."""
+    """Return whether gpgv, as used by apt, accepts a signature by this key with that keyring."""
     signature = keyring.with_name("signature")
     keyring.with_name("data").write_bytes(b"Release")
     gpg(home, "--yes", "--output", str(signature), "--detach-sign", str(keyring.with_name("data")))

@@ -126,7 +126,7 @@ def test_plain_iptables_is_refused_only_if_it_blocks_traffic(policy: str, expr: 
 
 
 class UfwMachine:
-    """A machine with active ufw: its files, and the commands that were run on it.
+    """A machine with ufw enabled: its files, and the commands that were run on it.
 
     Attributes:
         timer: Whether the rollback timer is active.

@@ -31,7 +31,7 @@ def test_busy_gpus_count_as_work(usage: str, processes: str, signs: list[str]) -
 
 
 class Programs:
-    """A machine with amd-smi, but without nvidia-smi."""
+    """A machine that has amd-smi but not nvidia-smi."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self.error = error

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Roles that launch a program of their own: the settings of the user's job do not apply to it."""
+"""Roles that launch a program of their own: the settings for the user's job do not apply to it."""
 
 from __future__ import annotations
 

@@ -262,7 +262,7 @@ class ReplyServer:
 
 
 def send_request(url: str, headers: dict[str, str]) -> Reply:
-    """Return a server's response, also for an error status."""
+    """Return a server's response, even if it has an error status."""
     try:
         with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=60) as response:
             return response.status, dict(response.headers), response.read()

@@ -36,14 +36,14 @@ dpkg-deb --build /root/slow
 
 
 def root(lab: Lab, node: str, command: str) -> str:
-    """What root's command prints on a node; it must succeed."""
+    """Return the output of a command run as root on a node; it must succeed."""
     done = lab.exec(node, ["bash", "-c", command], timeout=180)
     assert done.returncode == 0, f"{node}: {command}: {done.stdout}{done.stderr}"
     return done.stdout.strip()
 
 
 def fresh_login(lab: Lab, node: str, command: str) -> str:
-    """What the user's command prints over a new connection."""
+    """Return the output of the user's command over a new connection."""
     done = subprocess.run(lab.ssh(node, command), capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()

@@ -1,4 +1,4 @@
-"""Three test hosts of this scenario's own, and a server of S3 that they reach."""
+"""Three test hosts for this scenario only, and an S3 server that they can reach."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def manifest(s3: S3Server, run_id: str, node: int = 0) -> dict[str, Any]:
 
 
 def is_whole(s3: S3Server, entry: dict[str, Any]) -> bool:
-    """Whether what an entry names is in S3, as it says."""
+    """Return whether what an entry names is in S3 as described."""
     bodies = [(file, s3.client().get_object(Bucket="saved", Key=file["key"])["Body"].read()) for file in entry["files"]]
     return all(hashlib.sha256(body).hexdigest() == file["sha256"] for file, body in bodies)
 
@@ -130,7 +130,7 @@ def test_root_writes_and_runs_no_program_below_a_directory_of_a_user(
 
 @pytest.fixture(scope="module")
 def service(lab: Lab, s3: S3Server) -> Lab:
-    """The hosts with the service; it was checked, installed, and a second time nothing was changed."""
+    """The hosts with the service, after it was checked, installed, and found unchanged in a second run."""
     for options in (("--check",), ("-vvv", "--diff"), ()):
         done = play(lab, s3, "checkpoints.yml", options=options)
         assert done.rc == 0, done.output[-5000:]
@@ -243,7 +243,7 @@ def brought(output: str, node: str) -> tuple[float, float]:
 
 
 def told(output: str) -> str:
-    """An output without the line breaks that Ansible adds."""
+    """Return an output without the line breaks that Ansible adds."""
     return " ".join(output.split())
 
 

@@ -30,7 +30,7 @@ USERS = {"trainer": SECRET}
 NEEDLES = ("Xk7Qw9", "Jd4Vt2")
 """What is searched for: whatever writes the passwords down may escape the rest."""
 LONGEST_WAIT = 30
-"""Seconds that a fault may take. Plays get more: on a virtual machine Python takes a second to start."""
+"""Seconds that a fault may take. Plays get more time: on a virtual machine, Python takes a second to start."""
 
 
 @dataclass
@@ -74,7 +74,7 @@ class Bench:
         return play
 
     def refused(self, *expected_text: str, **extra: Any) -> None:
-        """Mount by the module; it must fail with these words, and leave nothing mounted and no secret shown."""
+        """Mount with the module; it must fail with this message, leave nothing mounted, and show no secret."""
         play = self.module(**extra)
         text = " ".join(play.output.split())
         assert play.rc == 2 and not [word for word in expected_text if word not in text], (
@@ -105,12 +105,12 @@ def bench() -> Iterator[Bench]:
 
 
 def seen_in(text: str) -> list[str]:
-    """Which passwords stand in a text."""
+    """Return which passwords a text contains."""
     return [needle for needle in NEEDLES if needle in text]
 
 
 def changes(play: drive.Play) -> int:
-    """How many tasks have changed something."""
+    """Return how many tasks have changed something."""
     return sum(int(number) for number in re.findall(r"changed=(\d+)", play.output))
 
 

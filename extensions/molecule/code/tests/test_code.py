@@ -1,4 +1,4 @@
-"""All nodes have the tree of the source, and where they have not, each file that differs is named."""
+"""All nodes have the source's tree; if not, each file that differs is named."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PLACE = "/home/muster/work/project"
 NODES = ("node1", "node2", "node3", "node4")
 PAIR = NODES[:2]
 TWO = ("--limit", ",".join(PAIR))
-"""What does not depend on the number of nodes is shown on two."""
+"""Behavior that does not depend on the number of nodes is tested with two."""
 HASHES = (
     "cd {} && find . -name .git -prune -o -name .muster-code.json -prune"
     " -o -type f -printf '%m ' -exec sha256sum {{}} \\; -o -type l -printf '%p -> %l\\n'"
@@ -218,7 +218,7 @@ def test_all_nodes_check_out_the_same_commit(lab: Lab) -> None:
 
 @pytest.mark.thorough  # tests/unit/playbooks/test_code_here.py tests this for nodes on this machine
 def test_launch_copies_current_code_unless_code_is_as_is(lab: Lab) -> None:
-    """On nodes that do not include the first of the group; files that a job has written stay."""
+    """The nodes do not include the first one in the group; files that a job has written are preserved."""
     nodes = NODES[1:3]
     job: dict[str, Any] = {
         **{"code_source": str(SOURCE), "code_directory": "work/project", "launch_script": "train.py"},

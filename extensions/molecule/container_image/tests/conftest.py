@@ -12,7 +12,7 @@ from tests.support.image_hosts import ImageHosts, image_hosts
 
 
 def ready(hosts: ImageHosts) -> ImageHosts:
-    """The hosts after one run of site.yml, which was checked before there was anything."""
+    """Return the hosts after one run of site.yml, which was first checked on the untouched hosts."""
     check = hosts.site("--check", "--diff")
     assert check.rc == 0, check.output[-6000:]
     play = hosts.site()

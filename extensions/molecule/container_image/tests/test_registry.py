@@ -56,20 +56,20 @@ done
 
 @dataclass
 class Registry:
-    """The hosts, with a registry on the last one."""
+    """The hosts, with a registry running on the last one."""
 
     hosts: ImageHosts
     place: str
     name: str
 
     def log(self) -> str:
-        """What the registry has written since it was asked for the last time."""
+        """Return what the registry has logged since the last call."""
         self.hosts.root("node3", "journalctl --sync")
         read = "journalctl --unit docker-registry --output cat --cursor-file /var/tmp/cursor"
         return self.hosts.root("node3", read)
 
     def bring(self, password: str = PASSWORD, **more: str) -> tuple[int | None, str]:
-        """Bring an image of it to all hosts; return how that ended, and what was said."""
+        """Load an image from the registry onto all hosts; return the result and the output."""
         login = {
             "container_image_registry_user": USER,
             "container_image_registry_password": "{{ lookup('ansible.builtin.env', 'REGISTRY_PASSWORD') }}",

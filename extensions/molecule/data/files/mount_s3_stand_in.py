@@ -61,13 +61,13 @@ PARENT_WAITS = 30  # seconds
 
 
 def usage(text: str) -> NoReturn:
-    """End as mount-s3 does where its arguments are wrong."""
+    """Exit as mount-s3 does if its arguments are invalid."""
     print(f"error: {text}\n\nFor more information, try '--help'.", file=sys.stderr)
     sys.exit(2)
 
 
 def failed(*causes: str) -> NoReturn:
-    """End as mount-s3 does where the bucket cannot be mounted."""
+    """Exit as mount-s3 does if the bucket cannot be mounted."""
     lines = "".join(f"    {number}: {cause}\n" for number, cause in enumerate(causes))
     print(f"Error: Failed to create S3 client\n\nCaused by:\n{lines}", file=sys.stderr)
     sys.exit(1)

@@ -55,6 +55,6 @@ def data(lab: Lab, s3: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Da
 
 @pytest.fixture
 def node(data: Data) -> Iterator[Data]:
-    """The hosts for a fault on node1: afterwards the server is healthy, faults are undone and the mount is gone."""
+    """The hosts for a fault on node1; afterward, the server is healthy, faults are undone and the mount is gone."""
     yield data
     data.heal()

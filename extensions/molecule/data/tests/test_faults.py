@@ -16,7 +16,7 @@ from tests.support.data_hosts import PATH, Data
 from tests.support.recap import unchanged
 
 LONGEST = 40
-"""Seconds of a whole play whose mount may take 30."""
+"""Seconds for a whole play whose mount may take 30."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -32,11 +32,11 @@ def installed(data: Data) -> None:
 
 
 GIVES_UP = 36
-"""Seconds within which who reads is told that S3 is gone: 30, and some for a busy machine."""
+"""Seconds within which a reader is told that S3 is gone: 30, and some extra for a busy machine."""
 
 
 def refused(node: Data, *message: str, **asked: Any) -> drive.Play:
-    """The call fails in time with these words, and leaves no mount; after it one of all that is right goes well."""
+    """The call must fail in time with these words, and leave no mount; afterward, a correct call succeeds."""
     begun = time.monotonic()
     play = node.mount(**asked)
     took = time.monotonic() - begun
@@ -51,7 +51,7 @@ def refused(node: Data, *message: str, **asked: Any) -> drive.Play:
 
 
 def repaired(node: Data) -> None:
-    """A call with all that is right mounts."""
+    """A correct call mounts the bucket."""
     play = node.mount()
     assert play.rc == 0, play.output
     assert node.read("node1", f"{PATH}/1.csv")
@@ -129,7 +129,7 @@ def test_fault_is_reported_and_next_call_repairs_the_mount(node: Data, fault: st
 
 
 def wrong(node: Data) -> dict[str, tuple[dict[str, Any], tuple[str, ...]]]:
-    """What may be wrong with what is asked for: the change, and what is said."""
+    """Invalid arguments: the change, and the resulting message."""
     return {
         "wrong access key": (
             {"credentials": {**node.keys, "access_key": "AKIANOBODY"}},

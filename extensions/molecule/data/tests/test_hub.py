@@ -33,7 +33,7 @@ def hub(gateway: str) -> Iterator[HubServer]:
 
 
 def site(data: Data, hub: HubServer) -> drive.Play:
-    """site.yml as far as the hub goes."""
+    """Run the parts of site.yml that concern the hub."""
     arguments: dict[str, Any] = {
         "hugging_face_models": [{"name": "org/tiny", "ignore": ["*.bin"]}],
         "hugging_face_endpoint": hub.url,

@@ -169,7 +169,7 @@ def _commands(lab: Lab, node: int) -> str:
 
 
 def _answers(lab: Lab, node: Node, through: Node | None = None) -> bool:
-    """Whether a node's sshd answers to this machine, or to a peer."""
+    """Return whether a node's sshd responds to this machine, or to a peer."""
     if through:
         program = f"import socket; socket.create_connection(('{node.address}', 22), timeout=2)"
         return lab.exec(through.name, ["python3", "-c", program]).returncode == 0

@@ -50,7 +50,7 @@ with open(f"{options.save_path}/rank{dist.get_rank()}", "w") as file:
 dist.destroy_process_group()
 """
 OF_OTHERS = {"firewall", "ssh_mesh_port=2222"}
-"""What is run in scenarios of its own, and would be in the way of the other rows here."""
+"""Tests that are run in scenarios of their own, and would interfere with the other tests here."""
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +103,7 @@ def describe(lab: Lab) -> str:
 
 
 def containers(lab: Lab) -> str:
-    """All containers of both hosts, "" without one."""
+    """Return all containers on both hosts; "" if there are none."""
     result = ""
     for name in NODES:
         done = lab.exec(name, ["docker", "ps", "--all", "--quiet"])

@@ -28,14 +28,14 @@ CLUSTER = {
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[Lab]:
-    """Two hosts that nothing has touched, which nobody has rented yet."""
+    """Two untouched hosts that have not been rented yet."""
     with drive.own_lab("ec2", nodes=2) as lab:
         yield lab
 
 
 @pytest.fixture
 def server(lab: Lab) -> Iterator[EC2Server]:
-    """An account with somebody else's machine, and two hosts to be had."""
+    """An account with a foreign machine, and two hosts that can be rented."""
     hosts = [Host(str(node.address), str(node.address)) for node in lab.nodes[:2]]
     with EC2Server() as running:
         running.client().run_instances(

@@ -28,7 +28,7 @@ def root(lab: Lab, node: str, command: str) -> str:
 
 
 def succeeds(lab: Lab, node: str, program: str) -> bool:
-    """Whether a program of Python ends well on a node."""
+    """Return whether a Python program succeeds on a node."""
     return lab.exec(node, ["python3", "-c", program]).returncode == 0
 
 
@@ -47,7 +47,7 @@ def listening(lab: Lab, *ports: int) -> Iterator[None]:
 
 
 def reached_by_peers(lab: Lab, port: int) -> dict[str, list[str]]:
-    """By node, the nodes that it reaches on a port."""
+    """Return, by node, the nodes that it can reach on a port."""
     addresses = {node.name: node.address for node in lab.nodes}
     program = (
         "import socket, sys\n"
@@ -58,7 +58,7 @@ def reached_by_peers(lab: Lab, port: int) -> dict[str, list[str]]:
 
 
 def reached_from_here(lab: Lab, port: int) -> list[str]:
-    """The nodes that this machine, which is no node, reaches on a port."""
+    """Return the nodes that this machine, which is not a node, can reach on a port."""
     result = []
     for node in lab.nodes:
         with socket.socket() as item:
@@ -69,24 +69,24 @@ def reached_from_here(lab: Lab, port: int) -> list[str]:
 
 
 def login(lab: Lab, node: str) -> bool:
-    """Whether a new connection from here gets in."""
+    """Return whether a new connection from this machine succeeds."""
     arguments = lab.ssh(node, "true", options=["-o", "ConnectTimeout=3", "-o", "ControlPath=none"])
     return subprocess.run(arguments, capture_output=True, timeout=120, check=False).returncode == 0
 
 
 def rules(lab: Lab, node: str) -> str:
-    """What is in force, without counters and handles."""
+    """Return the rules in effect, without counters and handles."""
     listed = root(lab, node, "nft list ruleset 2>/dev/null")
     return re.sub(r"counter packets \d+ bytes \d+", "counter", listed)
 
 
 def has_rules(lab: Lab, node: str, expected: str) -> bool:
-    """Whether these rules are in force."""
+    """Return whether these rules are in effect."""
     return rules(lab, node) == expected
 
 
 def boot(lab: Lab, *nodes: str) -> None:
-    """Boot nodes, and wait for them to let us in."""
+    """Boot nodes, and wait until they accept logins."""
 
     def since(node: str) -> str:
         return lab.exec(node, ["stat", "--format=%Z", "/proc/1"]).stdout

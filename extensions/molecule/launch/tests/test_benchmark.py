@@ -1,4 +1,4 @@
-"""A host whose network is slow for real is named by benchmark.yml, and no other; where none is slow, none is named."""
+"""benchmark.yml names a host whose network is actually slow, and no other; if none is slow, it names none."""
 
 from __future__ import annotations
 

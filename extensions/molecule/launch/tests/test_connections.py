@@ -1,4 +1,4 @@
-"""What keeps machines from being reached: each problem is named, and one shared by many machines is reported once."""
+"""Connection problems: each one is named, and a problem shared by many machines is reported once."""
 
 from __future__ import annotations
 

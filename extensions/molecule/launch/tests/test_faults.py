@@ -1,4 +1,4 @@
-"""A run ends everywhere or nowhere: each fault is made on the test hosts, and then every node is looked at."""
+"""A run ends on all nodes or on none: each fault is caused on the test hosts, and then every node is checked."""
 
 from __future__ import annotations
 
@@ -20,14 +20,16 @@ MASTER, OTHER = "node1", "node3"
 
 
 def running(lab: Lab, run_id: str, *names: str) -> drive.Play:
-    """A run by torchrun on some nodes that has done some steps."""
+    """A torchrun run on some nodes that has completed some steps."""
     play = drive.launch(lab, "loop.py", run_id=run_id, nodes=",".join(names), nnodes=len(names))
     play.wait_for(rf"step 3 sum {len(names)} world {len(names)}")
     return play
 
 
 def ticking(lab: Lab, run_id: str, *args: str, **extra: object) -> drive.Play:
-    """A run on three nodes that has done some steps, without torch: what supervisors do does not depend on it."""
+    """A run on three nodes that has completed some steps, without torch: the supervisors' behavior does not depend on
+    it.
+    """
     play = drive.launch(lab, "ticks.py", *args, run_id=run_id, nnodes=3, launch_launcher="env", **extra)
     play.wait_for(r"step 3 of rank 0")
     return play
@@ -225,7 +227,7 @@ esac
 
 @pytest.fixture
 def gpus(lab: Lab, nodes: list[str]) -> Iterator[None]:
-    """A GPU on each node, by what nvidia-smi prints."""
+    """Give each node a GPU, based on the output of nvidia-smi."""
     path = "/usr/local/bin/nvidia-smi"
     try:
         for node in nodes:
@@ -344,7 +346,9 @@ def test_status_reports_lost_nodes_of_unwatched_runs(lab: Lab, nodes: list[str])
 def told_of(  # noqa: PLR0913
     lab: Lab, status: drive.Play, run_id: str, node: str, *, node_rank: int, rank: int | None, error: str
 ) -> None:
-    """status.yml says of a run that nobody has watched to its end what launch.yml would have said, and keeps it."""
+    """For a run that nobody has watched to its end, status.yml reports the same as launch.yml would have, and stores
+    it.
+    """
     location = f"node {node} (node_rank {node_rank})" + (f", rank {rank}" if rank is not None else "")
     assert f"run {run_id} failed" in status.output, status.output
     assert f"  failed first: {location}: {error}" in status.output, status.output
@@ -369,7 +373,7 @@ def without_logins(lab: Lab, node: str) -> None:
 
 
 def spoken_with(lab: Lab) -> set[str]:
-    """The nodes on which this machine has a command running at this moment."""
+    """Return the nodes on which this machine is currently running a command."""
     listed = subprocess.run(["ps", "-eww", "-o", "args"], capture_output=True, text=True, check=True).stdout
     arguments = [line.split() for line in listed.splitlines() if line.startswith("ssh ")]
     return {node.name for node in lab.nodes if any(node.address in line for line in arguments)}

@@ -15,7 +15,7 @@ SMALL = "/small"
 
 @pytest.fixture
 def small_disks(lab: Lab, nodes: list[str]) -> Iterator[str]:
-    """Where all of a node's runs fit into 2 MiB."""
+    """Disks on which all of a node's runs must fit into 2 MiB."""
     make = f"mkdir -p {SMALL} && mount -t tmpfs -o size=2m,uid=$(id -u muster),mode=0700 small {SMALL}"
     try:
         for name in nodes:

@@ -23,7 +23,7 @@ def test_own_name_is_loopback_and_peer_names_do_not_resolve(lab: Lab, nodes: lis
 
 
 def places(lab: Lab, run_id: str) -> list[tuple[int, int, int, str]]:
-    """What all ranks of a run said: rank, world size, local rank, host; from the logs of all nodes."""
+    """Return what all ranks of a run reported, from all nodes' logs: rank, world size, local rank, host."""
     assert drive.run("logs.yml", lab.inventory, run_id=run_id, fetch=True).rc == 0
     folder = lab.inventory.parent / "runs" / run_id / "logs"
     texts = [path.read_text() for path in folder.rglob("*.log")]

@@ -15,7 +15,9 @@ from tests.support import drive
 
 
 def refused(lab: Lab, names: list[str], *expected_text: str, job: str = "loop.py", **extra: object) -> str:
-    """A launch that is refused by words that hold all of these, and that starts nothing anywhere."""
+    """Start a launch that must be rejected with a message that contains all of these texts, and that must not start
+    anything.
+    """
     before = {name: drive.traces(lab, name) for name in names}
     play = drive.launch(lab, job, **extra).wait()
     assert play.rc not in (None, 0), play.output

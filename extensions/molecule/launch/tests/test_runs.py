@@ -1,4 +1,4 @@
-"""The runs that lie on the nodes: listed, and the old ones removed."""
+"""The runs on the nodes: listed, and the old ones removed."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def root(lab: Lab, node: str, *command: str) -> str:
 
 @contextlib.contextmanager
 def planted(lab: Lab, node: str, *expected_text: str) -> Iterator[None]:
-    """Let a file that everybody may read hold these words: a search that works finds it, and no other."""
+    """Put these words in a world-readable file: a working search finds this file and no other."""
     root(lab, node, "sh", "-c", f"printf '%s\\n' {shlex.join(expected_text)} > {PLANTED}; chmod 644 {PLANTED}")
     try:
         yield

@@ -1,4 +1,4 @@
-"""A run of a user who is not the one that logs in."""
+"""A run as a user other than the login user."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ USER = "trainer"
 
 @pytest.fixture
 def user(lab: Lab, nodes: list[str]) -> Iterator[str]:
-    """A second user on the first two nodes, who can do nothing that needs root."""
+    """A second user on the first two nodes, without any root permissions."""
     try:
         for name in nodes[:2]:
             made = lab.exec(name, ["useradd", "--create-home", USER])

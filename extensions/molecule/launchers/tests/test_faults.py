@@ -1,4 +1,4 @@
-"""A run ends everywhere or nowhere, whatever started its ranks."""
+"""A run ends on all nodes or on none, regardless of what started its ranks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FEW = ("mpirun",)  # the others end like this one or torchrun, which has a test 
 
 
 def running(lab: Lab, launcher: str, run_id: str, *args: str) -> drive.Play:
-    """A run whose ranks have done some steps everywhere."""
+    """A run whose ranks have all completed some steps."""
     play = drive.launch(lab, "steps.py", *args, run_id=run_id, **LAUNCHERS[launcher])
     play.wait_for(r"step 3 world ")
 

@@ -1,4 +1,4 @@
-"""One job, started in each way there is: the same ranks on the same nodes, the same loss after each step."""
+"""One job, started in every supported way: the same ranks on the same nodes, the same loss after each step."""
 
 from __future__ import annotations
 

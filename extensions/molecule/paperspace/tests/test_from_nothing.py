@@ -1,4 +1,6 @@
-"""The five commands, from nothing to a run and back to 0 USD an hour: what the test server makes are test hosts."""
+"""The five commands, from nothing to a run and back to 0 USD per hour: the machines that the test server creates are
+test hosts.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ def lab() -> Iterator[Lab]:
 
 @pytest.fixture
 def server(lab: Lab) -> Iterator[PaperspaceServer]:
-    """An account with other people's things, and two hosts to be had."""
+    """An account with foreign resources, and two hosts that can be rented."""
     hosts = [HostAddresses(private=str(node.address), public=str(node.address)) for node in lab.nodes[:2]]
     account = PaperspaceAccount(hosts=hosts)
     add_foreign_resources(account, "bert")

@@ -51,7 +51,7 @@ def prepared() -> Iterator[Lab]:
 
 @pytest.fixture
 def cluster(prepared: Lab) -> Iterator[Cluster]:
-    """A cluster to break; it is whole again for the next test."""
+    """A cluster for tests to break, which is repaired for the next test."""
     cluster = Cluster(prepared)
     yield cluster
     cluster.mend()

@@ -65,7 +65,7 @@ def shell(name: str, make: str, undo: str) -> Fault:
 
 
 def hosts(name: str, script: str) -> Fault:
-    """A change of /etc/hosts by sed."""
+    """Change /etc/hosts with sed."""
     return shell(
         name,
         f"cp /etc/hosts /etc/hosts.right; sed -i {shlex.quote(script)} /etc/hosts",
@@ -637,7 +637,7 @@ chmod 600 id_ed25519; chown muster: id_ed25519 known_hosts""",
 
 
 def gpu(index: int, **values: str) -> str:
-    """A line of nvidia-smi."""
+    """Return a line in the format of nvidia-smi."""
     shown = {"name": "NVIDIA L40S", "driver": "550.127.05", "used": "1 MiB", "ecc": "0", "pages": "[N/A]", **values}
     return (
         f"{index}, GPU-{index}, {shown['name']}, {shown['driver']}, 46068 MiB, {shown['used']}, Default, "
@@ -662,7 +662,7 @@ esac"""
 
 
 def says(text: str, code: int) -> str:
-    """A stub that says this instead."""
+    """Return a stub that prints this instead."""
     return f"cat <<'END'\n{text}\nEND\nexit {code}"
 
 

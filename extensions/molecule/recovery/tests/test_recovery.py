@@ -1,4 +1,4 @@
-"""A run restarts by itself: nodes lose their power, their network or a rank, and the job continues."""
+"""A run restarts automatically: nodes lose power, their network or a rank, and the job continues."""
 
 from __future__ import annotations
 

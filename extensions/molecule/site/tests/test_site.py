@@ -56,7 +56,7 @@ cat /proc/sys/net/core/somaxconn
 
 
 def site(lab: Lab, project: Path, *options: str, roll: bool = False, **extra: Any) -> drive.Play:
-    """Run site.yml as a person would, with a port of SSH's own for the nodes; roll: with our output, too."""
+    """Run site.yml as a user would, with a separate SSH port for the nodes; roll: also with our output."""
     # A test host shares its kernel with this machine, except for network settings.
     kernel = {"base_packages_sysctl": {"net.core.somaxconn": 5000}}
     # torch for the CPU comes from the index that pip on the test hosts uses for all packages.
@@ -93,7 +93,7 @@ def words(play: drive.Play) -> str:
 
 
 def changes(play: drive.Play) -> dict[str, int]:
-    """How much was changed on each host."""
+    """Return how many changes were made on each host."""
     return {name: int(number) for name, number in re.findall(r"(\w+) +: ok=\d+ +changed=(\d+)", words(play))}
 
 

@@ -17,7 +17,7 @@ SETTINGS = {"slurm_enabled": True, "slurm_gpu_files": "/dev/fakegpu[0-9]*"}
 
 @pytest.fixture(scope="module")
 def hosts() -> Iterator[Lab]:
-    """Two hosts of Debian 13 with a fake GPU each."""
+    """Two hosts with Debian 13, each with a fake GPU."""
     lab = Lab.up(nodes=2, name="slurm13", suite="trixie")
     shutil.rmtree(lab.inventory.parent / "runs", ignore_errors=True)  # records of an earlier scenario
     try:

@@ -77,7 +77,7 @@ HEALTH_CHECK = "/usr/local/lib/muster/slurm/health-check"
 
 
 def reasons(lab: Lab) -> str:
-    """Why nodes get no jobs, as users see it."""
+    """Return why nodes get no jobs, as shown to users."""
     return as_user(lab, "node2", "sinfo --noheader --list-reasons --format='%N %E'")
 
 

@@ -49,7 +49,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VirtualMachine
 
 
 def as_user(machine: VirtualMachine, command: str, user: str = "muster") -> str:
-    """The output of a shell command of a user, whatever its exit status."""
+    """Return the output of a user's shell command, regardless of its exit status."""
     done = machine.run(f"cd / && runuser --user={user} -- bash -c {shlex.quote(command)} 2>&1", timeout=300)
     return done.stdout.strip()
 

@@ -51,7 +51,7 @@ def is_up(lab: Lab, node: str) -> bool:
 
 
 def signal(name: str, pattern: str) -> Callable[[Lab], object]:
-    """A fault: a process on node2 receives a signal."""
+    """Cause a fault: send a signal to a process on node2."""
     return lambda lab: root(lab, "node2", f"kill -{name} {pid_of(lab, 'node2', pattern)}")
 
 
@@ -66,7 +66,7 @@ class Fault(NamedTuple):
     within: float
     error: str
     nodes: tuple[str, ...] = ("node1", "node2")
-    """On which nothing of the run remains then."""
+    """The nodes on which nothing of the run remains afterward."""
     blamed: str = "node2"
 
 

@@ -68,7 +68,7 @@ FLASH = {"flash_attn/__init__.py": "__version__ = '2.8.3'\n", "flash_attn_2_cuda
 
 
 def make_wheel(path: Path, version: str, files: dict[str, str]) -> None:
-    """A wheel; the version in its name may have more to it."""
+    """Make a wheel; the version in its name may have additional parts."""
     name = path.name.split("-")[0]
     info = f"{name}-{version}.dist-info"
     whole = {

@@ -37,7 +37,7 @@ def root(lab: Lab, node: str, command: str, timeout: float = 120) -> str:
 
 
 def login(lab: Lab, node: str, command: str) -> str:
-    """What the user's command prints."""
+    """Return the output of the user's command."""
     done = subprocess.run(lab.ssh(node, command), capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
@@ -104,7 +104,7 @@ def test_secrets_are_not_shown_in_verbose_output(lab: Lab) -> None:
 
 
 def typed(lab: Lab, *options: str) -> list[str]:
-    """Words of a command that asks for the secrets."""
+    """Return the arguments of a command that prompts for the secrets."""
     program = str(drive.CHECKOUT / ".venv/bin/ansible-playbook")
     return [program, STAND_INS, "-i", str(lab.inventory), "--limit", "node2", "-e", "part=typed", *options]
 

@@ -19,7 +19,7 @@ CHECKOUT = Path(__file__).resolve().parents[4]
 
 
 def as_user(lab: Lab, node: str, command: str) -> tuple[int, str]:
-    """Exit code and output of a command that the user gives on a node; what it says on stderr only where it failed.
+    """Run a command as the user on a node; return its exit code and output, including stderr only if it failed.
 
     mpirun, for one, sometimes warns about a race of its own ("setpgid failed") and continues.
     """
@@ -28,7 +28,7 @@ def as_user(lab: Lab, node: str, command: str) -> tuple[int, str]:
 
 
 def logins(lab: Lab, node: str, targets: Sequence[str]) -> dict[str, str]:
-    """What `ssh TARGET hostname` says for each target, all from one node."""
+    """Return the output of `ssh TARGET hostname` for each target, all from one node."""
     command = "; ".join(
         f"echo {target} $(ssh -o BatchMode=yes {target} hostname 2>&1 | tail -n 1)" for target in targets
     )
@@ -164,7 +164,7 @@ def _files(lab: Lab, node: str) -> str:
 
 
 def _validity(lab: Lab, node: str) -> float:
-    """Days from now to the end of the user's certificate."""
+    """Return the days from now until the user's certificate expires."""
     command = "date -u -d $(TZ=UTC ssh-keygen -L -f .ssh/id_ed25519-cert.pub | sed -n 's/.* to //p') +%s; date +%s"
     end, now = as_user(lab, node, command)[1].split()
     return (int(end) - int(now)) / 86400

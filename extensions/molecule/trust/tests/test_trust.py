@@ -41,7 +41,7 @@ CREDENTIALS = "/usr/local/lib/muster/s3/credentials"
 
 
 def roles_with_a_user() -> set[str]:
-    """Roles that are told a user, by their argument specs."""
+    """Return the roles that are given a user, based on their argument specs."""
     result = set()
     for path in (CHECKOUT / "roles").glob("*/meta/argument_specs.yml"):
         specs = yaml.safe_load(path.read_text())["argument_specs"]
@@ -116,7 +116,9 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def ended(hosts: Cluster, source: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]]:
-    """All roles on each host at once, each host a cluster of its own: how each ended, by host and role."""
+    """Run all roles at once on each host, each host as a cluster of its own; return how each ended, by host and
+    role.
+    """
     folder = tmp_path_factory.mktemp("trust")
     before = {host: hosts.sh(host, f"{CANARIES}\n{OWNED}") for host in HOSTS}
     playbook = folder / "roles.yml"

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""torch.distributed.checkpoint (DCP): .metadata, written last, and the files of the ranks."""
+"""torch.distributed.checkpoint (DCP): .metadata, written last, and the ranks' files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def recognizes(names: set[str]) -> bool:
 
 
 def read_metadata(path: str) -> CheckpointPart:
-    """Return the files that .metadata refers to, with the sizes that their items need."""
+    """Return the files that .metadata refers to, with the minimum size that their items require."""
     data = read_bytes(path, MAX_METADATA_BYTES)
     if not data.startswith(b"\x80") or not data.endswith(b"."):
         return {"problem": "it is truncated" if data else "it is empty"}
@@ -46,7 +46,7 @@ def read_metadata(path: str) -> CheckpointPart:
 
 
 def item_ends(data: bytes) -> dict[str, int]:
-    """Return the offset at which the last item of each file ends, in bytes, from the storage data in .metadata."""
+    """Return the offset in bytes at which each file's last item ends, from the storage data in .metadata."""
     ends: dict[str, int] = {}
     path, offset, name = "", -1, None
     for token in tokens(data):
@@ -62,7 +62,7 @@ def item_ends(data: bytes) -> dict[str, int]:
 
 
 def read_shard(path: str) -> CheckpointPart:
-    """Check the end of a rank's file: its last item is a torch.save archive, like the first."""
+    """Check the end of a rank's file: its last item is a torch.save archive, as is the first."""
     with open(path, "rb", opener=open_regular) as stream:
         size = os.fstat(stream.fileno()).st_size
         if size == 0:
@@ -73,7 +73,7 @@ def read_shard(path: str) -> CheckpointPart:
 
 
 def judge(parts: Mapping[str, int]) -> str:
-    """Return why a DCP directory with these files is not complete, or "" if it is."""
+    """Return why a DCP directory with these files is incomplete, or "" if it is complete."""
     if METADATA not in parts:
         return f"{METADATA}, which is written last, is missing"
     return ""

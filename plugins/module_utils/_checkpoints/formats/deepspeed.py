@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""DeepSpeed: a directory for each tag, with the files of all ranks, and `latest` beside it, which is written last."""
+"""DeepSpeed: one directory per tag with all ranks' files and, next to it, `latest`, which is written last."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # importing typing would cost each node a few milliseconds
 
 LATEST = "latest"
 MAX_LATEST_BYTES = 512
-UNIVERSAL = "zero"  # the directory of a universal checkpoint with one for each parameter
+UNIVERSAL = "zero"  # the directory of a universal checkpoint, with one subdirectory for each parameter
 MODEL = re.compile(r"mp_rank_([0-9]{2,6})_model_states\.pt\Z")
 SHARD = re.compile(r"(?:[a-z0-9]+_)?zero_pp_rank_([0-9]{1,6})_mp_rank_([0-9]{2,6})_(optim|model)_states\.pt\Z")
 STATES = re.compile(r".*_states\.pt\Z")
@@ -29,7 +29,7 @@ TAG = re.compile(r"[^/\0\n]{1,255}\Z")
 
 
 def recognizes(names: set[str]) -> bool:
-    """Return whether a directory with these entries is the directory of a tag."""
+    """Return whether a directory with these entries is a checkpoint tag directory."""
     return any(MODEL.match(name) or SHARD.match(name) for name in names)
 
 
@@ -40,7 +40,7 @@ def is_universal(parts: Mapping[str, int], directory: str) -> bool:
 
 
 def read_states(path: str) -> CheckpointPart:
-    """Check a rank's file; if it has the first rank's model state, read the recorded number of ranks."""
+    """Check a rank's file; if it contains the first rank's model state, read the recorded number of ranks."""
     name = os.path.basename(path)
     shard = SHARD.match(name)
     first = int(shard[1]) == 0 and shard[3] == "model" if shard else MODEL.match(name) is not None
@@ -73,12 +73,12 @@ class SavedRanks:
 
     @property
     def world_size(self) -> int | None:
-        """Return how many ranks saved it, or None if the number is implausible."""
+        """Return how many ranks saved the checkpoint, or None if the number is implausible."""
         size = self.data * self.model
         return size if size <= MAX_RANKS else None
 
     def missing(self) -> str:
-        """Return the files of one missing rank, or "" if there is none."""
+        """Return the files missing for one rank, or "" if there are none."""
         for model in range(self.model):
             if model not in self.models and not self.sharded_models:
                 return f"mp_rank_{model:02}_model_states.pt"
@@ -91,7 +91,7 @@ class SavedRanks:
 
 
 def ranks_of(parts: Mapping[str, int], recorded: Mapping[str, Mapping[str, int]]) -> SavedRanks:
-    """Return the ranks of a directory with these files."""
+    """Return the ranks whose files are in a directory with these files."""
     merged: dict[str, int] = {}
     for values in recorded.values():
         merged.update(values)
@@ -99,7 +99,7 @@ def ranks_of(parts: Mapping[str, int], recorded: Mapping[str, Mapping[str, int]]
 
 
 def judge(parts: Mapping[str, int], recorded: Mapping[str, Mapping[str, int]]) -> str:
-    """Return why the directory of a tag with these files is not complete, or "" if it is."""
+    """Return why a tag directory with these files is incomplete, or "" if it is complete."""
     ranks = ranks_of(parts, recorded)
     if ranks.world_size is None:
         return "its file names imply an impossible number of ranks"

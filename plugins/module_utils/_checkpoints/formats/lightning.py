@@ -19,7 +19,7 @@ RECORDED = frozenset(("global_step",))
 
 
 def recognizes(name: str, names: set[str]) -> bool:
-    """Return whether a directory of this name with these entries is a Lightning checkpoint."""
+    """Return whether a directory with this name and these entries is a Lightning checkpoint."""
     return name.endswith(SUFFIX) or (META in names and ".metadata" in names)
 
 
@@ -29,7 +29,7 @@ def read_checkpoint(path: str) -> CheckpointPart:
 
 
 def judge(parts: Mapping[str, int]) -> str:
-    """Return why a .ckpt file or directory with these files is not complete, or "" if it is."""
+    """Return why a .ckpt file or directory with these files is incomplete, or "" if it is complete."""
     if "" in parts:
         return ""
     if ".metadata" in parts and META not in parts:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""safetensors: the length of the header, the header, and the tensors at the offsets that it names."""
+"""The safetensors format: the header length, the header, and the tensors at the offsets given in the header."""
 
 from __future__ import annotations
 
@@ -17,15 +17,17 @@ if TYPE_CHECKING:  # importing typing would cost each node a few milliseconds
 
     from ansible_collections.muster.training.plugins.module_utils._checkpoints.documents import CheckpointPart
 
-MAX_HEADER = 100_000_000  # bytes, the library's own limit
-MAX_PARSED_HEADER = 32 * 2**20  # bytes; of a larger header, only the length is checked
-PREFIX = 8  # bytes of the header's length
+MAX_HEADER = 100_000_000  # bytes; the library's own limit
+MAX_PARSED_HEADER = 32 * 2**20  # bytes; if a header is larger, only its length is checked
+PREFIX = 8  # number of bytes that encode the header's length
 MAX_SHARDS = 20_000
 FILE_NAME = re.compile(r"[^/\0]{1,255}\Z")
 
 
 def last_offset(header: Any) -> int | None:
-    """Return the offset of the last tensor's end from the end of the header, or None if the header is invalid."""
+    """Return the offset of the last tensor's end relative to the end of the header, or None if the header is
+    invalid.
+    """
     if not isinstance(header, dict):
         return None
     last = 0
@@ -62,7 +64,7 @@ def read_safetensors(path: str) -> CheckpointPart:
 
 
 def read_index(path: str) -> CheckpointPart:
-    """Check an index of shards, model.safetensors.index.json or pytorch_model.bin.index.json."""
+    """Check a shard index: model.safetensors.index.json or pytorch_model.bin.index.json."""
     index = read_json(path, MAX_PARSED_HEADER)
     shards = index.get("weight_map") if isinstance(index, dict) else None
     if not isinstance(shards, dict) or not shards:

@@ -26,7 +26,7 @@ PICKLE = b"\x80"  # the first byte of a pickle
 
 
 def read_torch(path: str, names: frozenset[str] = NO_NAMES) -> CheckpointPart:
-    """Check one file; names: those of the integers to look up in its pickle."""
+    """Check one file; names: the names of the integers to look up in its pickle."""
     with open(path, "rb", opener=open_regular) as stream:
         size = os.fstat(stream.fileno()).st_size
         start = stream.read(4)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Trainer of Transformers: checkpoint-N with trainer_state.json, which is written last; save_state of Accelerate."""
+"""The Transformers Trainer: checkpoint-N with trainer_state.json, which is written last; Accelerate's save_state."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ OPTIMIZER = re.compile(
 )
 RNG = re.compile(r"rng_state_([0-9]{1,6})\.pth\Z")
 RANDOM = re.compile(r"random_states_([0-9]{1,6})\.pkl\Z")  # Accelerate's
-MAX_STATE_BYTES = 8 * MAX_JSON_BYTES  # bytes; log_history in the file grows with the run
+MAX_STATE_BYTES = 8 * MAX_JSON_BYTES  # bytes; the file contains log_history, which grows with the run
 
 
 def recognizes(name: str, names: set[str]) -> bool:
-    """Return whether a directory of this name with these entries was written by the Trainer."""
+    """Return whether a directory with this name and these entries was written by the Trainer."""
     return STATE in names or (DIRECTORY.match(name) is not None and (not names or any(map(FILES.match, names))))
 
 
@@ -54,7 +54,7 @@ def read_state(path: str) -> CheckpointPart:
 
 
 def ranks_of(parts: Mapping[str, int]) -> set[int]:
-    """Return the ranks whose random state is saved."""
+    """Return the ranks whose random state has been saved."""
     return {int(match[1]) for part in parts for match in (RNG.match(part), RANDOM.match(part)) if match}
 
 
@@ -67,7 +67,7 @@ def world_size(parts: Mapping[str, int]) -> int | None:
 
 
 def judge(parts: Mapping[str, int]) -> str:
-    """Return why a Trainer checkpoint with these files is not complete, or "" if it is."""
+    """Return why a Trainer checkpoint with these files is incomplete, or "" if it is complete."""
     if UNFINISHED in parts:
         return f"{UNFINISHED} marks it as unfinished"
     if STATE not in parts:
@@ -78,7 +78,9 @@ def judge(parts: Mapping[str, int]) -> str:
 
 
 def judge_optimizer(parts: Mapping[str, int]) -> str:
-    """Return what is missing apart from the model, or "" if nothing is, or only the model was meant to be saved."""
+    """Return what is missing apart from the model, or "" if nothing is missing or only the model was meant to be
+    saved.
+    """
     random = "rng_state.pth" in parts or any(map(RNG.match, parts))
     optimizer, scheduler = any(map(OPTIMIZER.match, parts)), "scheduler.pt" in parts
     if not (random or optimizer or scheduler):
@@ -91,14 +93,14 @@ def judge_optimizer(parts: Mapping[str, int]) -> str:
 
 
 def judge_ranks(parts: Mapping[str, int]) -> str:
-    """Return a message that names the rank whose random state is missing, or "" if none is."""
+    """Return a message that names the rank whose random state is missing, or "" if there is none."""
     ranks = ranks_of(parts)
     missing = next((rank for rank in range(max(ranks, default=-1) + 1) if rank not in ranks), None)
     return "" if missing is None else f"the RNG state of rank {missing} is missing"
 
 
 def judge_accelerate(parts: Mapping[str, int]) -> str:
-    """Return why a directory written by Accelerate's save_state is not complete, or "" if it is."""
+    """Return why a directory written by Accelerate's save_state is incomplete, or "" if it is complete."""
     if not any(map(WEIGHTS.match, parts)):
         return "the model is missing"
     return judge_ranks(parts)

@@ -17,7 +17,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
 # This runs on a node without an AnsibleModule, so its run_command is not available.
 # pylint: disable=ansible-bad-function
 
-MISSING = "[N/A]"  # a missing value, as nvidia-smi prints it
+MISSING = "[N/A]"  # how nvidia-smi prints a missing value
 MAX_ERROR = 500  # characters
 
 
@@ -38,7 +38,7 @@ def format_timestamp(now: float) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Print a sample. arguments: the path of amd-smi and the GPU indexes, none for all."""
+    """Print a sample. arguments: the path of amd-smi and the GPU indexes, or none for all GPUs."""
     smi, *selection = arguments
     try:
         result = subprocess.run(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
 TICKS = os.sysconf("SC_CLK_TCK")
 GROUPS = "/sys/fs/cgroup"
-ACCOUNTING = "cpuacct"  # the controller of cgroup v1
+ACCOUNTING = "cpuacct"  # the cgroup v1 controller
 
 
 def cpu_ticks(pid: int) -> int:
@@ -36,7 +36,7 @@ def parse_group(text: str) -> tuple[str, str]:
     result = ("", "")
     for line in text.splitlines():
         fields = line.split(":", 2)
-        # at its root, the controller of version 1 is mounted, but not used
+        # at its root, the version 1 controller is mounted but not used
         if len(fields) == 3 and ACCOUNTING in fields[1].split(",") and fields[2] != "/":
             return ACCOUNTING, fields[2]
         if len(fields) == 3 and fields[:2] == ["0", ""]:
@@ -105,7 +105,7 @@ class ContainerCpu:
     """Reads the CPU time of a job in a container."""
 
     def __init__(self) -> None:
-        self.groups: list[tuple[str, str]] = []  # cgroups of the container, once it runs
+        self.groups: list[tuple[str, str]] = []  # the container's cgroups, once it is running
 
     def ticks(self, directory: str) -> dict[object, int]:
         """Return the CPU time in clock ticks, by cgroup or pid; {} if no process of the container is found."""

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Nodes whose ranks do nothing while those of other nodes work, and what they cost.
+"""Find nodes whose ranks are idle while those on other nodes are working, and what they cost.
 
 Each node measures the CPU time of its job; rank 0 compares the nodes.
 """
@@ -27,16 +27,18 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Plan
 
 IDLE = "idle"  # kind of the event
-IDLE_CORES = 0.05  # cores below which a rank does not use the CPU; threads that wait for others use less
-IDLE_PERCENT = 5.0  # utilization up to which each GPU counts as idle
-WORKING_CORES = 0.5  # cores used by all ranks of a node at which the node counts as working
-WORKING_PERCENT = 20.0  # utilization of any GPU at which the node counts as working
-CURRENT_INTERVALS = 3.0  # age of a node's last sample, in sample intervals, beyond which its state is unknown
-MAX_NAMES = 6  # names of nodes in a text
+# cores below which a rank is considered not to be using the CPU; threads that wait for others use less
+IDLE_CORES = 0.05
+IDLE_PERCENT = 5.0  # utilization up to which each GPU is considered idle
+WORKING_CORES = 0.5  # cores used by all ranks of a node at or above which the node is considered to be working
+WORKING_PERCENT = 20.0  # utilization of any GPU at or above which the node is considered to be working
+# age of a node's last sample, in sample intervals, beyond which its state is considered unknown
+CURRENT_INTERVALS = 3.0
+MAX_NAMES = 6  # number of node names in a text
 
 WORKING, BETWEEN, UNKNOWN = "working", "between", "unknown"
 
-# What a node does, and the monotonic times at which this began and at which its last sample arrived.
+# What a node is doing, and the monotonic times at which this began and at which its last sample arrived.
 Activity = collections.namedtuple("Activity", "state since sampled")
 
 
@@ -59,13 +61,13 @@ class JobCpu:
         return round(used / TICKS / (now - read_at), 3)
 
     def read_ticks(self, plan: Plan) -> dict[object, int]:
-        if plan.get("wrap"):  # the processes of a container are the engine's children
+        if plan.get("wrap"):  # a container's processes are the engine's children
             return self.container.ticks(self.directory)
         return {pid: cpu_ticks(pid) for pid in descendants(os.getpid())}
 
 
 def activity_of(sample: Mapping[str, Any], ranks: int, has_gpus: bool) -> str:
-    """Return the activity of a node's ranks, from its sample. has_gpus: whether an earlier sample had GPUs."""
+    """Return what a node's ranks are doing, from its sample. has_gpus: whether an earlier sample had GPUs."""
     cores = sample.get("job_cores")
     gpus = [gpu.get("utilization_percent") for gpu in sample["gpus"]]
     if any(percent is not None and percent >= WORKING_PERCENT for percent in gpus):
@@ -78,7 +80,7 @@ def activity_of(sample: Mapping[str, Any], ranks: int, has_gpus: bool) -> str:
 
 
 def join_names(names: Sequence[str]) -> str:
-    """Return names as a person writes them, such as "gpu0, gpu1 and 3 more"."""
+    """Join names as a person would write them, such as "gpu0, gpu1 and 3 more"."""
     more = len(names) - MAX_NAMES
     if more > 1:
         return f"{', '.join(names[:MAX_NAMES])} and {more} more"
@@ -86,7 +88,7 @@ def join_names(names: Sequence[str]) -> str:
 
 
 def describe_idle(names: Sequence[str], seconds: float, price: float | None, currency: str) -> str:
-    """Return a text about nodes that are idle. price: the hourly price of all of them, None if unknown."""
+    """Return a text about idle nodes. price: the hourly price of all of them, or None if unknown."""
     several = len(names) > 1
     verb, whose, pronoun = ("are", "their", "they cost") if several else ("is", "its", "it costs")
     cost = f"; {pronoun} {price:.2f} {currency}".rstrip() + " an hour" if price else ""
@@ -97,20 +99,20 @@ def describe_idle(names: Sequence[str], seconds: float, price: float | None, cur
 
 
 class IdleWatch:
-    """Tracks what each node of an attempt does, and which nodes are idle."""
+    """Tracks what each node in an attempt is doing, and which nodes are idle."""
 
     def __init__(self, plan: Mapping[str, Any]) -> None:
         self.nodes = {node["name"]: node for node in plan["nodes"]}
         self.currency = str(plan.get("currency") or "")
         self.interval = float(plan["timeouts"]["sample"])
-        self.is_enabled = not plan.get("debugger")  # then all ranks wait for a person
+        self.is_enabled = not plan.get("debugger")  # in that case all ranks are waiting for a person
         self.activities: dict[str, Activity] = {}
         self.with_gpus: set[str] = set()
-        self.idle: list[str] = []  # nodes about which an event was written
+        self.idle: list[str] = []  # nodes for which an event has been written
         self.due = 0.0
 
     def take(self, name: str, sample: Mapping[str, Any], now: float) -> None:
-        """Take a checked sample of a node, which describes the time since the one before."""
+        """Take a checked sample from a node, which describes the time since the previous one."""
         if name not in self.nodes:
             return
         if sample["gpus"]:
@@ -121,7 +123,7 @@ class IdleWatch:
         self.activities[name] = Activity(state, since, now)
 
     def news(self, now: float) -> list[str]:
-        """Return texts about nodes that have become idle or work again; at most once per sample interval."""
+        """Return texts about nodes that have become idle or are working again; at most once per sample interval."""
         if now < self.due or not self.is_enabled:
             return []
         self.due = now + self.interval
@@ -143,11 +145,11 @@ class IdleWatch:
         return texts + ([f"{join_names(again)} {'work' if len(again) > 1 else 'works'} again"] if again else [])
 
     def describe(self, names: Sequence[str]) -> str:
-        """Return a text about nodes that are idle."""
+        """Return a text about idle nodes."""
         prices = [self.nodes[name].get("price_per_hour") for name in names]
         is_known = all(isinstance(price, (int, float)) for price in prices)
         return describe_idle(names, PACE_WINDOW, sum(prices) if is_known else None, self.currency)
 
     def texts(self) -> list[str]:
-        """Return texts about the nodes that are idle now."""
+        """Return texts about the nodes that are currently idle."""
         return [self.describe(self.idle)] if self.idle else []

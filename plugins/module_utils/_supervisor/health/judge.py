@@ -15,15 +15,16 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
     Readings = Mapping[str, Any]
 
-# A problem of the node. key: unique among current problems. gpu: index of the GPU. is_hardware: whether the machine
-# must not be used until the GPU has been reset or the machine repaired.
+# A problem on the node. key: unique among current problems. gpu: index of the GPU. is_hardware: whether the machine
+# must not be used until the GPU has been reset or the machine has been repaired.
 Problem = collections.namedtuple("Problem", "key text gpu is_hardware")
 
-BUSY_PERCENT = 50.0  # utilization at which a GPU should use its full link and clock
-NVLINK_ERRORS = 100  # errors since the start of the run beyond which a link is reported
-DISK_SECONDS = 1800.0  # seconds: a disk that will be full sooner is reported
-LOW_MEMORY, ENOUGH_MEMORY = 0.03, 0.06  # available shares of memory: reported below, healthy again above
-SWAP_SHARE = 0.5  # share of the swap in use that is reported if little memory is available
+BUSY_PERCENT = 50.0  # utilization at which a GPU should be using its full link and clock speeds
+NVLINK_ERRORS = 100  # number of errors since the start of the run beyond which a link is reported
+DISK_SECONDS = 1800.0  # seconds; a disk that will be full sooner than this is reported
+# fractions of memory available: reported below the first, healthy again above the second
+LOW_MEMORY, ENOUGH_MEMORY = 0.03, 0.06
+SWAP_SHARE = 0.5  # fraction of swap in use that is reported if little memory is available
 PORT_ERRORS = {"link_downed": 1, "link_error_recovery": 3, "symbol_error": 1000, "port_rcv_errors": 1000}
 
 
@@ -61,7 +62,7 @@ def memory_problems(
 
 
 def link_problems(before: Mapping[str, Any], gpu: Mapping[str, Any]) -> Iterator[Problem]:
-    """Yield a loss of PCI express lanes."""
+    """Yield a loss of PCI Express lanes."""
     if gpu["pcie_width"] and before["pcie_width"] and gpu["pcie_width"] < before["pcie_width"]:
         text = f"GPU {gpu['index']} is using {gpu['pcie_width']} PCI Express lanes, down from {before['pcie_width']}"
         yield Problem(f"pcie {gpu['uuid']}", text, gpu["index"], False)
@@ -82,14 +83,14 @@ def nvlink_problems(first: Readings, now: Readings) -> Iterator[Problem]:
 
 
 def pace_problems(pace: Mapping[str, Any], devices: Sequence[Mapping[str, Any]]) -> Iterator[Problem]:
-    """Yield what slows down a GPU that works: throttling, or a PCI express link below its speed."""
+    """Yield what is slowing down a working GPU: throttling, or a PCI Express link below its speed."""
     reasons = gpu_health.throttle_reasons(pace["throttling"])
     if reasons:
         clock = f" at {pace['clock']:.0f} MHz" if pace["clock"] is not None else ""
         text = f"GPU {pace['index']} is running at a reduced clock{clock}: {', '.join(reasons)}"
         yield Problem(f"throttled {pace['index']}", text, pace["index"], False)
     if (pace["utilization"] or 0.0) < BUSY_PERCENT:
-        return  # an idle GPU saves power: its link is slow on purpose
+        return  # an idle GPU saves power: its link is deliberately slow
     for gpu in devices:
         current, best = gpu["pcie_gen"], gpu["pcie_gen_max"]
         if gpu["index"] == pace["index"] and current and best and current < best:
@@ -121,7 +122,7 @@ def port_problems(first: Sequence[Readings], now: Sequence[Readings]) -> Iterato
 
 
 def memory_shortage(memory: Mapping[str, int], was_low: bool) -> Iterator[Problem]:
-    """Yield a lack of memory. was_low: whether the last reading showed it, too."""
+    """Yield a memory shortage. was_low: whether the last reading showed one, too."""
     total, available = memory.get("total_bytes", 0), memory.get("available_bytes")
     if not total or available is None:
         return
@@ -134,7 +135,7 @@ def memory_shortage(memory: Mapping[str, int], was_low: bool) -> Iterator[Proble
 
 
 def disk_shortage(path: str, free: int, forecast: host_health.DiskForecast) -> Iterator[Problem]:
-    """Yield a disk that will soon be full if its use keeps growing."""
+    """Yield a disk that will soon be full if its usage keeps growing."""
     seconds = forecast.seconds_left()
     if seconds is not None and seconds < DISK_SECONDS:
         text = f"the disk of {path} will be full in {max(1, round(seconds / 60))} min: {free / 2**30:.1f} GiB are free"

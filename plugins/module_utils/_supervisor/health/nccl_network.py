@@ -28,24 +28,24 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Plan
 
-MAX_READ = 262_144  # bytes of a log that are read at a time
-MAX_TEXT = 4_194_304  # characters of all logs that are read at a time
-MAX_LINE = 1000  # characters of a line that are examined for a reason
-MAX_LINES = 2000  # lines about networks that are kept
-MAX_NAMES = 4  # names of ports in a message
+MAX_READ = 262_144  # bytes of a log that are read at once
+MAX_TEXT = 4_194_304  # characters of all logs that are read at once
+MAX_LINE = 1000  # number of characters of a line that are searched for a reason
+MAX_LINES = 2000  # number of lines about networks that are kept
+MAX_NAMES = 4  # number of port names in a message
 NCCL_LOG = re.compile(r"nccl\..{1,300}\.log", re.DOTALL)
 SOCKET = "Socket"  # NCCL's name for TCP
-CHOICES = ("NCCL_IB_DISABLE", "NCCL_NET")  # variables by which a job refuses RDMA
+CHOICES = ("NCCL_IB_DISABLE", "NCCL_NET")  # variables with which a job disables RDMA
 EFA_DRIVER = "efa"
-# src/transport/net_socket.cc, src/transport/net.cc, src/plugin/net.cc and src/init.cc of NCCL. Since 2.27, "Assigned".
+# src/transport/net_socket.cc, src/transport/net.cc, src/plugin/net.cc and src/init.cc in NCCL. Since 2.27, "Assigned".
 NETWORK = re.compile(
     r"NCCL INFO (?:NET/(?P<tcp>Socket) : Using \[|Using network (?P<used>[\w /.-]{1,40}?)[ \t\r]{0,8}$"
     r"|Assigned NET plugin (?P<assigned>[\w /.-]{1,40}?) to comm"
     r"|[^\n]{1,200} via NET/(?P<channel>[\w .-]{1,40})/[0-9])",
     re.MULTILINE,
 )
-NCCL = "NCCL"  # appears in each line of its log
-ABOUT_NETWORKS = ("NET", "NCCL_IB_", "libibverbs")  # one of them follows in a line about networks
+NCCL = "NCCL"  # appears in each line of NCCL's log
+ABOUT_NETWORKS = ("NET", "NCCL_IB_", "libibverbs")  # one of these follows in a line about networks
 REFUSED = re.compile(r"(?P<setting>NCCL_IB_DISABLE set by environment to 1|NCCL_NET set by environment to Socket)\b")
 SELECTED = re.compile(r"NCCL_IB_HCA set (?:by environment )?to ")
 NO_DEVICE = "NET/IB : No device found"
@@ -88,7 +88,7 @@ def reason_in(text: str, ports: Sequence[Mapping[str, Any]]) -> str:
 
 
 def socket_problem(text: str, ports: Sequence[Mapping[str, Any]]) -> Problem:
-    """Describe the problem that NCCL uses TCP on a node with these active RDMA ports. text: NCCL's log."""
+    """Describe the problem that NCCL is using TCP on a node with these active RDMA ports. text: NCCL's log."""
     names = format_names((port["name"] for port in ports), MAX_NAMES)
     subject = f"RDMA port {names} is" if len(ports) == 1 else f"RDMA ports {names} are"
     message = f"NCCL uses TCP (NET/Socket), although the {subject} active: {reason_in(text, ports)}"
@@ -102,16 +102,16 @@ class NcclNetwork:
         self.directory = directory
         self.plan = plan
         node, variables = plan["node"], plan.get("variables", [])
-        # NCCL's network is the same on all nodes, or it does not start: the node of rank 0 reports it
+        # NCCL uses the same network on all nodes, or it does not start: rank 0's node reports it
         reports = len(plan["nodes"]) > 1 and node.get("attempt_rank", node["node_rank"]) == 0
         self.is_decided = not reports or any(name in variables for name in CHOICES)
-        self.earlier = set(self.nccl_logs())  # logs of earlier attempts
+        self.earlier = set(self.nccl_logs())  # logs from earlier attempts
         self.offsets: dict[str, int] = {}
         self.lines: list[str] = []  # NCCL's lines about its networks
         self.current_problems: list[Problem] = []
 
     def problems(self) -> list[Problem]:
-        """Return the problem of this attempt, if there is one."""
+        """Return this attempt's problem, if there is one."""
         if not self.is_decided:
             ports = [port for port in read_ports() if port["state"] == "ACTIVE"]
             if ports:
@@ -119,7 +119,7 @@ class NcclNetwork:
         return self.current_problems
 
     def decide(self, ports: list[dict[str, Any]]) -> None:
-        """Read what was added to the logs."""
+        """Read what has been added to the logs."""
         logs = [log for log in self.nccl_logs() if log not in self.earlier]
         logs += [
             log for rank in range(self.plan["node"]["slots"]) for log in rank_logs(self.plan, self.directory, rank)

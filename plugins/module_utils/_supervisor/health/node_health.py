@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Watch a node's health during a run: the kernel log, GPUs, RDMA ports, memory and the disk of the run."""
+"""Watch a node's health during a run: the kernel log, GPUs, RDMA ports, memory and the run's disk."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
 # Kinds of notices: a problem, broken hardware, the end of a problem, figures for rank 0.
 HEALTH, BROKEN, HEALTHY, PACE = "health", "broken", "healthy", "pace"
-MAX_OUTPUT = 262144  # bytes of a query's output
-MAX_FINDINGS = 20  # findings in a node report
-MAX_EVENTS = 100  # events of a node in a run; a failing GPU repeats itself
+MAX_OUTPUT = 262144  # maximum number of bytes of a query's output
+MAX_FINDINGS = 20  # number of findings in a node report
+MAX_EVENTS = 100  # number of events about one node in a run; a failing GPU repeats itself
 
 
 def reading_queries(smi: str, selection: list[str]) -> list[tuple[str, list[str]]]:
-    """Return the name and command of each query of one reading of the GPUs.
+    """Return the name and command of each query in one reading of the GPUs.
 
     The last one is the alternative to the one before, for drivers with another name of the throttle reasons.
     """
@@ -124,10 +124,10 @@ class NodeHealth:
         self.plan = plan
         self.name = plan["node"]["name"]
         self.log: KernelLog | None = None
-        self.follower: LinesOfChild | None = None  # follows the journal if the kernel log is root's
+        self.follower: LinesOfChild | None = None  # follows the journal if only root can read the kernel log
         self.partial_line = b""
-        self.reader: LinesOfChild | None = None  # the running query of the GPUs
-        self.queries: list[tuple[str, list[str]]] = []  # the next queries of this reading, by name
+        self.reader: LinesOfChild | None = None  # the running GPU query
+        self.queries: list[tuple[str, list[str]]] = []  # the remaining queries of this reading, by name
         self.query = ""  # name of the running query
         self.outputs: dict[str, str] = {}
         self.output = b""
@@ -146,7 +146,7 @@ class NodeHealth:
         """Watch the next attempt, whose report has only its own findings."""
         self.plan = plan
         self.findings = []
-        self.errors.clear()  # what goes wrong again, or is still wrong, is a finding of this attempt, too
+        self.errors.clear()  # anything that goes wrong again, or is still wrong, is also a finding of this attempt
         self.problems.clear()
         self.step_times = StepTimes(self.journal.directory, plan)
         self.network = NcclNetwork(self.journal.directory, plan)
@@ -162,11 +162,11 @@ class NodeHealth:
         return notices + self.read_gpus(now, ended, running)
 
     def pids(self) -> list[int]:
-        """Return the pids of the processes for which the end of the job does not wait."""
+        """Return the pids of processes that need not end before the job is considered to have ended."""
         return [child.pid for child in (self.follower, self.reader) if child is not None and child.pid is not None]
 
     def texts(self) -> list[str]:
-        """Return the current problems with the node, for its status."""
+        """Return the node's current problems, for its status."""
         texts = [*self.errors.values(), *(problem.text for problem in self.problems.values())]
         return texts[-MAX_FINDINGS:]
 
@@ -232,7 +232,7 @@ class NodeHealth:
     # - readings
 
     def check_host(self, now: float) -> list[Notice]:
-        """Return notices about RDMA ports, memory and the disk of the run."""
+        """Return notices about RDMA ports, memory and the run's disk."""
         ports = host_health.read_ports()
         self.first_ports = self.first_ports if self.first_ports is not None else ports
         problems = [*judge.port_problems(self.first_ports, ports), *self.network.problems()]
@@ -249,7 +249,7 @@ class NodeHealth:
             self.start_query(now, running)
             return []
         self.output = (self.output + self.reader.read())[:MAX_OUTPUT]
-        if now >= self.reader_killed or not running:  # nothing waits for the query
+        if now >= self.reader_killed or not running:  # nothing is waiting for the query
             self.reader.kill()
         if self.reader.pid is not None and self.reader.pid not in ended:
             return []

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Rank 0: find the node that is slower than the others, and what it costs."""
+"""On rank 0, find the node that is slower than the others, and what it costs."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from typing import Any, Mapping, Sequence
 
-SLOW_CLOCK = 0.85  # share of the median clock below which a GPU is slow; GPUs of one model differ by a few percent
-SLOW_LIMIT = 0.9  # share of the median power limit below which a GPU is slow
-SLOW_STEP = 1.15  # multiple of the median step time above which a rank is slow
-MIN_SAMPLES = 3  # samples of a GPU or rank required within the window
+# fraction of the median clock speed below which a GPU is considered slow; GPUs of the same model differ by a few
+# percent
+SLOW_CLOCK = 0.85
+SLOW_LIMIT = 0.9  # fraction of the median power limit below which a GPU is considered slow
+SLOW_STEP = 1.15  # multiple of the median step time above which a rank is considered slow
+MIN_SAMPLES = 3  # number of samples of a GPU or rank required within the window
 MAX_GPUS = 64  # GPUs per node
 GPU_NUMBERS = ("clock", "power", "power_limit", "utilization")
 
-# A GPU or rank that is slower than the others. share: share of the run's time that it costs at most.
+# A GPU or rank that is slower than the others. share: the maximum fraction of the run's time that it costs.
 Slow = collections.namedtuple("Slow", "node what text share")
 
 
@@ -76,7 +78,7 @@ def find_slow_gpus(samples: Mapping[tuple[str, int], Sequence[Mapping[str, Any]]
 
 
 def explain(gpu: tuple[str, int], samples: Mapping[tuple[str, int], Sequence[Mapping[str, Any]]]) -> str:
-    """Return why a GPU is slow, from its power and the driver's reasons, "" if it is unknown."""
+    """Return why a GPU is slow, based on its power and the driver's reasons, or "" if unknown."""
     powers = {name: [entry["power"] for entry in entries if entry["power"]] for name, entries in samples.items()}
     limits = {
         name: [entry["power_limit"] for entry in entries if entry["power_limit"]] for name, entries in samples.items()
@@ -124,7 +126,7 @@ def describe_cost(share: float, price: float | None, currency: str) -> str:
 
 
 class PaceWatch:
-    """The figures of all nodes in the last few minutes, and which node is slow."""
+    """All nodes' figures for the last few minutes, and which node is slow."""
 
     def __init__(self, plan: Mapping[str, Any]) -> None:
         prices = [node.get("price_per_hour") for node in plan["nodes"]]
@@ -134,10 +136,10 @@ class PaceWatch:
         self.steps: dict[tuple[str, str], collections.deque[tuple[float, float]]] = {}
         self.started: float | None = None
         self.news: list[str] = []
-        self.slow: dict[tuple[str, str], str] = {}  # text about each slow part, by node and part
+        self.slow: dict[tuple[str, str], str] = {}  # text about each slow GPU or rank, by node and part
 
     def take(self, node: str, text: str, now: float) -> None:
-        """Take the figures of a node, and judge all nodes."""
+        """Take a node's figures, and judge all nodes."""
         self.started = now if self.started is None else self.started
         gpus, steps = checked_figures(text)
         for index, figures in gpus.items():
@@ -173,5 +175,5 @@ class PaceWatch:
         return news
 
     def texts(self) -> list[str]:
-        """Return texts about the GPUs and ranks that are slow now."""
+        """Return texts about the GPUs and ranks that are currently slow."""
         return list(self.slow.values())[:MAX_GPUS]

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The step times that ranks print, such as "1.85s/it" or "step_time: 0.53"."""
+"""Read the step times that ranks print, such as "1.85s/it" or "step_time: 0.53"."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class StepTimes:
         return medians
 
     def new_text(self, path: str) -> str:
-        """Return the end of what was added to a log since the last call."""
+        """Return the end of the text added to a log since the last call."""
         size = file_size(path)
         start = max(self.offsets.get(path, 0), size - MAX_TAIL)
         self.offsets[path] = size

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The child process that asks a provider's metadata service for notices, so that the supervisor never waits for it.
+"""The child process that polls a provider's metadata service for notices, so that the supervisor never waits for it.
 
 It writes one JSON object per new announcement to its standard output, a pipe, and ends with the supervisor.
 """

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Rank 0's part of notices: which notice is in force, until when the ranks may save, and the limits of the run."""
+"""Rank 0's part in notices: which notice is in force, until when the ranks may save, and the run's limits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Plan, SaveNotice
 
 DEFAULT_GRACE = 100.0  # seconds; used for a plan without notices
-MAX_TEXT = 500  # characters of a notice's text
+MAX_TEXT = 500  # number of characters of a notice's text
 
 
 def checked_notice(value: Mapping[str, Any], node: str) -> SaveNotice:
@@ -40,18 +40,18 @@ def checked_notice(value: Mapping[str, Any], node: str) -> SaveNotice:
 
 
 class HubNotices:
-    """The notices of a run, as rank 0's supervisor knows them."""
+    """A run's notices, as known to rank 0's supervisor."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.settings: Mapping[str, Any] = plan.get("notices") or {}
         self.limits = run_limits(plan)
-        self.warned: set[str] = set()  # names of limits about which a warning was given
+        self.warned: set[str] = set()  # names of limits for which a warning has been given
         self.reached: set[str] = set()
-        self.current: SaveNotice | None = None  # the notice that ends the run, else the last one
-        self.number = 0  # number of notices that were sent to the nodes
+        self.current: SaveNotice | None = None  # the notice that ends the run, or else the last one
+        self.number = 0  # number of notices that have been sent to the nodes
         self.deadline: float | None = None  # time until which the ranks may save before they are ended
-        self.hang_since: float | None = None  # monotonic time at which the hang began; set by the detection of hangs
+        self.hang_since: float | None = None  # monotonic time at which the hang began; set by the hang detection
         self.started: float | None = None  # monotonic time at which the run started
 
     def elapsed(self) -> float:
@@ -63,7 +63,7 @@ class HubNotices:
         self.current = self.deadline = self.hang_since = None
 
     def note_hang(self, now: float, hangs: bool) -> None:
-        """Note whether the run hangs now."""
+        """Record whether the run is currently hanging."""
         self.hang_since = (now if self.hang_since is None else self.hang_since) if hangs else None
 
     @property
@@ -72,7 +72,7 @@ class HubNotices:
         return self.current is not None and self.current["ends"]
 
     def reason(self) -> str:
-        """Return why a notice ends the run, "" if none does."""
+        """Return why a notice ends the run, or "" if none does."""
         return self.current["text"] if self.current is not None and self.current["ends"] else ""
 
     def is_saving(self, now: float) -> bool:
@@ -96,7 +96,7 @@ class HubNotices:
         grace = float(self.settings.get("grace", DEFAULT_GRACE))
         if notice["ends"]:
             stop_grace = self.plan["timeouts"]["grace"]
-            if notice["seconds"]:  # SIGTERM must be sent early enough for the stop grace to fit
+            if notice["seconds"]:  # SIGTERM must be sent early enough to leave time for the stop grace period
                 grace = min(grace, max(notice["seconds"] - stop_grace, notice["seconds"] / 2))
             deadline = now + grace
             if self.ends_run and self.deadline is not None:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Limits of a run's time and cost, and of the time that it may hang. Pure: times are seconds."""
+"""Limits on a run's time and cost, and on how long it may hang. Pure: times are in seconds."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from typing import Any, Mapping
 
-WARNING_SHARE = 0.8  # share of a limit at which a warning is given
-GRACE_SHARE = 0.1  # share of a limit that saving may take at most
+WARNING_SHARE = 0.8  # fraction of a limit at which a warning is given
+GRACE_SHARE = 0.1  # maximum fraction of a limit that saving may take
 
-# A limit of a run: its name, the seconds after which it is reached, and a text for people, such as "12 h".
+# A limit of a run: its name, the number of seconds after which it is reached, and a human-readable text, such as "12
+# h".
 Limit = collections.namedtuple("Limit", "name seconds text")
 
 
 def hourly_price(plan: Mapping[str, Any]) -> float | None:
-    """Return the price of all nodes per hour, None if that of any is unknown."""
+    """Return the hourly price of all nodes, or None if that of any node is unknown."""
     prices = [node.get("price_per_hour") for node in plan["nodes"]]
     if not all(isinstance(price, (int, float)) for price in prices):
         return None
@@ -27,14 +28,14 @@ def hourly_price(plan: Mapping[str, Any]) -> float | None:
 
 
 def format_limit(seconds: float) -> str:
-    """Return a limit of time such as "12 h", "90 min" or "45 s"."""
+    """Format a time limit such as "12 h", "90 min" or "45 s"."""
     if seconds < 120:
         return f"{seconds:g} s"
     return f"{seconds / 60:.3g} min" if seconds < 7200 and seconds % 3600 else f"{seconds / 3600:.3g} h"
 
 
 def run_limits(plan: Mapping[str, Any]) -> list[Limit]:
-    """Return the limits of time and cost of a run."""
+    """Return a run's time and cost limits."""
     settings = plan.get("notices") or {}
     limits = []
     if settings.get("time_limit"):
@@ -47,7 +48,7 @@ def run_limits(plan: Mapping[str, Any]) -> list[Limit]:
 
 
 def save_moment(limit: Limit, grace: float) -> float:
-    """Return the number of seconds after which a run must save, so that it has ended when the limit is reached."""
+    """Return after how many seconds a run must save in order to have ended when the limit is reached."""
     return float(limit.seconds - min(grace, GRACE_SHARE * limit.seconds))
 
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A node's part of notices: where they come from on this node, and how its ranks receive them."""
+"""A node's part in notices: where they come from on this node, and how its ranks receive them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
 OPTION = "--cloud-watch"  # command-line option of supervisor.py
 NOTICE_FILE = "notice.json"  # the file that MUSTER_NOTICE_FILE names
-# Files that request a notice when they appear in the run directory, and whether the run then ends.
+# Files that request a notice when they appear in the run directory, and whether the run ends afterwards.
 REQUESTS = {"save": False, "drain": True}
 SIGNALS = {"SIGTERM": signal.SIGTERM, "SIGUSR1": signal.SIGUSR1, "SIGUSR2": signal.SIGUSR2}
 MAX_LINE = 4096
@@ -54,7 +54,7 @@ class NodeNotices:
         self.launcher: int | None = None  # pid of the launcher whose ranks must save before the end
         self.signaled: set[int] = set()  # ranks that were sent the signal for this notice
         self.signals_due = 0.0
-        self.awaits_removal = False  # whether the job may remove the notice file, to report that it has saved
+        self.awaits_removal = False  # whether the job may remove the notice file to report that it has saved
 
     def begin_attempt(self, plan: Plan) -> None:
         """Forget the notice that ended the last attempt."""
@@ -84,7 +84,7 @@ class NodeNotices:
     # - sources
 
     def start_child(self) -> None:
-        """Start the child that asks the provider's metadata service, on a machine of a known provider."""
+        """Start the child that polls the provider's metadata service, on machines of a known provider."""
         if not sources.sources_here(self.settings.get("metadata") or {}):
             return
         program = self.journal.path("supervisor.py")
@@ -120,7 +120,7 @@ class NodeNotices:
         for name, ends in REQUESTS.items():
             path = self.journal.path(name)
             if os.path.lexists(path):
-                with contextlib.suppress(OSError):  # a directory stays, and is not a request
+                with contextlib.suppress(OSError):  # a directory is left in place, and is not a request
                     os.unlink(path)
                     text = "requested to save and end" if ends else "requested to save and continue"
                     notices.append({"source": "request", "text": text, "ends": ends, "seconds": 0.0})
@@ -129,7 +129,7 @@ class NodeNotices:
     # - delivery
 
     def deliver(self, notice: SaveNotice, number: int, launcher: int) -> str:
-        """Write the notice file and signal the ranks that handle the signal; return a text about it for people.
+        """Write the notice file and signal the ranks that handle the signal; return a message about it for users.
 
         launcher: the launcher's pid. SIGTERM requests an end, so a run that continues gets only signals that request a
         save.

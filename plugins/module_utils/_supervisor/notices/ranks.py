@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Find this node's rank processes, and those of them that handle a signal."""
+"""Find this node's rank processes, and those that handle a signal."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Plan
 
-# A process of the job. local_rank: its own or that of the rank that started it, None if unknown; relay: whether it only
-# starts the rank and waits for it.
+# A process of the job. local_rank: its own, or that of the rank that started it; None if unknown; relay: whether it
+# only starts the rank and waits for it.
 Member = collections.namedtuple("Member", "parent local_rank relay")
 
-# Programs that start a rank and wait for it: shells, and the programs of container engines.
+# Programs that start a rank and wait for it: shells, and container engines' programs.
 RELAYS = ("sh", "bash", "dash", "zsh", "ksh", "busybox", "env", "numactl", "taskset", "nice", "timeout", "time", "uv")
 ENGINES = ("docker", "podman", "conmon", "crun", "runc", "tini", "docker-init", "catatonit", "containerd-shim")
 
 
 def rank_pids(members: Mapping[int, Member]) -> list[int]:
-    """Return the pids of the ranks: of each rank's processes the first that is not a relay.
+    """Return the ranks' pids: for each rank, the first of its processes that is not a relay.
 
     Workers of a rank, such as a DataLoader's, have inherited its handlers and must not receive its signals.
     """

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Whether the ranks have saved after a notice that ends the run, which then need not wait any longer.
+"""Determine whether the ranks have saved after a notice that ends the run, which then need not wait any longer.
 
 The nodes list their checkpoints when the notice arrives, and repeatedly after that. No clocks are compared.
 """
@@ -44,8 +44,8 @@ class SaveWatch:
         self.due = 0.0
         self.asked: list[int] = []
         self.listings: dict[int, list[Checkpoint]] = {}
-        self.stores: dict[int, str] = {}  # stores of the nodes that have replied
-        # by name: whether it was complete at the notice, and when it was saved
+        self.stores: dict[int, str] = {}  # stores of the nodes that have replied so far
+        # by name: whether it was complete when the notice arrived, and when it was saved
         self.baseline: dict[str, tuple[bool, float]] | None = None
         self.last: tuple[str, float, int] | None = None  # the newer checkpoint of the last round
         self.has_saved = False
@@ -54,7 +54,7 @@ class SaveWatch:
         """Forget the notice that ended an attempt."""
         rounds = self.rounds
         self.__dict__.update(vars(SaveWatch(self.plan, self.send)))
-        self.rounds = rounds  # late replies must not count
+        self.rounds = rounds  # late replies must not be counted
 
     def step(self, members: Sequence[int], world_size: int, now: float) -> str:
         """Ask again if that is due; return the checkpoint that is newer than the notice, once it is complete."""
@@ -64,7 +64,7 @@ class SaveWatch:
         if self.number and all(member in self.stores for member in self.asked if member in members):
             text = self.judge(world_size)
             self.number = ""
-        is_late = now >= self.due + CHECKPOINT_READ_TIMEOUT  # a reply was lost with its connection
+        is_late = now >= self.due + CHECKPOINT_READ_TIMEOUT  # a reply was lost when its connection broke
         if (not self.number or is_late) and now >= self.due and not self.has_saved:
             self.due = now + SAVE_WATCH_INTERVAL
             self.rounds += 1
@@ -75,7 +75,7 @@ class SaveWatch:
         return text
 
     def take(self, member: int, reply: Data) -> None:
-        """Handle a reply of a node; those to other requests are ignored."""
+        """Handle a node's reply; replies to other requests are ignored."""
         if not self.number or reply.get("number") != self.number or member not in self.asked:
             return
         checkpoint = reply.get("checkpoint")

@@ -30,12 +30,12 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 # File in the run directory with the time left: written by the batch script on its node, or by a signaled supervisor.
 REQUEST = "slurm-end"
 STOP = "stop"  # written by stop.yml, before it ends the run
-MAX_TEXT = 64  # bytes of a request
+MAX_TEXT = 64  # maximum number of bytes of a request
 DURATION = re.compile(r"(?:([0-9]{1,5})-)?([0-9]{1,9})(?::([0-9]{1,9}))?(?::([0-9]{1,9}))?\Z")
 
 
 def parse_duration(text: str) -> int | None:
-    """Return the seconds of a duration in Slurm's format, or None if it is not one.
+    """Return the seconds in a duration in Slurm's format, or None if the text is not a duration.
 
     Without days: minutes, minutes:seconds or hours:minutes:seconds. After them: hours, hours:minutes or
     hours:minutes:seconds.
@@ -124,7 +124,7 @@ def describe_stop(signal_name: str, directory: str, environment: Mapping[str, st
     job = environment.get("SLURM_JOB_ID", "")
     if not job.isdigit() or os.path.lexists(os.path.join(directory, STOP)):
         return signal_name
-    end = environment.get("SLURM_JOB_END_TIME", "")  # set by Slurm since 23.02
+    end = environment.get("SLURM_JOB_END_TIME", "")  # set by Slurm since version 23.02
     if not end.isdigit():
         return f"Slurm job {job} was cancelled or preempted, or reached its time limit"
     if now >= int(end) - TIME_LIMIT_MARGIN:

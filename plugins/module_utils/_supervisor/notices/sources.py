@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Notices of cloud providers that a machine will be taken away, from the provider's metadata service.
+"""Notices from cloud providers that a machine will be taken away, read from the provider's metadata service.
 
 A child process of the supervisor asks, since a metadata service may hang: see cloud_watch. A source is a class with the
 methods of MetadataSource and an entry in SOURCES.
@@ -43,7 +43,7 @@ class MetadataSource:
         raise NotImplementedError
 
     def poll(self, request: Request, clock: Clock) -> Announcement | None:
-        """Return the current announcement, None if there is none. Raise OSError if the service does not reply."""
+        """Return the current announcement, or None if there is none. Raise OSError if the service does not respond."""
         raise NotImplementedError
 
 
@@ -62,7 +62,7 @@ def seconds_until(text: str, pattern: str, now: float, default: float) -> float:
 
 
 class Ec2(MetadataSource):
-    """Amazon EC2, by IMDSv2: spot interruptions two minutes ahead, and earlier recommendations to rebalance."""
+    """Amazon EC2, using IMDSv2: spot interruptions two minutes ahead, and earlier rebalance recommendations."""
 
     name = "ec2"
     address = "169.254.169.254:80"
@@ -93,7 +93,7 @@ class Ec2(MetadataSource):
         return None
 
     def read(self, request: Request, path: str) -> Announcement:
-        """Return a JSON object of the metadata service, {} if it does not exist."""
+        """Return a JSON object from the metadata service, or {} if it does not exist."""
         status, body = request("GET", f"/latest/meta-data/{path}", {"X-aws-ec2-metadata-token": self.token})
         if status == 401:  # the token has expired
             self.token_due = 0.0
@@ -101,7 +101,7 @@ class Ec2(MetadataSource):
 
 
 class Gcp(MetadataSource):
-    """Google Compute Engine: preemption of spot machines, 30 s ahead."""
+    """Google Compute Engine: preemption of spot instances, 30 s ahead."""
 
     name = "gcp"
     address = "169.254.169.254:80"
@@ -118,7 +118,7 @@ class Gcp(MetadataSource):
 
 
 class Azure(MetadataSource):
-    """Microsoft Azure: scheduled events, at least 30 s ahead for an eviction of a spot machine."""
+    """Microsoft Azure: scheduled events, at least 30 s ahead for the eviction of a spot instance."""
 
     name = "azure"
     address = "169.254.169.254:80"
@@ -132,7 +132,7 @@ class Azure(MetadataSource):
 
     def poll(self, request: Request, clock: Clock) -> Announcement | None:
         headers = {"Metadata": "true"}
-        if not self.machine:  # the events of a scale set name several machines
+        if not self.machine:  # a scale set's events name several machines
             path = "/metadata/instance/compute/name?api-version=2021-02-01&format=text"
             status, body = request("GET", path, headers)
             self.machine = body.strip() if status == 200 else ""
@@ -151,7 +151,7 @@ SOURCES: dict[str, Callable[[], MetadataSource]] = {source.name: source for sour
 
 
 def as_object(text: str) -> Announcement:
-    """Return a JSON object, {} if the text is not one."""
+    """Return a JSON object, or {} if the text is not one."""
     try:
         value = parse_json(text)
     except ValueError:
@@ -164,7 +164,7 @@ def as_list(value: object) -> list[object]:
 
 
 def read_dmi(name: str) -> str:
-    """Return the content of a file of the kernel's DMI directory, "" if it cannot be read."""
+    """Return the content of a file in the kernel's DMI directory, or "" if it cannot be read."""
     try:
         with open(f"{DMI}/{name}", encoding="utf-8", errors="replace") as stream:
             return stream.read(256).strip()
@@ -173,7 +173,7 @@ def read_dmi(name: str) -> str:
 
 
 def sources_here(addresses: dict[str, str]) -> list[tuple[MetadataSource, str]]:
-    """Return the sources of this machine, each with the address of its metadata service.
+    """Return this machine's sources, each with the address of its metadata service.
 
     addresses: HOST:PORT by source, for tests; they replace the detection of the provider.
     """
@@ -185,7 +185,7 @@ def sources_here(addresses: dict[str, str]) -> list[tuple[MetadataSource, str]]:
 
 def requester(address: str) -> Request:
     """Return a function that sends one request to a metadata service, without proxies or redirects."""
-    import http.client  # here, since the supervisor imports this file, too
+    import http.client  # imported here because the supervisor imports this file, too
 
     host, _colon, port = address.rpartition(":")
 

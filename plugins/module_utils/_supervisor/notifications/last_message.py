@@ -40,14 +40,14 @@ OPTION = "--report-death"  # command-line option of supervisor.py
 
 
 def is_alone(plan: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
-    """Return whether no other node can report the end: this node led the run, and the run has lost all others."""
-    nodes = status.get("nodes") or plan["nodes"]  # without a status, the supervisor was killed at its start
+    """Return whether no other node can report the end because this node led the run and the run has lost all others."""
+    nodes = status.get("nodes") or plan["nodes"]  # without a status, the supervisor was killed while it was starting
     others = [node for node in nodes if node["name"] != plan["node"]["name"]]
     return leads_run(plan) and all(node.get("state") == "lost" for node in others)
 
 
 def describe_death(name: str, environment: Mapping[str, str], killed_for_memory: int) -> str:
-    """Return how the supervisor of a node ended.
+    """Return how a node's supervisor ended.
 
     environment: as set by systemd for ExecStopPost=, and by the guard. killed_for_memory: how many processes the
     kernel has killed for lack of memory during the run.
@@ -72,7 +72,7 @@ def last_message(directory: str, environment: Mapping[str, str]) -> dict[str, An
     if plan is None or not is_alone(plan, status):
         return None
     result = read_result(directory)
-    if result is not None:  # the supervisor was killed in between
+    if result is not None:  # the supervisor was killed in the meantime
         return ended_message(plan, result)
     before, after = read_oom_kills(directory), oom_kills()
     killed_for_memory = after - before if after is not None and before is not None else 0

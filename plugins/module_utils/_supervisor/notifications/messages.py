@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The messages of a run to people, and the form that each service expects. Pure.
+"""A run's messages to people, and the format that each service expects. Pure.
 
 A kind of service is a function from a message to a request, with an entry in KINDS.
 """
@@ -16,10 +16,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from typing import Any, Callable, Mapping
 
-# What an HTTP request sends: bytes, and headers by name.
+# What an HTTP request sends: the body in bytes, and headers by name.
 Body = collections.namedtuple("Body", "data headers")
 
-# Events of which a person may be notified, by the kind of the run's event that causes them.
+# Events that a person may be notified of, by the kind of the run's event that causes them.
 EVENTS = {
     "go": "started",
     "hang": "hang",
@@ -34,10 +34,10 @@ EVENTS = {
 }
 ENDED = "ended"
 EVENT_NAMES = (*dict.fromkeys(EVENTS.values()), ENDED)
-MAX_TEXT = 1800  # characters; Discord accepts 2000
+MAX_TEXT = 1800  # number of characters; Discord accepts 2000
 MARKS = {"succeeded": "OK", "failed": "FAILED", "stopped": "STOPPED", "interrupted": "INTERRUPTED"}
 
-# The kind of service by the end of its host name.
+# The kind of service, determined by the end of its host name.
 HOSTS = {
     "hooks.slack.com": "slack",
     "hooks.slack-gov.com": "slack",
@@ -58,7 +58,7 @@ def message(plan: Mapping[str, Any], event: str, text: str, **fields: Any) -> di
 
 
 def ended_message(plan: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the message about the end of a run; result: the content of result.json."""
+    """Return the message about a run's end; result: the content of result.json."""
     seconds = max(0.0, result["ended"] - result["started"])
     total = int(seconds)
     duration = f"{total // 3600}:{total // 60 % 60:02d}:{total % 60:02d}"
@@ -76,7 +76,7 @@ def ended_message(plan: Mapping[str, Any], result: Mapping[str, Any]) -> dict[st
 
 
 def lost_message(plan: Mapping[str, Any], reason: str, seconds: float) -> dict[str, Any]:
-    """Return the message about the end from a node that has lost the one that leads the run.
+    """Return the message about a run's end from a node that has lost the node leading it.
 
     It takes the place of ended_message(), which that node cannot send. seconds: since the start of the run on this
     node.
@@ -108,7 +108,7 @@ def killed_message(plan: Mapping[str, Any], reason: str, seconds: float) -> dict
 
 
 def first_error(result: Mapping[str, Any]) -> str:
-    """Return the error of the rank that failed first on the node that ended the run, "" if unknown."""
+    """Return the error of the rank that failed first on the node that ended the run, or "" if unknown."""
     for node in result["nodes"]:
         if node["name"] != result["first_node"]:
             continue
@@ -120,7 +120,7 @@ def first_error(result: Mapping[str, Any]) -> str:
 
 
 def total_cost(plan: Mapping[str, Any], seconds: float) -> float | None:
-    """Return the cost of all nodes for this time, None if the price of any is unknown."""
+    """Return the cost of all nodes for this time, or None if the price of any node is unknown."""
     prices = [node.get("price_per_hour") for node in plan["nodes"]]
     if not all(isinstance(price, (int, float)) for price in prices):
         return None

@@ -35,7 +35,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 OPTION = "--notify"  # command-line option of supervisor.py
 MAX_TARGETS = 10
 MAX_URL = 2000
-MAX_MESSAGES = 50  # messages of a run, not counting the last; a job may cause events again and again
+MAX_MESSAGES = 50  # number of messages about a run, not counting the last; a job may cause events again and again
 
 
 def checked_targets(value: object) -> list[Data]:
@@ -49,7 +49,7 @@ def checked_targets(value: object) -> list[Data]:
 
 
 def read_targets(path: str) -> object:
-    """Return the content of the file, None if it is missing; like the token, it may be a link to a file in memory."""
+    """Return the file's content, or None if it is missing; like the token, it may be a link to a file in memory."""
     try:
         with open(path, encoding="utf-8") as stream:
             return parse_json(stream.read())
@@ -67,18 +67,18 @@ class Outbox:
         self.waiting: list[Data] = []
         self.sent = 0
         self.child: int | None = None
-        self.killed_at = 0.0  # time at which a child that does not end by itself is killed
+        self.killed_at = 0.0  # time at which a child that does not exit by itself is killed
         if self.targets:
             journal.on_event = self.on_event
 
     def on_event(self, kind: str, text: str) -> None:
-        """Note a message if the kind of an event causes one."""
+        """Queue a message if an event of this kind triggers one."""
         if kind in EVENTS and self.sent < MAX_MESSAGES:
             self.sent += 1
             self.waiting.append(message(self.plan, EVENTS[kind], text))
 
     def end(self, result: Result | None, loss: str, seconds: float) -> None:
-        """Note the message about the end of the run.
+        """Queue the message about the end of the run.
 
         result: as the node that leads the run has written it. loss: why that node is lost, if this one reports it.
         seconds: since the start of the run.
@@ -106,7 +106,7 @@ class Outbox:
             self.start(self.waiting.pop(0), now)
 
     def start(self, content: Data, now: float) -> None:
-        """Start the child that sends a message; URLs reach it by its standard input."""
+        """Start the child that sends a message; it receives the URLs on its standard input."""
         targets = [
             {"url": target["url"], "kind": target["kind"]}
             for target in self.targets

@@ -93,9 +93,9 @@ def send(target: Mapping[str, str], content: Mapping[str, Any], errors: list[str
         errors.append(str(error))
     except urllib.error.URLError as error:
         errors.append(str(error.reason))
-    except (OSError, ValueError, KeyError) as error:  # an invalid URL, which the message would contain
+    except (OSError, ValueError, KeyError) as error:  # an invalid URL, which the message would reveal
         errors.append(str(error) if isinstance(error, OSError) else "its URL is invalid")
-    except Exception as error:  # other errors, for example of http.client or in the mail's encoding
+    except Exception as error:  # other errors, for example from http.client or in the mail's encoding
         errors.append(type(error).__name__)
     else:
         errors.append("")
@@ -110,11 +110,11 @@ def main(_arguments: list[str]) -> int:
     """Send the message on standard input to all targets at once, and write a line for each that failed."""
     order = json.loads(sys.stdin.read())
     deliver(order["targets"], order["message"])
-    os._exit(0)  # do not wait for threads whose server does not reply
+    os._exit(0)  # do not wait for threads whose server is not replying
 
 
 def deliver(targets: Sequence[Mapping[str, str]], content: Mapping[str, Any]) -> None:
-    """Send a message to all targets at once, and write a line to standard error for each that failed."""
+    """Send a message to all targets at once, and write a line to stderr for each target that failed."""
     jobs = []
     deadline = time.monotonic() + NOTIFICATION_TIMEOUT
     for target in targets:

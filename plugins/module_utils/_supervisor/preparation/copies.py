@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
 
 def read_request() -> Any:
-    """Return the request of the supervisor."""
+    """Return the supervisor's request."""
     return parse_json(sys.stdin.buffer.readline(2**20).decode("utf-8"))
 
 
@@ -37,7 +37,7 @@ def write(message: Any) -> None:
 
 
 def checkpoint_directory(directory: str) -> str:
-    """Return the directory of the job's checkpoints, from the plan in a run directory."""
+    """Return the job's checkpoint directory, from the plan in a run directory."""
     return str((read_json(os.path.join(directory, "plan.json")) or {}).get("checkpoints", ""))
 
 

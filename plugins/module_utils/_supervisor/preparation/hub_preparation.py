@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Rank 0's preparation of an attempt: which nodes can take part, and from which checkpoint all of them resume.
+"""Rank 0's preparation of an attempt: which nodes can take part, and which checkpoint they all resume from.
 
 First, each node checks itself and lists its checkpoints. Then the nodes that lack parts of the newest checkpoint copy
 them from those that have them. If that fails, an older checkpoint is used.
@@ -37,25 +37,26 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
     from ansible_collections.muster.training.plugins.module_utils._checkpoints.documents import Checkpoint
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data, Plan
 
-    Sender = Callable[[int, Data], None]  # sends a request to the node of this number
+    Sender = Callable[[int, Data], None]  # sends a request to the node with this number
     Teller = Callable[[str, str], None]  # writes an event: a text, and the node that it is about
 
 CHECK_TIMEOUT = GPU_FREE_TIMEOUT + NODE_CHECK_TIMEOUT + REPORT_GRACE_PERIOD
-MAX_LISTED = 8  # checkpoints of a node
+MAX_LISTED = 8  # a node's checkpoints
 MAX_PROBLEMS = 10
-MAX_TEXT = 300  # characters of a text from another node
+MAX_TEXT = 300  # number of characters of a text from another node
 
 
 class NodeState:
-    """The replies of a node."""
+    """A node's replies."""
 
     def __init__(self, deadline: float) -> None:
-        self.deadline = deadline  # time at which its checks must have ended
+        self.deadline = deadline  # time by which its checks must have ended
         self.listing: list[Checkpoint] = []
         self.store = ""
         self.problems: list[str] | None = None  # None until its checks have ended
         self.port: int | None = None  # port on which it serves parts; None until it has replied
-        self.fetched: str | None = None  # the error of its copy, "" if it succeeded; None until it has ended
+        # the error that its copy ended with, "" if it succeeded; None until it has ended
+        self.fetched: str | None = None
 
 
 class HubPreparation:
@@ -77,7 +78,7 @@ class HubPreparation:
         self.members: list[int] = []
         self.copy_stage = ""  # SERVE | FETCH while parts are being copied
         self.copy_deadline = 0.0
-        self.waiting = ""  # what the attempt waits for, as a text for people
+        self.waiting = ""  # what the attempt is waiting for, as a human-readable text
         self.told: set[str] = set()
 
     def begin(self, number: int) -> None:
@@ -88,7 +89,7 @@ class HubPreparation:
     # - checks
 
     def check_nodes(self, candidates: Sequence[int], connected: Sequence[int], now: float) -> bool:
-        """Ask candidates to check themselves, each once; return whether all have replied, or are late.
+        """Ask each candidate once to check itself; return whether all have replied or are late.
 
         connected: includes those that cannot take part: they only list their checkpoints, which others may lack.
         """
@@ -134,7 +135,7 @@ class HubPreparation:
     # - replies
 
     def take(self, member: int, reply: Data) -> None:
-        """Handle a reply of a node to a request about the attempt that is being prepared."""
+        """Handle a node's reply to a request about the attempt that is being prepared."""
         state = self.nodes.get(member)
         if state is None or reply.get("number") != self.number:
             return
@@ -156,7 +157,7 @@ class HubPreparation:
     # - the checkpoint
 
     def agree(self, members: Sequence[int], connected: Sequence[int], world_size: int, now: float) -> bool:
-        """Choose the checkpoint of an attempt, and have its parts copied; return whether the members have all parts.
+        """Choose an attempt's checkpoint, and have its parts copied; return whether the members have all parts.
 
         connected: the nodes that may have parts, including those that cannot take part in the attempt.
         """
@@ -167,7 +168,7 @@ class HubPreparation:
         return not self.copy_stage or self.continue_copy(connected, now)
 
     def choose(self, connected: Sequence[int], world_size: int, now: float) -> None:
-        """Choose the newest checkpoint that is not rejected, and begin to copy it if nodes lack parts."""
+        """Choose the newest checkpoint that has not been rejected, and start copying it if nodes lack parts."""
         known = [member for member in connected if member in self.nodes]
         listings = {self.names[member]: self.nodes[member].listing for member in known}
         stores = {self.names[member]: self.nodes[member].store for member in known}
@@ -247,17 +248,17 @@ class HubPreparation:
 
     @property
     def checkpoint(self) -> Checkpoint | None:
-        """Return the checkpoint that all members have, None if there is none."""
+        """Return the checkpoint that all members have, or None if there is none."""
         return self.agreement.checkpoint if self.agreement is not None else None
 
 
 def owners_of(agreement: Agreement) -> list[str]:
-    """Return the names of the nodes from which parts are copied."""
+    """Return the names of the nodes that parts are copied from."""
     return sorted({owner for parts in agreement.missing.values() for owner in parts.values()})
 
 
 def clean(value: object) -> str:
-    """Return a text of another node on one line."""
+    """Return another node's text on one line."""
     return " ".join(str(value).split())[:MAX_TEXT]
 
 

@@ -46,9 +46,9 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 # pylint: disable=ansible-bad-function
 
 MAX_LISTED = 4  # newest checkpoints
-MAX_GPU_MEMORY = 512.0  # MiB that may be in use on a free GPU: the driver itself takes some
-MIN_FREE_BYTES = 256 * 2**20  # as preflight requires: with less, a run cannot even write its logs
-MAX_NAMED = 5  # processes that a problem names
+MAX_GPU_MEMORY = 512.0  # MiB that may be in use on a free GPU: the driver itself uses some
+MIN_FREE_BYTES = 256 * 2**20  # as preflight requires: with less space, a run cannot even write its logs
+MAX_NAMED = 5  # number of processes that a problem names
 
 
 def main(arguments: list[str]) -> int:
@@ -72,7 +72,7 @@ def write(message: Data) -> None:
     sys.stdout.flush()
 
 
-# - what the last attempt may have left
+# - what the last attempt may have left behind
 
 
 def wait_until_free(plan: Plan, directory: str) -> list[str]:
@@ -86,14 +86,14 @@ def wait_until_free(plan: Plan, directory: str) -> list[str]:
 
 
 def leftover_processes(directory: str) -> list[str]:
-    """Return a text about processes of the last attempt, if there are any."""
+    """Return a text about processes left over from the last attempt, if there are any."""
     pids = [pid for pid in marked_processes(directory) if not is_zombie(pid)]
     names = ", ".join(map(str, pids[:MAX_NAMED])) + (" and others" if len(pids) > MAX_NAMED else "")
     return [f"processes of the last attempt have not exited (pid {names})"] if pids else []
 
 
 def is_zombie(pid: int) -> bool:
-    """Return whether a process has ended but was not reaped yet."""
+    """Return whether a process has ended but has not been reaped yet."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as stream:
             return stream.read().rpartition(b")")[2].split()[:1] in ([b"Z"], [b"X"])
@@ -188,7 +188,7 @@ def list_error(path: str) -> str:
 
 
 def free_bytes(path: str) -> int:
-    """Return the free bytes of the disk of a path, which need not exist."""
+    """Return the free bytes on a path's disk; the path need not exist."""
     return int(disk_space(existing_parent(path))["free_bytes"])
 
 

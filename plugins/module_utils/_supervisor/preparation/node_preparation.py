@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A node's part in the preparation of an attempt: the child processes that check it, and that copy checkpoints."""
+"""A node's part in preparing an attempt: the child processes that check it and copy checkpoints."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 # This runs on a node without an AnsibleModule, so its run_command is not available.
 # pylint: disable=ansible-bad-function
 
-CHECK, SERVE, FETCH = "check", "serve", "fetch"  # kinds of requests from rank 0
-# command-line options of supervisor.py
+CHECK, SERVE, FETCH = "check", "serve", "fetch"  # kinds of request from rank 0
+# supervisor.py's command-line options
 OPTIONS = {CHECK: "--check-node", SERVE: "--serve-checkpoint", FETCH: "--fetch-checkpoint"}
 TIMEOUTS = {CHECK: GPU_FREE_TIMEOUT + NODE_CHECK_TIMEOUT, SERVE: SERVE_TIMEOUT, FETCH: COPY_TIMEOUT}
-MAX_OUTPUT = 2**20  # bytes that a child writes
+MAX_OUTPUT = 2**20  # number of bytes that a child writes
 MAX_REQUEST = 48 * 1024  # characters
 
 
 class Task:
-    """A request of rank 0 that a child process carries out."""
+    """A request from rank 0 that a child process carries out."""
 
     def __init__(self, request: Data, process: subprocess.Popen[bytes] | None, deadline: float) -> None:
         self.request = request
@@ -99,7 +99,7 @@ class NodePreparation:
         return [task.process.pid for task in self.tasks if task.process is not None]
 
     def begin(self, request: Any, now: float) -> None:
-        """Carry out a request of rank 0: kind, number of the attempt, and for a copy name, sources and parts."""
+        """Carry out a request from rank 0: kind, number of the attempt, and for a copy name, sources and parts."""
         kind = request.get("kind") if isinstance(request, dict) else None
         if not isinstance(kind, str) or kind not in OPTIONS or len(json.dumps(request)) > MAX_REQUEST:
             return

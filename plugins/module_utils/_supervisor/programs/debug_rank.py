@@ -16,11 +16,11 @@ import os
 import sys
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each rank a few milliseconds
+if TYPE_CHECKING:  # the name that type checkers recognize; importing typing would cost each rank a few milliseconds
     from typing import Any, Callable
 
 SETTINGS = "debug.json"  # next to this file
-STATE = "debugger.json"  # in the run directory: what the rank waits for
+STATE = "debugger.json"  # in the run directory: what the rank is waiting for
 TARGET = "torch.distributed.distributed_c10d"
 DEFAULTS = ("default_pg_timeout", "default_pg_nccl_timeout")
 FUNCTIONS = ("init_process_group", "new_group")
@@ -85,7 +85,7 @@ class TimeoutExtender:
 
 
 def write_state(directory: str, state: str, port: int) -> None:
-    """Tell the supervisor what the rank waits for."""
+    """Tell the supervisor what the rank is waiting for."""
     path = os.path.join(directory, STATE)
     with open(path + ".tmp", "w", encoding="utf-8") as stream:
         json.dump({"state": state, "port": port, "pid": os.getpid()}, stream)

@@ -16,7 +16,7 @@ import sys
 
 MAX_FILE = 67_108_864  # bytes
 MAX_MEMORY = 2_147_483_648  # bytes of address space
-MAX_GROUPS = 4  # process groups of a rank: those with the newest operations
+MAX_GROUPS = 4  # number of a rank's process groups: those with the newest operations
 MAX_TEXT = 100  # characters
 COMPLETED = "completed"
 
@@ -39,7 +39,7 @@ def load(data):  # type: ignore[no-untyped-def]
     import pickle
 
     class PlainUnpickler(pickle.Unpickler):
-        """Refuses every name of a class or function."""
+        """Rejects every class or function name."""
 
         def find_class(self, module, name):  # type: ignore[no-untyped-def]
             raise pickle.UnpicklingError(module + "." + name)

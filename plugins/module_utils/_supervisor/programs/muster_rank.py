@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
     Data = Dict[str, Any]
 
-MISPLACED = 70  # exit code: sysexits' EX_SOFTWARE
+MISPLACED = 70  # exit code: EX_SOFTWARE from sysexits
 
 
 class MisplacedError(Exception):
@@ -49,7 +49,7 @@ def assigned_ranks(plan: Data, rules: Data, environment: dict[str, str]) -> tupl
     node = plan["node"]
     rank, world = number(environment, rules["rank"]), number(environment, rules["world"])
     variables = " or ".join(rules["rank"])
-    if rank is None and plan["world_size"] == 1:  # accelerate starts a single process without any variables
+    if rank is None and plan["world_size"] == 1:  # accelerate starts a single process without setting any variables
         rank = 0
     if rank is None:
         raise MisplacedError(f"{plan['launcher']} does not set {variables} for a process on {node['name']}")
@@ -75,7 +75,7 @@ def rank_environment(  # noqa: PLR0913
     if plan.get("stacks"):  # see stack_hook.py
         paths = [os.path.join(directory, "hooks"), environment.get("PYTHONPATH", "")]
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
-    if plan["node"]["slots"] > 1:  # like torchrun: otherwise each rank would start one thread per core
+    if plan["node"]["slots"] > 1:  # as torchrun does: otherwise each rank would start one thread per core
         environment.setdefault("OMP_NUM_THREADS", "1")
     environment.update(
         {
@@ -153,7 +153,7 @@ def run(directory: str, arguments: list[str]) -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # blocked until there is a child to pass them to
     child = os.fork()
     if child == 0:
-        for signum in signals:  # restore the default: a shell's `&` may have set them to ignored
+        for signum in signals:  # restore the default: a shell's `&` may have caused them to be ignored
             signal.signal(signum, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
         become(job_command(rules, arguments, local_rank), environment, logs)

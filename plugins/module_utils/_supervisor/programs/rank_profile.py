@@ -40,10 +40,10 @@ class RankProfile:
         self.identifier = identifier
         self.steps = steps
         self.path = os.path.join(directory, PROFILES, identifier, str(os.getpid()))
-        self.ends: list[float] = []  # when the profiled steps ended, preceded by the start of the profile
-        self.optimizer: Any = None  # the optimizer whose steps count
+        self.ends: list[float] = []  # when the profiled steps ended, preceded by when the profile started
+        self.optimizer: Any = None  # the optimizer whose steps are counted
         self.profiler: Any = None
-        self.removable: Any = None  # torch's handle of the hook
+        self.removable: Any = None  # torch's handle for the hook
         self.is_over = False
 
     def begin(self) -> None:
@@ -115,7 +115,7 @@ class RankProfile:
         os.replace(self.path + ".tmp", self.path + ".json")
 
 
-CURRENT: list[RankProfile] = []  # the newest profile of this process
+CURRENT: list[RankProfile] = []  # this process's newest profile
 
 
 def resume(current: RankProfile, finish: bool) -> None:
@@ -140,6 +140,6 @@ def handle_request(directory: str) -> None:
             resume(current, request["finish"])
         return
     if current is not None and not current.is_over:
-        current.finish()  # torch has only a single profiler
+        current.finish()  # torch has only one profiler
     CURRENT[:] = [RankProfile(directory, identifier, min(steps, MAX_STEPS))]
     resume(CURRENT[0], False)

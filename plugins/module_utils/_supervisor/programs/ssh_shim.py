@@ -22,19 +22,19 @@ import sys
 import time
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost a few milliseconds
+if TYPE_CHECKING:  # the name that type checkers recognize; importing typing would cost a few milliseconds
     from typing import Any, Dict
 
     Data = Dict[str, Any]
 
-WITH_VALUE = "BbcDEeFIiJLlmOopQRSWw"  # ssh's options that take a value (OpenSSH 9, ssh.c)
-SHELL_QUESTION = "echo $SHELL"  # Open MPI 4's, plm_rsh_module.c
+WITH_VALUE = "BbcDEeFIiJLlmOopQRSWw"  # ssh options that take a value (OpenSSH 9, ssh.c)
+SHELL_QUESTION = "echo $SHELL"  # Open MPI 4's option, plm_rsh_module.c
 SHELL_ANSWER = "/bin/bash"  # if the shell is bash, mpirun skips ~/.profile, and its commands work in any sh
 POLL_INTERVAL = 0.02  # seconds between checks for the exit code; this program cannot import timeouts.py
 
 
 def read_arguments(arguments: list[str]) -> tuple[str, str]:
-    """Return host and command from ssh's arguments."""
+    """Return the host and command from ssh's arguments."""
     remaining = list(arguments)
     while remaining and remaining[0].startswith("-") and remaining[0] != "--":
         option = remaining.pop(0)
@@ -74,7 +74,7 @@ def request_start(requests: str, rank: int, command: str) -> int:
         json.dump({"command": command}, stream)
     os.replace(f"{path}.tmp", f"{path}.json")
     parent = os.getppid()
-    while os.getppid() == parent:  # otherwise the launcher has ended, and nobody waits for the exit code
+    while os.getppid() == parent:  # otherwise the launcher has exited, and nobody is waiting for the exit code
         try:
             with open(f"{path}.exit", encoding="utf-8") as stream:
                 code = json.load(stream)
@@ -94,7 +94,7 @@ def main(arguments: list[str]) -> int:
     if command == SHELL_QUESTION:
         sys.stdout.write(f"{SHELL_ANSWER}\n")
         return 0
-    requests = os.path.join(directory, plan.get("logs") or "", "asked")  # requests of this attempt
+    requests = os.path.join(directory, plan.get("logs") or "", "asked")  # requests in this attempt
     os.makedirs(requests, mode=0o700, exist_ok=True)
     if not first_time(os.path.join(requests, f"{rank}.once")):
         sys.stderr.write(f"muster: {host} already has its command, this one is ignored: {command[:200]}\n")

@@ -19,21 +19,21 @@ from __future__ import annotations
 import os
 import sys
 
-STACK_SIGNAL = 43  # glibc's SIGRTMIN + 9; a number, since musl's SIGRTMIN differs
+STACK_SIGNAL = 43  # glibc's SIGRTMIN + 9; given as a number, since musl's SIGRTMIN differs
 PYTHON_STACK_SIGNAL = 45  # SIGRTMIN + 11
-PROFILE_SIGNAL = 46  # SIGRTMIN + 12; Python handles it between two bytecodes, see rank_profile.py
-# a handler of this signal indicates that the process's only handler of SIGTERM is this hook's
+PROFILE_SIGNAL = 46  # SIGRTMIN + 12; Python handles it between two bytecode instructions, see rank_profile.py
+# a handler for this signal indicates that the process's only SIGTERM handler is this hook's
 NO_OWN_SIGTERM_HANDLER = 44
 SIGTERM = 15
 HOOKS = "hooks"  # in the run directory: the directory on PYTHONPATH, ...
 STACKS = "stacks"  # ... and the one with the files that faulthandler writes: (rank-LOCAL_RANK|process)-PID.txt
 PROFILE_PROGRAM = "rank_profile.py"  # next to sitecustomize.py
-DEBUG_PROGRAM = "debug_rank.py"  # next to it, if a rank is debugged
-RANK_PROCESS = "MUSTER_RANK_PROCESS"  # variable by which the children of a rank know that they are not the rank
-NETWORK_LOG = "MUSTER_NCCL_LOG"  # environment variable: the file into which NCCL logs which network it uses
-RANK_CPUS = "MUSTER_RANK_CPUS"  # environment variable: the CPUs of each local rank, 0-31,64-95;32-63
+DEBUG_PROGRAM = "debug_rank.py"  # next to it, if a rank is being debugged
+RANK_PROCESS = "MUSTER_RANK_PROCESS"  # variable from which a rank's children know that they are not the rank
+NETWORK_LOG = "MUSTER_NCCL_LOG"  # environment variable: the file in which NCCL logs which network it uses
+RANK_CPUS = "MUSTER_RANK_CPUS"  # environment variable: each local rank's CPUs, 0-31,64-95;32-63
 NCCL_LOG_VARIABLES = ("NCCL_DEBUG", "NCCL_DEBUG_FILE", "NCCL_DEBUG_SUBSYS")
-LOWEST_DESCRIPTOR = 500  # a job that closes all descriptors must not get this one's number for another file
+LOWEST_DESCRIPTOR = 500  # if a job closes all descriptors, it must not get this one's number for another file
 
 
 def file_name(environment, pid):  # type: ignore[no-untyped-def]
@@ -90,7 +90,7 @@ def open_stack_file(path):  # type: ignore[no-untyped-def]
     first = os.open(path, flags, 0o600)
     try:
         descriptor = fcntl.fcntl(first, fcntl.F_DUPFD_CLOEXEC, LOWEST_DESCRIPTOR)
-    except OSError:  # fewer descriptors are allowed
+    except OSError:  # fewer descriptors are available
         return first
     os.close(first)
     return descriptor
@@ -135,16 +135,16 @@ def install(directory):  # type: ignore[no-untyped-def]
             release_sigterm()
         return set_handler(number, handler)
 
-    set_handler(STACK_SIGNAL, _signal.SIG_IGN)  # what faulthandler restores when the interpreter ends
+    set_handler(STACK_SIGNAL, _signal.SIG_IGN)  # the handler that faulthandler restores when the interpreter exits
     faulthandler.register(STACK_SIGNAL, file=descriptor, all_threads=False)
     set_handler(PYTHON_STACK_SIGNAL, write_stack)
     set_handler(PROFILE_SIGNAL, profile)
     for number in (PYTHON_STACK_SIGNAL, PROFILE_SIGNAL):
-        _signal.siginterrupt(number, False)  # system calls of C code continue
+        _signal.siginterrupt(number, False)  # system calls in C code are resumed
     faulthandler.register(NO_OWN_SIGTERM_HANDLER, file=descriptor, all_threads=False)
     faulthandler.register(SIGTERM, file=descriptor, all_threads=False, chain=True)
     _signal.signal = set_own_handler
-    os.register_at_fork(after_in_child=release_sigterm)  # data loaders may end many children
+    os.register_at_fork(after_in_child=release_sigterm)  # data loaders may end many child processes
     atexit.register(remove)
 
 

@@ -18,7 +18,8 @@ from typing import Any
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.errors import CloudError
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import single_line
 
-#: The request may succeed elsewhere, later or with another type: https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html
+# : The request may succeed elsewhere, at a later time, or with another type:
+# https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html
 CAPACITY_ERRORS = frozenset(
     {
         "InsufficientInstanceCapacity",
@@ -30,7 +31,7 @@ CAPACITY_ERRORS = frozenset(
         "InsufficientFreeAddressesInSubnet",
     }
 )
-#: The account's limit is reached; another zone of the region does not help.
+# : The account's limit has been reached; another zone in the region does not help.
 QUOTA_ERRORS = frozenset({"MaxSpotInstanceCountExceeded", "VcpuLimitExceeded", "InstanceLimitExceeded"})
 TRANSIENT_ERRORS = frozenset(
     {
@@ -107,7 +108,7 @@ class AwsClient:
         if service not in self.clients:
             from botocore.config import Config
 
-            # The Pricing API is available in only a few regions, but covers prices for all of them
+            # The Pricing API is available in only a few regions, but it covers prices for all of them
             region = "us-east-1" if service == "pricing" else self.region
             config = Config(connect_timeout=10, read_timeout=60, retries={"total_max_attempts": 1})
             self.clients[service] = self.session.client(service, region_name=region, config=config)

@@ -83,7 +83,7 @@ class Ec2Cloud(Cloud[AwsClient, Ec2Request, Ec2Offer, Ec2Account]):
 
     @classmethod
     def connect(cls, options: Options, show: Show, warn: Show) -> AwsClient:
-        """Return a client of the region."""
+        """Return a client for the region."""
         return settings.connect(options, show)
 
     @classmethod
@@ -207,7 +207,7 @@ class Ec2Cloud(Cloud[AwsClient, Ec2Request, Ec2Offer, Ec2Account]):
         group_id = creation.ids[f"network {name}"]
         filters = [{"Name": "group-id", "Values": [group_id]}]
         groups = self.client.list_all("describe_security_groups", "SecurityGroups", Filters=filters)
-        group = groups[0] if groups else {}  # a new one may not be listed yet
+        group = groups[0] if groups else {}  # a new resource may not be listed yet
         ensure_ingress_rules(self, group_id, group.get("IpPermissions") or [], creation.request.ssh_from)
         if creation.offer.efa:
             ensure_egress_rule(self, group_id, group.get("IpPermissionsEgress") or [])
@@ -217,7 +217,7 @@ class Ec2Cloud(Cloud[AwsClient, Ec2Request, Ec2Offer, Ec2Account]):
         start_machines(self, names_by_id)
 
     def wait_until_ready(self, names_by_id: Mapping[str, str]) -> dict[str, str]:
-        """Wait until machines run."""
+        """Wait until the machines are running."""
         return wait_until_running(self, names_by_id)
 
     def complete(self, account: Ec2Account) -> None:

@@ -152,7 +152,7 @@ def launch_machines(context: Ec2Context, request: LaunchRequest, names: Sequence
         instances = context.client.ec2("run_instances", **build_launch_request(request))["Instances"]
     except Ec2Error as error:
         if error.code == "IdempotentParameterMismatch":
-            return _find_launched(context, names)  # an earlier request succeeded, with another price or image
+            return _find_launched(context, names)  # an earlier request succeeded with a different price or image
         raise
     return {name: str(raw["InstanceId"]) for raw in instances if (name := instance_node_name(raw))}
 
@@ -176,7 +176,7 @@ def _find_launched(context: Ec2Context, names: Sequence[str]) -> dict[str, str]:
 
 
 def wait_until_running(context: Ec2Context, ids: Mapping[str, str]) -> dict[str, str]:
-    """Wait until machines run. Return the failures as reasons by name.
+    """Wait until the machines are running. Return the failures as reasons by name.
 
     Args:
         ids: names by id.
@@ -271,7 +271,7 @@ def terminate(context: Ec2Context, ids: Mapping[str, str]) -> dict[str, str]:
 
 
 def _request_termination(context: Ec2Context, ids: Mapping[str, str]) -> dict[str, str]:
-    """Request that machines end; return the reasons of refusals by name."""
+    """Request the termination of machines; return the reasons for refusals by name."""
     refused: dict[str, str] = {}
     try:
         _terminate(context, list(ids))

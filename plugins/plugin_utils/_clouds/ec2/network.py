@@ -72,7 +72,7 @@ def create_part(context: Ec2Context, what: ResourceKind, name: str, **parameters
 
 
 def create_subnet(context: Ec2Context, cluster_vpc: str, zone: str) -> str:
-    """Create the subnet of a zone; return its id."""
+    """Create a zone's subnet; return its id."""
     (raw,) = context.client.list_all("describe_vpcs", "Vpcs", VpcIds=[cluster_vpc])
     block = subnet_block(str(raw["CidrBlock"]), zone)
     name = subnet_name(context.cluster, zone)
@@ -116,5 +116,6 @@ def ensure_internet_route(context: Ec2Context, vpc: str, gateway: str) -> None:
         except Ec2Error as error:
             if error.code != "RouteAlreadyExists":
                 raise
-    elif target.startswith("igw-") and target != gateway:  # a VPC has at most one gateway, so the target was deleted
+    # a VPC has at most one gateway, so the route's target was deleted
+    elif target.startswith("igw-") and target != gateway:
         context.client.ec2("replace_route", **route)

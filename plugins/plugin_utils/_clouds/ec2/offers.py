@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Offers for a cluster at EC2: market, type, zone and price. Only sends read requests."""
+"""Offers for a cluster on EC2: market, type, zone and price. Sends only read requests."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.planner import count_new_machines, plan_cluster
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.prices import Price
 
-EFA_RANKS = {"none": 0, "auto": 0, "required": 1, "all": 2}  # an existing cluster must have as much as is requested
+EFA_RANKS = {"none": 0, "auto": 0, "required": 1, "all": 2}  # an existing cluster must have as much as requested
 MARKETS = {"on-demand": ["on-demand"], "spot": ["spot"], "spot-else-on-demand": ["spot", "on-demand"]}
 
 
@@ -59,7 +59,7 @@ class Ec2Request(NamedTuple):
     nnodes: int
     machine_types: list[str]  # in order of preference
     market: str = "on-demand"  # a key of MARKETS
-    zones: Sequence[str] = ()  # in order of preference, empty for any
+    zones: Sequence[str] = ()  # in order of preference; empty for any
     image: str = ""
     disk_gb: int = 150
     subnet_id: str = ""
@@ -69,7 +69,7 @@ class Ec2Request(NamedTuple):
     first_boot: str = ""  # build_first_boot()'s result
     key_name: str = ""
     ssh_from: Sequence[str] = ()  # parse_ssh_sources()'s result
-    max_usd_per_hour: float | None = None  # None is permitted only for a plan
+    max_usd_per_hour: float | None = None  # None is allowed only for a plan
     price_per_hour: float | None = None
     wait_minutes: float = 0.0
 
@@ -81,10 +81,10 @@ class Ec2Offer(Offer):
     machine_type: str
     market: str
     zone: str = ""  # empty if no machine needs to be created
-    subnet: str = ""  # empty if the cluster's own network has none in the zone yet
-    price: Price | None = None  # hourly price of one machine
+    subnet: str = ""  # empty if the cluster's own network does not have one in the zone yet
+    price: Price | None = None  # hourly price per machine
     efa: bool = False  # whether it has Elastic Fabric Adapters
-    efa_cards: tuple[int, ...] = ()  # the network cards that get one each, none for a single interface
+    efa_cards: tuple[int, ...] = ()  # the network cards that get one each; none for a single interface
     vpc: str = ""  # empty if it does not exist yet
     image: Ec2Image | None = None
 
@@ -98,7 +98,7 @@ def find_instances(context: Ec2Context, account: Ec2Account) -> list[Mapping[str
 def required_parts(
     context: Ec2Context, site: ClusterNetwork, zone: str, placement: bool
 ) -> list[tuple[ResourceKind, str]]:
-    """Return kind and name of the other parts that machines in a zone need."""
+    """Return the kind and name of the other parts that machines in a zone need."""
     name = network_name(context.cluster)
     network_parts: list[tuple[ResourceKind, str]] = [
         ("VPC", name),

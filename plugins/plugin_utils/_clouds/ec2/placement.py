@@ -38,9 +38,9 @@ class InstanceType(NamedTuple):
     vcpus: int | None
     architectures: list[str]
     markets: list[str]
-    placement: bool  # whether it can be in a cluster placement group
-    efa_cards: tuple[int, ...]  # indexes of the network cards that support an Elastic Fabric Adapter
-    zones: list[str]  # zones that offer it
+    placement: bool  # whether it can be placed in a cluster placement group
+    efa_cards: tuple[int, ...]  # indexes of the network cards that support Elastic Fabric Adapters
+    zones: list[str]  # zones in which it is offered
 
 
 def choose_region(session: Any, region: str) -> str:

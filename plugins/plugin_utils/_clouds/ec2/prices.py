@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Prices of machines and disks at EC2, with source and date.
+"""Prices of machines and disks on EC2, with source and date.
 
 Only the price of a public address is built in. A price that AWS does not report is None, shown as unknown.
 """
@@ -17,10 +17,10 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.client
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.prices import CloudPrices, Price
 
 PAGE = "https://aws.amazon.com/ec2/pricing"
-#: US dollars an hour for each public IPv4 address, in all regions, since 2024-02-01:
-#: https://aws.amazon.com/blogs/aws/new-aws-public-ipv4-address-charge-public-ip-insights/
+# : US dollars per hour for each public IPv4 address, in all regions, since 2024-02-01: :
+# https://aws.amazon.com/blogs/aws/new-aws-public-ipv4-address-charge-public-ip-insights/
 ADDRESS_PRICE = 0.005
-#: AWS keeps 90 days of spot prices; an older price is no longer valid.
+# : AWS keeps spot prices for 90 days; an older price is no longer valid.
 MAX_SPOT_PRICE_AGE = datetime.timedelta(days=90)
 
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Remove groups and parts of networks at EC2, once they are empty.
+"""Remove groups and parts of networks on EC2 once they are empty.
 
 EC2 refuses to remove any resource that is still in use.
 """
@@ -18,7 +18,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.contex
 NETWORK_TERM = "security group"
 #: Seconds.
 REMOVAL_TIMEOUT = 900.0
-NOTICE_AFTER = 30.0  # seconds of waiting before the user is notified
+NOTICE_AFTER = 30.0  # seconds to wait before the user is notified
 _IN_USE = ("DependencyViolation", "InvalidPlacementGroup.InUse", "InvalidGroup.InUse")
 _NOT_FOUND = (
     "InvalidGroup.NotFound",

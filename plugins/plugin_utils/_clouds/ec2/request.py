@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Requests that create machines at EC2, their security group's rules, and the first boot."""
+"""Requests that create machines on EC2, their security group's rules, and the first boot."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._text.printable im
 SSH_NOTE = "muster: SSH from where the cluster was made"
 NODES_NOTE = "muster: all among the nodes"
 
-#: Resource types that are tagged at creation, so that a crash leaves no resource without tags.
+# : Resource types that are tagged on creation, so that a crash leaves no untagged resource behind.
 TAGGED_RESOURCES = ("instance", "volume", "network-interface")
 
 Permission = dict[str, Any]
@@ -46,7 +46,7 @@ class LaunchRequest(NamedTuple):
     market: str
     subnet: str
     efa: bool
-    efa_cards: Sequence[int]  # network cards that get an EFA of their own, none for a single interface
+    efa_cards: Sequence[int]  # network cards that get their own EFA; none for a single interface
     group: str
     placement: str
     image: Ec2Image
@@ -76,7 +76,7 @@ def build_launch_request(launch: LaunchRequest) -> dict[str, Any]:
                 "Ebs": {"VolumeSize": launch.disk_gb, "VolumeType": "gp3", "DeleteOnTermination": True},
             }
         ],
-        # a machine that powers itself off is terminated, without any command from outside
+        # a machine that powers itself off is terminated without any command from outside
         "InstanceInitiatedShutdownBehavior": "terminate",
         "MetadataOptions": {"HttpTokens": "required"},
         "TagSpecifications": [{"ResourceType": kind, "Tags": tags} for kind in kinds],

@@ -38,7 +38,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._text.printable im
 Raw = Mapping[str, Any]
 
 _STATES: dict[str, MachineState] = {"pending": "coming", "running": "ready", "stopping": "going", "stopped": "off"}
-#: States that cost nothing, and after which an instance never runs again.
+# : States that cost nothing, and from which an instance never runs again.
 ENDED_STATES = ("shutting-down", "terminated")
 
 
@@ -49,9 +49,10 @@ class Ec2Account(NamedTuple):
     instances: dict[str, Raw]  # instances by id, as EC2 describes them
     groups: dict[str, Raw]  # security groups by id, as EC2 describes them
     volumes: dict[str, list[str]]  # ids of unattached disks with a cluster's tag, by cluster
-    vcpus: dict[tuple[str, str], int | None]  # vCPUs in use, by market and type family; None if EC2 does not report it
+    # vCPUs in use, by market and type family; None if EC2 does not report this
+    vcpus: dict[tuple[str, str], int | None]
     vpcs: dict[str, Raw]  # all VPCs in the region by id, as EC2 describes them
-    foreign_groups: list[str]  # descriptions of groups without tags whose names begin with muster-
+    foreign_groups: list[str]  # descriptions of untagged groups whose names begin with muster-
 
 
 def read_account(aws: AwsClient) -> Ec2Account:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The options of a cluster at EC2, and the request that they describe."""
+"""The options for a cluster on EC2, and the request that they describe."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.options im
 )
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import single_line
 
-#: Name of the image at SSM: https://docs.aws.amazon.com/dlami/latest/devguide/find-dlami-id.html
+# : Name of the image in SSM: https://docs.aws.amazon.com/dlami/latest/devguide/find-dlami-id.html
 DEFAULT_IMAGE = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id"
 DEFAULT_DISK_GB = 150
 ADDRESS_PAGE = "https://checkip.amazonaws.com"

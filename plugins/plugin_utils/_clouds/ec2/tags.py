@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Decide which resources belong to a cluster at EC2, by tags set at creation.
+"""Decide which resources belong to a cluster on EC2, by tags set at creation.
 
 One request creates all machines of a set, so all have the same tag with the set's numbers; a machine's own number is
 the one at its launch index. Security group and placement group are named muster-CLUSTER and have the tags as well; a
@@ -27,12 +27,13 @@ CLUSTER_TAG = "muster:cluster"
 CREATOR_TAG = "muster:made-by"
 CREATOR = "muster.training"
 NUMBERS_TAG = "muster:numbers"
-NODE_TAG = "muster:node"  # a machine's name, which is its name in the inventory; set once it runs
+NODE_TAG = "muster:node"  # a machine's name, which is also its name in the inventory; set once it is running
 TOPOLOGY_TAG = "muster:topology"  # the machine's location in AWS's network, outermost part first: topology.py
 PRICE_TAG = "muster:usd-per-hour"
 PRICE_SOURCE_TAG = "muster:price-source"
 TOKEN_PREFIX = "muster-"
-MAX_TAG_LENGTH = 256  # characters of a tag's value: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/Using_Tags.html
+# maximum number of characters in a tag's value: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/Using_Tags.html
+MAX_TAG_LENGTH = 256
 
 
 def parse_tags(raw: Mapping[str, Any]) -> dict[str, str]:

@@ -19,7 +19,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.tags i
     parse_tags,
 )
 
-MAX_INSTANCES = 100  # instances in a request: API_DescribeInstanceTopology
+MAX_INSTANCES = 100  # maximum number of instances per request: API_DescribeInstanceTopology
 NETWORK_NODE = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII)
 
 

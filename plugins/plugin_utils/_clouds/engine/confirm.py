@@ -15,7 +15,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.engine.dis
     to_cloud_terms,
 )
 
-MISSING_TIMEOUT = 15.0  # seconds for which a recorded resource must be missing before a new one is created
+MISSING_TIMEOUT = 15.0  # seconds for which a recorded resource must have been missing before a new one is created
 
 
 def confirm_missing(cloud: AnyCloud, account: Any) -> Any:
@@ -39,7 +39,7 @@ def unlisted(cloud: AnyCloud, resources: AccountResources) -> set[str]:
     return {
         f"{entry['what']} {entry['name']}"
         for entry in entries
-        # templates are not in this list, and scripts cost nothing
+        # templates are not included in this list, and scripts cost nothing
         if entry["what"] not in ("template", "script")
         if not find_resource_id(cloud, resources, entry["what"], entry["name"])
     }

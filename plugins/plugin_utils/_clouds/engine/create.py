@@ -26,7 +26,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.engine.dis
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.errors import CloudError
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.planner import ENCLOSING_KINDS
 
-#: Created first, and configured before all others.
+# : Created first, and configured before all other resources.
 FOUNDATION: tuple[ResourceKind, ...] = (*ENCLOSING_KINDS, "network")
 
 
@@ -37,7 +37,7 @@ class CreationProgress:
     ids: dict[str, str]
     machines: dict[str, str]
     started: dict[str, str] = dataclasses.field(default_factory=dict)
-    requesting: Sequence[str] = ()  # names of the resources that are being requested
+    requesting: Sequence[str] = ()  # names of the resources that are currently being requested
 
 
 def create_resources(cloud: AnyCloud, creation: Creation[Any, Any]) -> dict[str, str]:

@@ -33,7 +33,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.planner import plan_cluster
 from ansible_collections.muster.training.plugins.plugin_utils._text.duration import format_duration
 
-CAPACITY_INTERVAL = 60.0  # seconds between attempts at all offers while waiting for capacity
+CAPACITY_INTERVAL = 60.0  # seconds between rounds of trying all offers while waiting for capacity
 
 
 class ProvisionResult(NamedTuple):

@@ -38,7 +38,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.planner im
 
 #: Raises PlanRefusedError if these machines must not be stopped or removed.
 Confirm = Callable[[Sequence[Machine]], None]
-ROUNDS = 3  # a list may be outdated, and show remaining resources only once the others are gone
+ROUNDS = 3  # a listing may be outdated, and may show remaining resources only once the others are gone
 
 
 class TeardownResult(NamedTuple):
@@ -46,10 +46,10 @@ class TeardownResult(NamedTuple):
 
     changed: bool
     desired: DesiredCluster
-    initial: ClusterPlan  # the plan before anything was changed
+    initial: ClusterPlan  # the plan made before anything was changed
     current: ClusterPlan
     cost: ClusterCost
-    remaining: list[str]  # resources that could not be removed, with reasons
+    remaining: list[str]  # resources that could not be removed, and the reasons
     message: str
 
 
@@ -129,7 +129,7 @@ def teardown(
         for template in templates:
             if removal.templates:
                 cloud.delete_template(template)
-            else:  # once their machines are removed, only the journal shows whose they are
+            else:  # once their machines have been removed, only the journal shows which cluster they belong to
                 cloud.journal.record_existing("template", template.name, template.id, cloud.clock())
         return _remove_cluster(cloud, desired, initial, [] if removal.templates else templates)
     except CloudError as error:
@@ -144,7 +144,7 @@ def _remove_cluster(
         reasons = _take_steps(cloud, current)
         account = discover(cloud)
         current = plan_cluster(desired, account.resources, cloud.notes)
-        if initial["steps"] and not current["steps"]:  # a list may be outdated
+        if initial["steps"] and not current["steps"]:  # a listing may be outdated
             cloud.sleep(POLL_INTERVAL)
             account = discover(cloud)
             current = plan_cluster(desired, account.resources, cloud.notes)

@@ -16,7 +16,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._text.printable im
 
 try:
     import tomllib
-except ImportError:  # Python < 3.11; only find_api_key() needs it, and reports that
+except ImportError:  # Python < 3.11; only find_api_key() needs this module, and it reports that
     tomllib = None  # type: ignore[assignment]
 
 

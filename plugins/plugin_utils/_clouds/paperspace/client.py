@@ -37,7 +37,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._text.printable im
 PAGE_SIZE = 120  # the API document's maximum for `limit`
 MAX_PAGES = 1000
 
-# Seconds. The API documents no rate limit; the longest delay is acceptable for a user at a terminal.
+# Seconds. The API documents no rate limit; the longest delay is acceptable for a user who is waiting at a terminal.
 FIRST_DELAY = 1.0
 MAX_DELAY = 60.0
 
@@ -82,7 +82,7 @@ class Client:
         self._sleep = sleep
         self._clock = clock
         self._notify = notify
-        #: When the last reply was sent, by the API's clock, in seconds since 1970; None if unknown.
+        # : When the last reply was sent, according to the API's clock, in seconds since 1970; None if unknown.
         self.server_time: float | None = None
 
     def request(
@@ -125,7 +125,8 @@ class Client:
         headers = {"Authorization": f"Bearer {self._key}", "Accept": "application/json"}
         data = None
         if body is not None:
-            # exactly this, and only with a body: with a charset the API ignores the body, without the header it fails
+            # exactly this value, and only with a body: with a charset the API ignores the body, and without the header
+            # it fails
             headers["Content-Type"] = "application/json"
             data = json.dumps(body).encode()
         request_line = f"{method} {path}"

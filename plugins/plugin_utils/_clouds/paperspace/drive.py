@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A cluster's network drive at Paperspace as variables of the role cifs_share.
+"""A cluster's network drive on Paperspace as variables of the role cifs_share.
 
 The password is a lookup that requests it when needed, so that no inventory listing and no cache contains it.
 """

@@ -15,7 +15,7 @@ from pathlib import PurePosixPath
 
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import script_name
 
-HOME = "/home/paperspace"  # all of Paperspace's templates have this user
+HOME = "/home/paperspace"  # all Paperspace templates have this user
 _END = "END_OF_MUSTER_FILE"
 
 

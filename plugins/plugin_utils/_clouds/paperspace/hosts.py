@@ -27,11 +27,11 @@ from ansible_collections.muster.training.plugins.plugin_utils._text.printable im
 
 GROUP = "training"
 
-#: The longest host name (a DNS label has at most 63 characters) and the longest text of a variable.
+# : Maximum length of a host name (a DNS label has at most 63 characters) and of a variable's text.
 MAX_NAME = 63
 MAX_TEXT = 255
 
-#: Ansible would treat a machine of such a name as the controller or a group.
+# : Ansible would treat a machine with such a name as the controller or a group.
 RESERVED_NAMES = frozenset({"localhost", "all", "ungrouped", GROUP, "implicit_localhost"})
 
 MachineData = Mapping[str, Any]
@@ -56,7 +56,7 @@ def parse_number(value: Any) -> float | None:
     return price if math.isfinite(price) else None
 
 
-#: API field -> (host variable, parser). Fields that the API adds later do not become variables.
+# : API field -> (host variable, parser). Fields that are added to the API later do not become variables.
 FIELDS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "id": ("paperspace_id", parse_text),
     "name": ("paperspace_name", parse_text),
@@ -396,7 +396,7 @@ def host_variables(machine: MachineData) -> dict[str, Any]:
             "paperspace_gpu_model": parse_text(first.get("name")) if isinstance(first, dict) else None,
             "paperspace_gpu_memory": parse_integer(first.get("memory")) if isinstance(first, dict) else None,
             "node_address": parse_address(machine.get("privateIp")),
-            # a machine without a GPU runs one process, for CPU runs with gloo
+            # a machine without a GPU runs one process, for CPU runs that use gloo
             "node_slots": max(1, gpus),
         }
     )

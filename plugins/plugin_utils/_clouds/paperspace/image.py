@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Templates: images of a cluster's machine at Paperspace, from which other machines are created.
+"""Templates: images of a cluster's machine on Paperspace, from which other machines are created.
 
 Paperspace creates a template from a machine that is off, and lists it once it is complete, which may take an hour.
 """
@@ -50,7 +50,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace
 from ansible_collections.muster.training.plugins.plugin_utils._text.duration import format_duration
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import single_line
 
-#: Seconds. Paperspace publishes no limit; enough to copy a disk of 2 TB.
+# : Seconds. Paperspace publishes no limit; this is enough to copy a 2 TB disk.
 TEMPLATE_TIMEOUT = 3600.0
 
 
@@ -130,7 +130,7 @@ def remove_template(context: PaperspaceContext, name: str, check: bool = False) 
     return TemplateResult(True, "", f"removed template {name}")
 
 
-# --- Owner of a template
+# --- A template's owner
 
 
 def _cluster_machine_ids(context: PaperspaceContext) -> list[str]:
@@ -253,7 +253,7 @@ def _wait_for_events(context: PaperspaceContext, machine_id: str) -> None:
 
 
 def _start_machine(context: PaperspaceContext, machine: Machine) -> None:
-    with contextlib.suppress(RequestError, LostReplyError):  # already on, or its state will show the failure
+    with contextlib.suppress(RequestError, LostReplyError):  # it is already on, or its state will show the failure
         operations.start_machine(context.client, machine["id"])
     failures = wait_until_ready(context, {machine["id"]: machine["name"]})
     if failures:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Prices of machines and disks at Paperspace, with the source and date of each number.
+"""Prices of machines and disks on Paperspace, with the source and date of each number.
 
 Paperspace's API reports no prices before a machine is created; afterwards each machine reports its price per hour,
 which takes precedence. A price without a source is None, shown as unknown.
@@ -16,8 +16,8 @@ DATE = "2025-12-28"
 PAGE = "https://www.paperspace.com/pricing"
 
 
-# US dollars per hour for one machine with N GPUs: the console's table of 2025-12-28. The single-GPU rows are also in
-# the documentation's page of machine types of 2025-06-17.
+# US dollars per hour for one machine with N GPUs, from the console's table of 2025-12-28. The single-GPU rows are also
+# on the documentation page about machine types of 2025-06-17.
 _PER_HOUR: dict[str, float] = {
     "C1": 0.0045,
     "C2": 0.009,
@@ -76,7 +76,7 @@ _PER_HOUR: dict[str, float] = {
     "H100x8": 47.60,
 }
 
-# US dollars per month for a machine's disk, by size in GB; a stopped machine costs only this.
+# US dollars per month for a machine's disk, by size in GB; this is all that a stopped machine costs.
 _DISK_PER_MONTH: dict[int, Price] = {
     50: Price(5.0, "Paperspace's help page 360057895553", "undated"),
     100: Price(7.0, "cloudypad's cost documentation", "2024-09"),
@@ -84,7 +84,7 @@ _DISK_PER_MONTH: dict[int, Price] = {
 }
 
 
-# US dollars per month for keeping a template, by the size in GB of its original disk.
+# US dollars per month for keeping a template, by the size in GB of the disk it was created from.
 _TEMPLATE_PER_MONTH = {50: 3.5, 100: 6.0, 250: 11.0, 500: 17.0, 1000: 24.0, 2000: 42.0}
 
 

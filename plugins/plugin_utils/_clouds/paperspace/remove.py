@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Remove resources at Paperspace, and wait until the API confirms it."""
+"""Remove resources on Paperspace, and wait until the API confirms it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace
 #: Seconds.
 REMOVAL_TIMEOUT = 600.0
 RETRY_INTERVAL = 30.0
-NETWORK_TIMEOUT = 120.0  # the API refuses for a while after a network's machines are removed
+NETWORK_TIMEOUT = 120.0  # the API still refuses for a while after a network's machines have been removed
 MAX_ATTEMPTS = 3
 
 
@@ -85,7 +85,7 @@ def _request_removal(context: PaperspaceContext, machine_id: str, removal: _Pend
     except (RequestError, ForbiddenError) as error:
         # the documentation requires a machine to be off; other clients remove running ones
         removal.error, removal.requested_at = error.summary, context.clock()
-        # in a transitional state, the request is repeated later, and does not count as an attempt
+        # in a transitional state, the request is repeated later and does not count as an attempt
         removal.attempts += removal.state in ("ready", "off")
         with contextlib.suppress(RequestError, ForbiddenError, NotFoundError, LostReplyError):
             operations.stop_machine(context.client, machine_id)
@@ -171,11 +171,11 @@ def release_address(context: PaperspaceContext, ip: str) -> str:
     """
     machine_id = context.notes["addresses"].get(ip)
     if machine_id is None:
-        return ""  # the address was released with its machine
+        return ""  # the address was released together with its machine
     started = context.clock()
     while True:
         if machine_id in [machine["id"] for machine in read_machines(context.client)]:
-            return ""  # the machine still exists and keeps it
+            return ""  # the machine still exists and keeps the address
         holder = {address["ip"]: address["machine"] for address in read_addresses(context.client)}.get(ip)
         if holder in ("", machine_id):
             return remove_resource(context, {"action": "remove", "what": "address", "name": ip, "id": ip})

@@ -32,7 +32,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import single_line
 
 _GIB = 1024**3
-_STATES: dict[str, MachineState] = {"ready": "ready", "off": "off", "stopping": "going"}  # all others count as coming
+# all other states count as coming
+_STATES: dict[str, MachineState] = {"ready": "ready", "off": "off", "stopping": "going"}
 
 
 def read_account(client: Client) -> AccountResources:

@@ -118,5 +118,5 @@ def _transport_error(error: BaseException, timeout: float) -> PaperspaceError:
         failure.refused = True
         return failure
     failure = ConnectionFailedError(f"the connection failed: {text}")
-    failure.refused = getattr(reason, "errno", None) == errno.ECONNREFUSED  # no listener, so nothing was sent
+    failure.refused = getattr(reason, "errno", None) == errno.ECONNREFUSED  # nothing is listening, so nothing was sent
     return failure

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Wait for machines at Paperspace, with one list request for all.
+"""Wait for machines on Paperspace, with one list request for all.
 
 The API has no failed state: without capacity, a machine is created but stays off. Only its state and its events
 together show what went wrong.
@@ -29,15 +29,15 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace
 from ansible_collections.muster.training.plugins.plugin_utils._text.duration import format_duration
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import single_line
 
-#: Seconds between listings: the API publishes no rate limit, and machines need minutes.
+# : Seconds between listings: the API publishes no rate limit, and machines take minutes.
 STATE_INTERVAL = 10.0
-#: A machine that is still off this many seconds after a start request got no capacity.
+# : A machine that is still off this many seconds after a start request did not get any capacity.
 OFF_GRACE_PERIOD = 60.0
-#: Paperspace's documentation says to contact support after more than ten minutes.
+# : Paperspace's documentation says to contact support if it takes more than ten minutes.
 SLOW_AFTER = 600.0
 STUCK_AFTER = 1200.0
 STOP_TIMEOUT = 600.0
-CAPACITY_INTERVAL = 60.0  # between attempts to start all machines while waiting for capacity
+CAPACITY_INTERVAL = 60.0  # between attempts to start all machines while waiting for capacity to become available
 NO_CAPACITY = "got no capacity"
 
 
@@ -167,7 +167,7 @@ def stop_and_wait(context: PaperspaceContext, names_by_id: Mapping[str, str]) ->
 def start_machine(context: PaperspaceContext, machine_id: str, name: str) -> None:
     """Request that a machine start. Its state will show whether it does."""
     context.show(f"starting {name}")
-    # wait_until_ready() restarts a machine that was still stopping; a machine that is already starting is fine
+    # wait_until_ready() restarts a machine that was still stopping; one that is already starting is fine
     with contextlib.suppress(RequestError, LostReplyError):
         operations.start_machine(context.client, machine_id)
 

@@ -17,7 +17,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._experiments.bench
 from ansible_collections.muster.training.plugins.plugin_utils._report.documents import ReportFinding
 from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
 
-WORSE_RATIO = 0.9  # share of the earlier value
+WORSE_RATIO = 0.9  # fraction of the earlier value
 
 
 def comparable_figures(benchmark: Benchmark) -> dict[str, tuple[float, str, list[str]]]:

@@ -14,7 +14,7 @@ from typing import TypedDict
 
 from ansible_collections.muster.training.plugins.plugin_utils._report.documents import ReportFinding
 
-VERSION = 1  # version of benchmark.json in the record; increased when a key is removed or changes its meaning
+VERSION = 1  # version of benchmark.json in the record; incremented when a key is removed or changes its meaning
 
 
 class BenchmarkTask(TypedDict, total=False):
@@ -22,11 +22,11 @@ class BenchmarkTask(TypedDict, total=False):
 
     seconds: dict[str, float]  # phase: matmul, copies, node, all or pairs
     matmul_seconds: float
-    matmul_size: int  # rows of a matrix; 0: chosen by the device's memory
-    matmul_alone: list[int]  # ranks that compute one after another, instead of all at once
+    matmul_size: int  # number of rows of a matrix; 0: chosen based on the device's memory
+    matmul_alone: list[int]  # ranks that compute one after another instead of all at once
     collectives: list[str]
-    largest: int  # bytes of the largest buffer; 0: chosen by the device's memory
-    rounds: list[list[list[int]]]  # pairs of node ranks that exchange at the same time
+    largest: int  # size of the largest buffer in bytes; 0: chosen based on the device's memory
+    rounds: list[list[list[int]]]  # pairs of node ranks that exchange data at the same time
     pair_bytes: int  # 0: chosen by the backend
 
 
@@ -68,7 +68,7 @@ class CollectiveRate(TypedDict):
     p95_us: float
     algbw_gbytes: float
     busbw_gbytes: float
-    wrong: list[str]  # nodes that got a wrong result
+    wrong: list[str]  # nodes that returned a wrong result
 
 
 class PairRate(TypedDict):
@@ -87,7 +87,7 @@ class ExpectedRate(TypedDict):
 
     value: float
     source: str
-    sure: bool  # False: estimated from similar machines, never reported as a problem
+    sure: bool  # False: estimated from similar machines, so never reported as a problem
 
 
 class Suspects(TypedDict):
@@ -112,8 +112,8 @@ class Benchmark(TypedDict):
     collectives: list[CollectiveRate]
     pairs: list[PairRate]
     expected_tflops: dict[str, ExpectedRate]  # expected rates by "model, type"
-    expected_network: ExpectedRate | None  # Gb/s per node and direction
+    expected_network: ExpectedRate | None  # Gb/s per node in each direction
     findings: list[ReportFinding]
     left_out: list[str]
-    compared_with: str  # the baseline run, "" if there was none
+    compared_with: str  # the baseline run; "" if there was none
     verdict: str

@@ -81,7 +81,7 @@ def expected_network_rate(
         return {"value": sum(infiniband_gbps) * LINE_SHARE, "source": source, "sure": True}
     if interface_mbps is not None and interface_mbps > 0:
         is_slow = interface_mbps <= 25_000
-        share = LINE_SHARE if is_slow else 0.35  # TCP by NCCL: 10 to 60 % of 100 Gb/s
+        share = LINE_SHARE if is_slow else 0.35  # TCP with NCCL: 10 to 60 % of 100 Gb/s
         source = f"{share:.0%} of the speed of {name} in /sys/class/net" + (
             "" if is_slow else ": TCP does not saturate such a link"
         )

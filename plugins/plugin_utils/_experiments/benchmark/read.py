@@ -157,7 +157,7 @@ def read_collective(
     is_known = scope in ("node", "all") and operation in OPERATIONS and (scope == "all" or node)
     if not is_known or not size or not members or elapsed_us is None:
         return None
-    rate = size / elapsed_us / 1000.0  # bytes a microsecond are MB/s
+    rate = size / elapsed_us / 1000.0  # bytes per microsecond are the same as MB/s
     wrong_nodes = [node_name(nodes, ranks.get(to_int(rank))) for rank in to_list(row.get("wrong"))]
     return {
         "scope": scope,

@@ -14,9 +14,9 @@ from ansible_collections.muster.training.plugins.plugin_utils._experiments.bench
 )
 
 OPERATIONS = ["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast"]
-SHARES = {"matmul": 0.15, "copies": 0.05, "node": 0.2, "all": 0.3, "pairs": 0.3}  # shares of the total seconds
-MATMUL_SECONDS = 5.0  # per rank: long enough to see clocks drop
-MAX_REMEASURED = 48  # ranks, and pairs, to measure again
+SHARES = {"matmul": 0.15, "copies": 0.05, "node": 0.2, "all": 0.3, "pairs": 0.3}  # fractions of the total time
+MATMUL_SECONDS = 5.0  # seconds per rank: long enough to see clock speeds drop
+MAX_REMEASURED = 48  # number of ranks, and of pairs, to measure again
 
 
 def pairing_rounds(count: int) -> list[list[list[int]]]:
@@ -53,7 +53,7 @@ def plan_remeasurement(suspects: Suspects, seconds: float) -> BenchmarkTask:
     """Plan the repeated measurements: suspects one after another, while all others are idle."""
     phases = [phase for phase, suspected in (("matmul", suspects["ranks"]), ("pairs", suspects["pairs"])) if suspected]
     phase_seconds = {phase: seconds / len(phases) for phase in phases}
-    # half of the time is for preparation: creating matrices, warming up the device
+    # half of the time is for preparation: creating matrices and warming up the device
     rank_seconds = phase_seconds.get("matmul", 0.0) / 2 / max(1, len(suspects["ranks"]))
     return {
         "seconds": phase_seconds,

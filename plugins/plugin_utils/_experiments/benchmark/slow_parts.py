@@ -27,14 +27,15 @@ from ansible_collections.muster.training.plugins.plugin_utils._experiments.bench
 from ansible_collections.muster.training.plugins.plugin_utils._report.documents import ReportFinding
 from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
 
-SLOW_GPU = 0.93  # share of its model's median: equal GPUs usually differ by 5 %
-SLOW_CPU = 0.7  # cores are often shared: one of several equal hosts reached 0.68 alone, and 0.93 among the others
-SLOW_NODE = 0.8  # share of the median of all nodes' rates with their best peers
-SLOW_LINK = 0.7  # share of the slower end's rate with its best peer
-FAR_BELOW = 0.75  # share of the expected rate of a GPU or the network
-THROTTLED = 0.9  # share of the rate in its own first quarter
-REFERENCE_GPUS = 2  # GPUs of the same model measured alone for comparison with a suspect
-PEERS_TO_REMEASURE = 3  # peers for measuring a node again
+SLOW_GPU = 0.93  # fraction of the median for its model: equal GPUs usually differ by 5 %
+# cores are often shared: one of several equal hosts reached 0.68 alone, and 0.93 together with the others
+SLOW_CPU = 0.7
+SLOW_NODE = 0.8  # fraction of the median of all nodes' rates with their best peers
+SLOW_LINK = 0.7  # fraction of the rate that the slower end achieves with its best peer
+FAR_BELOW = 0.75  # fraction of the expected rate of a GPU or of the network
+THROTTLED = 0.9  # fraction of the rate in its own first quarter
+REFERENCE_GPUS = 2  # number of GPUs of the same model measured alone for comparison with a suspect
+PEERS_TO_REMEASURE = 3  # number of peers used to measure a node again
 PLATEAU = 1 << 20  # smallest size in bytes whose rate is meaningful
 
 
@@ -116,7 +117,7 @@ def find_suspects(measurements: BenchmarkMeasurements) -> Suspects:
     nodes = sorted(slow_nodes(best), key=lambda node: best[node])
     links = sorted(slow_links(measurements.pairs, best, nodes), key=lambda pair: pair["gbps"])
     node_pairs = [pairs_to_remeasure(node, measurements.pairs, best) for node in nodes]
-    # a pair of each node first, since there may be no time for more
+    # one pair for each node first, since there may be no time for more
     candidates = [
         peer_pairs[turn] for turn in range(PEERS_TO_REMEASURE) for peer_pairs in node_pairs if turn < len(peer_pairs)
     ] + links

@@ -73,10 +73,10 @@ class SearchState(TypedDict):
     common: str
     job: FitJob
     search: SearchSettings
-    program: str  # the launched script or module, "" until the first probe has ended
+    program: str  # the launched script or module; "" until the first probe has ended
     nnodes: int
     history: list[Probe]
-    under_way: str  # run_id of the probe in progress when this was written
+    under_way: str  # run_id of the probe that was in progress when this was written
     result: int | None
     fastest: int | None
 
@@ -177,7 +177,7 @@ class BatchSearch(ResumableSequence[SearchState]):
         result = self.read_result(run_id, launch_result)
         smaller_fits = bounds(state["history"])[0] > 0
         outcome = classify_probe(result, [], smaller_fits)
-        if outcome.kind == "other":  # a rank without an error file may show the reason only in its log
+        if outcome.kind == "other":  # for a rank without an error file, the reason may appear only in its log
             self.runner.play("logs", f"{run_id}-logs", {"run_id": run_id, "fetch": True})
             outcome = classify_probe(result, read_log_tails(record), smaller_fits)
         if outcome.kind == "other":

@@ -32,7 +32,7 @@ OUT_OF_MEMORY = {
     "container-out-of-memory",
     "kernel-out-of-memory",
 }
-# These errors have other causes, too: they count only if a smaller batch has run
+# These errors can have other causes, too: they count only if a smaller batch has run
 POSSIBLY_OUT_OF_MEMORY = {"cublas-not-initialized", "cudnn-no-algorithm"}
 
 

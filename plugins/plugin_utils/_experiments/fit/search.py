@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypedDict
 
-TARGET_MEMORY = 0.99  # target share of the memory: the line is a guess, and only a probe decides
-# multiples of a batch: the step above it, the lowest batch below a limit, and the highest batch above it
+TARGET_MEMORY = 0.99  # target fraction of the memory: the linear estimate is a guess, and only a probe decides
+# multiples of a batch size: the step above it, the lowest batch size below a limit, and the highest batch size above it
 STEP_ABOVE, LOWEST_RATIO, HIGHEST_RATIO = 0.02, 0.75, 32.0
 MAX_CONFIRMATIONS = 4  # maximum number of batches tried to confirm the result
-TYPICAL_PROBES = 5  # probes of a search where memory is known, without the confirmation
+TYPICAL_PROBES = 5  # number of probes in a search where memory is known, not including the confirmation
 
 
 class Probe(TypedDict):
@@ -88,7 +88,8 @@ def batch_above(low: int, estimate: float | None, search: SearchSettings) -> int
     elif estimate > low + search["multiple"]:
         target = min(estimate, HIGHEST_RATIO * low)
     else:
-        target = low + STEP_ABOVE * low  # the line puts the limit about here, so try one just above
+        # the linear estimate puts the limit at about this point, so try a value just above it
+        target = low + STEP_ABOVE * low
     return min(max(round_down(target, search["multiple"]), low + step_size(low, search)), search["most"])
 
 
@@ -96,7 +97,7 @@ def batch_between(low: int, high: int, estimate: float | None, search: SearchSet
     """Return a batch between one that fits and one that does not."""
     target = (low + high) / 2.0
     if estimate is not None:
-        # if the estimate is too large, a point nearer to the limit corrects the line
+        # if the estimate is too large, a point closer to the limit corrects the line
         target = estimate if estimate < high else max(target, LOWEST_RATIO * high)
     return min(max(round_down(target, search["multiple"]), low + step_size(low, search)), high - 1)
 
@@ -117,7 +118,7 @@ def next_batch(history: Sequence[Probe], search: SearchSettings) -> int:
         return batch_above(low, extrapolate(history, TARGET_MEMORY), search) if low < search["most"] else 0
     if high - low <= step_size(low, search):
         return 0
-    # alternate line and bisection: never much slower than bisection alone
+    # alternate between the linear estimate and bisection: never much slower than bisection alone
     probes_since = sum(1 for probe in history if probe["batch"] >= high or probe["batch"] >= low)
     return batch_between(low, high, extrapolate(history, 1.0) if probes_since % 2 == 0 else None, search)
 

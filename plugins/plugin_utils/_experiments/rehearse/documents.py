@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-VERSION = 1  # increased when a key changes its meaning or is removed
-# the launches: on two nodes, on all, and on all again from the checkpoint
+VERSION = 1  # incremented when a key changes its meaning or is removed
+# the launches: on two nodes, on all nodes, and on all nodes again from the checkpoint
 TWO_NODES, ALL_NODES, RESUMED = "two", "all", "resumed"
 
 
@@ -77,7 +77,7 @@ class Rehearsal(TypedDict):
     common: str
     job: RehearsalJob
     starts: list[RehearsalLaunch]
-    under_way: str  # run_id of the launch in progress when this was written
+    under_way: str  # run_id of the launch that was in progress when this was written
     checkpoint_bytes: int | None
     free_bytes: int | None
     resumed: bool | None

@@ -23,10 +23,10 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.page impor
 from ansible_collections.muster.training.plugins.plugin_utils._text.duration import format_duration
 
 HOUR = 3600.0
-MIN_LOSS_DROP = 0.05  # share of the first loss: a curve that fell by less does not show whether it was continued
-# share of the loss's drop: if the second start begins higher by more, it did not continue the curve
+MIN_LOSS_DROP = 0.05  # fraction of the first loss: a curve that fell by less does not show whether it was continued
+# fraction of the drop in loss: if the second start begins higher by more than this, it did not continue the curve
 MAX_LOSS_JUMP = 0.5
-SLOW_STEP_RATIO = 1.25  # time of a step on all nodes divided by that on two, above which a hint is given
+SLOW_STEP_RATIO = 1.25  # ratio of the step time on all nodes to that on two nodes above which a hint is given
 # required free space as a multiple of the checkpoints: logs and an unfinished checkpoint also need space
 FREE_SPACE_FACTOR = 1.1
 PRINT_RESULT = "print MUSTER_RESULT "
@@ -49,7 +49,7 @@ def judge(rehearsal: Rehearsal, checkpoint_bytes: int | None, free_bytes: int | 
         *check_disk_space(job, full_launch, checkpoint_bytes, free_bytes),
     ]
     if not was_measured(rehearsal["starts"]) and not any(finding["severity"] == "problem" for finding in findings):
-        findings = [NOTHING_MEASURED]  # the hints would repeat it, one for each missing number
+        findings = [NOTHING_MEASURED]  # the hints would repeat it once for each missing number
     seconds = estimate_seconds(job, full_launch)
     per_hour = full_launch["per_hour"] if full_launch is not None else None
     return {
@@ -169,7 +169,7 @@ def check_disk_space(
             )
         ]
     needed = FREE_SPACE_FACTOR * size * job["kept"]
-    if needed <= free + size:  # this checkpoint already takes up its size
+    if needed <= free + size:  # this checkpoint's size is already taken up on disk
         return []
     return [
         make_problem(

@@ -40,10 +40,10 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.report imp
 
 STATE_FILE = "rehearsal.json"
 STEPS, NAME, CHECKPOINT = "{steps}", "{name}", "{checkpoint}"
-FIRST_NODES = 2  # nodes of the first launch
+FIRST_NODES = 2  # number of nodes in the first launch
 LOSS = re.compile(r"(?:.*[/_])?loss\Z", re.IGNORECASE)
 STEP_RATE = re.compile(r"(?:train_)?steps_per_second\Z")
-MAX_POINTS = 10_000  # points that are kept of a curve
+MAX_POINTS = 10_000  # number of points of a curve that are kept
 
 
 class RehearsalRunner(ResumableSequence[Rehearsal]):
@@ -94,7 +94,7 @@ class RehearsalRunner(ResumableSequence[Rehearsal]):
         if rehearsal["under_way"]:
             self.stop_interrupted([rehearsal["under_way"]])
             if rehearsal["under_way"].startswith(f"{self.directory.name}-{RESUMED}"):
-                # the launch may have overwritten the checkpoint from which it resumed
+                # the launch may have overwritten the checkpoint that it resumed from
                 rehearsal = {
                     **rehearsal,
                     "starts": [launch for launch in rehearsal["starts"] if launch["what"] != ALL_NODES],
@@ -126,7 +126,7 @@ class RehearsalRunner(ResumableSequence[Rehearsal]):
             )
         values = {
             STEPS: str(job["steps"] * (2 if kind == RESUMED else 1)),
-            # the resumed launch looks where the first one saved
+            # the resumed launch looks where the first launch saved
             NAME: full_launch["run_id"] if full_launch is not None else run_id,
             CHECKPOINT: checkpoint,
         }

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 LAUNCH_VARIABLES = ("job", "nnodes", "nodes", "nproc_per_node", "gpus", "fitted", "debug")  # in addition to launch_*
-# launch_time: when a machine was started, set by amazon.aws.aws_ec2
+# launch_time: when a machine was started; set by amazon.aws.aws_ec2
 IGNORED_VARIABLES = ("launch_run_id", "launch_time")
 
 

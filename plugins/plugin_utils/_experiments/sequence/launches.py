@@ -33,9 +33,9 @@ from ansible_collections.muster.training.plugins.plugin_utils._command_line.unus
 from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import clean_text, to_mapping
 
 INSTALL_COMMAND = "pip install 'ansible-runner>=2.4,<3'"
-STOP_TIMEOUT = 300.0  # seconds: even with unreachable nodes, a stop ends long before
+STOP_TIMEOUT = 300.0  # seconds; even with unreachable nodes, a stop finishes long before this
 CALLBACK, RUNNER_CALLBACK = "ANSIBLE_STDOUT_CALLBACK", "awx_display"
-NOT_PLAIN = re.compile(r"[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")  # YAML folds or refuses them
+NOT_PLAIN = re.compile(r"[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")  # YAML folds or rejects them
 
 
 class RunnerMissingError(Exception):
@@ -87,7 +87,7 @@ class AnsiblePlaybookRunner:
     def __init__(self, argv: Sequence[str], playbooks: Sequence[str], directory: Path) -> None:
         """Prepare. argv: arguments of ansible-playbook; directory: where the output of each playbook is written."""
         try:
-            import ansible_runner  # large, and no other playbook needs it
+            import ansible_runner  # a large dependency that no other playbook needs
         except ImportError as error:
             raise RunnerMissingError(
                 f"this needs the Python package ansible-runner on this machine: {INSTALL_COMMAND}"
@@ -130,7 +130,7 @@ class AnsiblePlaybookRunner:
         has_timed_out: Callable[[], bool] = lambda: timeout is not None and time.monotonic() - start > timeout  # noqa: E731
         is_cancellable = name != "stop"  # stop.yml runs after an interruption, which must not cancel it
         launch_variables = {**variables, STARTED_BY: str(self.playbooks[0])}
-        if "run_id" in launch_variables:  # launch_run_id takes precedence if both are typed
+        if "run_id" in launch_variables:  # launch_run_id takes precedence if both are given
             launch_variables["launch_run_id"] = launch_variables["run_id"]
         private_directory = Path(tempfile.mkdtemp(prefix="muster-"))  # accessible to this user only
         try:

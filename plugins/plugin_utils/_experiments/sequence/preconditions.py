@@ -22,8 +22,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._experiments.seque
 )
 from ansible_collections.muster.training.plugins.plugin_utils._user_error import UserError
 
-LOCK = ".lock"  # file in the directory of the record, locked while the sequence runs
-# Options that make Ansible prompt, by their names in CLIARGS: how each is typed, and what to use instead
+LOCK = ".lock"  # file in the record's directory, locked while the sequence is running
+# Options that make Ansible prompt, by their names in CLIARGS: how each is written, and what to use instead
 PROMPT_OPTIONS = {
     "become_ask_pass": ("-K (--ask-become-pass)", "--become-password-file FILE"),
     "ask_pass": ("-k (--ask-pass)", "SSH keys, or --connection-password-file FILE"),

@@ -19,7 +19,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.writer imp
 
 State = TypeVar("State", bound=Mapping[str, Any])
 
-# Variables of a launch that the sequence waits for: one attempt on exactly its nodes, whatever the project has set.
+# Variables of a launch that the sequence waits for: a single attempt on exactly its nodes, regardless of the project's
+# settings.
 SINGLE_ATTEMPT: dict[str, Any] = {
     "launch_max_restarts": 0,
     "launch_restarts": 0,
@@ -79,7 +80,7 @@ class ResumableSequence(Generic[State]):
     launches share, stored only as a hash.
     """
 
-    kind: ClassVar[str]  # name in messages, such as "search"
+    kind: ClassVar[str]  # name used in messages, such as "search"
 
     def __init__(
         self, directory: Path, runs: Path, runner: PlaybookRunner, display: Callable[[str], None], common: str = ""

@@ -12,7 +12,8 @@ from __future__ import annotations
 from typing import Any, TypedDict
 
 VERSION = 2  # increased when a key changes its meaning or is removed
-SAME, LARGEST = "same", "largest"  # the two tables: same global batch for all variants, and each one's largest batch
+# the two tables: one with the same global batch size for all variants, and one with the largest batch size of each
+SAME, LARGEST = "same", "largest"
 
 
 class Variant(TypedDict):
@@ -109,5 +110,5 @@ class SweepState(TypedDict):
     salt: str
     runs: list[VariantRun]
     fits: dict[str, VariantFit]
-    under_way: list[str]  # run_ids of the launches in progress when this was written
+    under_way: list[str]  # run_ids of the launches that were in progress when this was written
     tables: list[SweepTable]  # empty until all variants have run

@@ -97,7 +97,8 @@ class Sweep(ResumableSequence[SweepState]):
         self, directory: Path, runs: Path, runner: PlaybookRunner, display: Callable[[str], None], common: str = ""
     ) -> None:
         super().__init__(directory, runs, runner, display, common)
-        self.is_queued = False  # whether launches wait in a queue; this wait does not count as part of their time
+        # whether launches are waiting in a queue; this waiting time is not counted as part of their duration
+        self.is_queued = False
         self.lock = threading.RLock()  # protects the state
         self.state: SweepState = self.file.read() or {
             "version": VERSION,
@@ -127,7 +128,7 @@ class Sweep(ResumableSequence[SweepState]):
         self.stop_interrupted(self.state["under_way"])
         self.state["under_way"] = []
         settings = {variant["name"]: self.hash_settings(variant) for variant in request.variants}
-        self.state["runs"] = [  # failed runs are repeated, as are those with other settings
+        self.state["runs"] = [  # failed runs are repeated, as are those that used other settings
             run
             for run in self.state["runs"]
             if run["succeeded"] and run["settings"] == settings.get(run["variant"]) and run["repeat"] <= request.repeats

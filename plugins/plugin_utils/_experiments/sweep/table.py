@@ -27,7 +27,8 @@ HEADER = [
     *("variant", "nodes", "ranks", "batch a rank", "global batch", "samples/s", "a rank", "efficiency", "memory peak"),
     *("time", "cost", "1000 samples"),
 ]
-BEST_OF = {5: max, 6: max, 8: min, 10: min, 11: min}  # column number: whether its highest or lowest value is best
+# column number: whether the column's highest or lowest value is best
+BEST_OF = {5: max, 6: max, 8: min, 10: min, 11: min}
 
 
 def build_table(batch: str, variants: Sequence[Variant], runs: Iterable[VariantRun]) -> SweepTable:

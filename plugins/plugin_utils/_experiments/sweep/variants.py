@@ -18,8 +18,9 @@ from ansible_collections.muster.training.plugins.plugin_utils._experiments.fit.t
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.sweep.documents import Variant
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import SAFE_RUN_ID
 
-MAX_NAME_LENGTH = 45  # characters of a sweep's name and a variant's: run_ids append "-largest-2" or "-fit-b4096"
-# short names that playbooks read, too
+# number of characters in a sweep's name and in a variant's name: run_ids append "-largest-2" or "-fit-b4096"
+MAX_NAME_LENGTH = 45
+# short names that playbooks also read
 SHORT_NAMES = {"launch_nnodes": "nnodes", "launch_nproc_per_node": "nproc_per_node"}
 SIZE_VARIABLES = {*SHORT_NAMES, *SHORT_NAMES.values()}
 # Variables that a sweep sets itself, or that are the same for all of its launches

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 # root: it may have ended the job. consequence: it follows from an earlier failure, usually on another rank.
-# confirmation: it does not come from the job, and confirms what ended it.
+# confirmation: it does not come from the job, but confirms what ended it.
 Kind = Literal["root", "consequence", "confirmation"]
 
 

@@ -13,7 +13,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.
 
 TOPIC = "Connections between ranks"
 
-# A pattern cannot compare numbers, only their number of digits and first digit; not of sizes that begin with 9.
+# A pattern cannot compare numbers, only their number of digits and first digit; it cannot do so for sizes that begin
+# with 9.
 MORE_WORKERS = "|".join(
     rf"{first}\d{{{rest}}}, worker_count=(?:[{first + 1}-9]\d{{{rest}}}|[1-9]\d{{{rest + 1},6}})\b"
     for rest in range(4)

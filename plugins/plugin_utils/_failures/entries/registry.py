@@ -47,7 +47,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.entries 
 )
 from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.entry import CatalogueEntry
 
-# Entries by topic. If several match a line, the first one counts, and those marked general after all others.
+# Entries by topic. If several match a line, the first one is used, and entries marked general are considered after all
+# others.
 TOPICS: dict[str, tuple[CatalogueEntry, ...]] = {
     gpu_memory.TOPIC: gpu_memory.ENTRIES,
     shared_memory.TOPIC: shared_memory.ENTRIES,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.entry import CatalogueEntry
 
 TOPIC = "Slurm"
-# Sets the key and the configuration of a cluster that the role slurm has set up.
+# Sets the key and the configuration of a cluster that was set up by the role slurm.
 REPAIR = "ansible-playbook site.yml --tags slurm -e slurm_enabled=true"
 ENTRIES: tuple[CatalogueEntry, ...] = (
     CatalogueEntry(

@@ -28,12 +28,12 @@ FEWER_RANKS = (
 )
 UNITS = {"KiB": 1 / 1024, "MiB": 1.0, "GiB": 1024.0}
 SIZE = re.compile(r"([\d.]{1,12}) ([KMG]iB)")
-# torch's message on a full GPU, before and since 2.1.
+# torch's message about a full GPU, before 2.1 and since.
 OLD_TOTALS = (
     r"GPU (?P<gpu>\d{1,3}); (?P<total>[\d.]{1,8} [MG]iB) total capacity; [^\n]{0,80}already allocated; "
     r"(?P<free>[\d.]{1,8} (?:bytes|[KMG]iB)) free; (?P<own>[\d.]{1,8} [KMG]iB) reserved"
 )
-# Before 1.4, "cached" excludes what is allocated.
+# Before 1.4, "cached" excludes memory that is allocated.
 OLDEST_TOTALS = (
     r"GPU (?P<gpu>\d{1,3}); (?P<total>[\d.]{1,8} [MG]iB) total capacity; (?P<own>[\d.]{1,8} [KMG]iB) already "
     r"allocated; "
@@ -50,9 +50,10 @@ UNUSED = (
     r"Tried to allocate (?P<requested>[\d.]{1,8} [MG]iB)[^\n]{0,600}?(?P<allocated>[\d.]{1,8} [KMG]iB) is allocated "
     r"by PyTorch,[^\n]{0,120}? (?P<unused>[\d.]{1,8} [MG]iB) is reserved by PyTorch but unallocated"
 )
-MIN_FRAGMENTED = 1024.0  # MiB: less is always reserved but unallocated
-FRAGMENTED_SHARE = 0.1  # share of the process's memory; the rest is really in use if less is unallocated
-OTHERS_SHARE = 0.15  # share of the GPU's memory at which other processes that use it are named
+MIN_FRAGMENTED = 1024.0  # MiB; less than this is always reserved but unallocated
+# fraction of the process's memory; if less than this is unallocated, the memory is really in use
+FRAGMENTED_SHARE = 0.1
+OTHERS_SHARE = 0.15  # fraction of the GPU's memory at or above which other processes that use it are named
 
 
 def mib(text: str) -> float:

@@ -31,12 +31,12 @@ HOST = (
     "worker-process-killed",
 )
 ALL_TOTALS = (NEW_TOTALS, OLD_TOTALS, OLDEST_TOTALS)
-# Frames of work beside the training steps, which other rules explain.
+# Frames of work done alongside the training steps, which other rules explain.
 BESIDE = (
     r", in \w{0,40}(?:eval|valid|predict|test_step|generate|nested_concat|save|state_dict|summon_full|load_model|"
     r"from_pretrained|all_gather_object|gather_object)\w{0,40}$|torch/serialization\.py"
 )
-# An epoch that is not the first, whether epochs are counted from 0 or 1, in a line of progress.
+# An epoch other than the first, whether epochs are counted from 0 or 1, in a progress line.
 NUMBER = r"0{0,3}(?P<epoch>(?:[2-9]|[1-9]\d{1,3})\b|[1-9]\.\d{1,4})"
 PROGRESS = r"(?:loss|it/s|s/it|batch|iter|\bstep\b|\d/\d|%\|)"
 EPOCH = (
@@ -249,7 +249,7 @@ RULES: tuple[EvidenceRule, ...] = (
         "more memory",
     ),
 )
-# Tried after the rules of gpus.py, which look at the frames of the step in which memory ran out.
+# Tried after the rules in gpus.py, which look at the frames of the step in which memory ran out.
 LATE_RULES: tuple[EvidenceRule, ...] = (
     *(
         EvidenceRule(

@@ -13,19 +13,19 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.facts im
 
 TOPIC = "Why a name is not resolved"
 NAMES = ("name-unknown",)
-# Whose name it is, in torch's, ssh's and MPICH's messages.
+# Whose name it is, in messages from torch, ssh and MPICH.
 NAMED = (
     r"(?:network addresses of \((?P<name>[^\n,)]{1,255}), \d{1,5}\) cannot be retrieved|"
     r"Could not resolve hostname (?P<host>[^\s:]{1,255})|host=(?P<peer>[\w.-]{1,255}) was not reachable)"
 )
-# A name as the operators of Kubernetes give pods: ends with a number, mostly followed by the name of a Service.
+# A name such as Kubernetes operators give to pods: it ends with a number, usually followed by the name of a Service.
 POD = (
     r"network addresses of \((?P<name>(?!ip-\d)[\w-]{1,200}-(?:master|worker|launcher|"
     r"workers|head|leader|node|main|trainer|\d{1,4})-\d{1,4}(?:\.[\w.-]{1,200})?|[\w-]{1,200}\.[\w-]{1,60}\.svc[\w.-]{0,60}|"
     r"[\w-]{1,200}-(?:master|leader|head)(?:\.[\w.-]{1,200})?)(?:,| ?:)"
 )
 TIMED_OUT = r"timed out after (?P<waited>(?:(?P<milliseconds>\d{4,10})m|(?P<seconds>\d{1,6}))s)\b"
-LONG = 600  # seconds after which a name that is not known yet would have been published
+LONG = 600  # seconds after which a name that is still unknown would have been published
 WAIT = "wait for the name before starting, in the pod's command: until getent hosts {name}; do sleep 2; done"
 SERVICE = (
     "`kubectl get service,endpoints` shows the names: MASTER_ADDR must be POD.SERVICE with the name of a headless "

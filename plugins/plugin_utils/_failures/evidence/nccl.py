@@ -46,7 +46,7 @@ RULES: tuple[EvidenceRule, ...] = (
         id="transfer-of-gpu-memory",
         entries=("rdma-transfer-failed",),
         shows=(rf"{STATUS}(?P<status>4|9|10|11)\b",),
-        # On the receiving side, status 4 also follows from different MTUs.
+        # On the receiving side, status 4 can also result from different MTUs.
         unless=rf"{STATUS}(?:12|1)\b|{STATUS}4\b[^\n]{{0,80}}\(Recv\)",
         cause=(
             "The RDMA adapter could not access the memory of a GPU (status {status}, a protection or access error): "
@@ -197,7 +197,7 @@ RULES: tuple[EvidenceRule, ...] = (
     EvidenceRule(
         id="networks-differ",
         entries=("nccl-versions-differ",),
-        # The kinds of NCCL's connections: 3 is its network over sockets, 4 the one over InfiniBand or RoCE.
+        # NCCL's connection types: 3 is its network over sockets, 4 the one over InfiniBand or RoCE.
         shows=(r"wrong type (?:3 != (?P<rdma>4)|4 != (?P<sockets>3))\b",),
         cause=(
             "The nodes use different networks for NCCL: one of them uses InfiniBand or RoCE and another uses "
@@ -242,7 +242,7 @@ RULES: tuple[EvidenceRule, ...] = (
         ),
     ),
 )
-# After the rules on connections: the network may be why a connection was closed.
+# After the rules about connections: the network may be the reason why a connection was closed.
 LAST_TOPIC = "What the addresses in a log show"
 LAST_RULES: tuple[EvidenceRule, ...] = (
     EvidenceRule(

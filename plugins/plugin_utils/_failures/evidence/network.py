@@ -73,7 +73,7 @@ def whole_nodes_are_missing(groups: Mapping[str, str], facts: RunFacts) -> bool:
         return False
     if facts.slots:
         return joined % max(facts.slots) == 0
-    return size % joined == 0 and (joined > 1 or "clients" in groups)  # a single rank may only be early
+    return size % joined == 0 and (joined > 1 or "clients" in groups)  # a single rank may simply be early
 
 
 def run_has_fewer_ranks(groups: Mapping[str, str], facts: RunFacts) -> bool:

@@ -12,7 +12,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence
 
 TOPIC = "Why a check finds no GPU"
 CHECKS = ("asserted-by-script", "asserted-by-package", "raised-by-script", "setting-refused")
-# The last error of the log: an assertion or exception about CUDA as a whole.
+# The last error in the log: an assertion or exception about CUDA as a whole.
 CHECK = (
     r"assert torch\.cuda\.is_available\(\)|"
     r"^(?:\[?[\w :]{0,20}\]?:? ?)?[\w.]{0,60}(?:Error|Exception): (?i:[^\n]{0,80}"

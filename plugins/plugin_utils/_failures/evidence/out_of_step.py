@@ -21,7 +21,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.facts im
 
 TOPIC = "How the ranks came out of step"
 DIFFER = ("ranks-pass-different-sizes", "ranks-out-of-step", "rank-behind")
-SHORT_LIMIT = 600  # seconds: the default of NCCL's operations
+SHORT_LIMIT = 600  # seconds; the default for NCCL's operations
 STOP = (
     r"(?P<line>(?i:early[ _-]?stop|no improvement|(?:did|has) not improve|\bpatience\b|"
     r"stopping (?:training|early|optimi[sz]ation)|"
@@ -52,7 +52,7 @@ SAME_STEPS = (
     "give all ranks the same number of batches: DataLoader(drop_last=True) with DistributedSampler, a fixed number of "
     "steps for streaming data, or `with model.join():`"
 )
-# A frame of the script or a framework, but not of torch, whose checkpoint functions are others.
+# A frame of the script or of a framework, but not of torch, whose checkpoint functions are different.
 FRAME = (
     r'File "(?![^"\n]{{0,300}}/torch/)[^"\n]{{1,300}}", line \d{{1,9}}, in \w{{1,80}}\n'
     r"[^\n]{{0,20}}?\b(?P<function>\w{{0,40}}(?:{pattern})\w{{0,40}})\("

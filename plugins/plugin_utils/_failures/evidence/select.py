@@ -19,9 +19,9 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.explanat
 )
 from ansible_collections.muster.training.plugins.plugin_utils._failures.facts import RunFacts
 
-MAX_TEXT = 60_000  # characters at the end of a log in which to look for evidence
-MAX_GROUP = 160  # characters of a log in a text
-MAX_SEEN = 300  # characters of the line that is shown
+MAX_TEXT = 60_000  # number of characters at the end of a log that are searched for evidence
+MAX_GROUP = 160  # number of characters of a log in a text
+MAX_SEEN = 300  # number of characters of the line that are shown
 
 
 def select_cause(explanation: Explanation, error: str, lines: Iterable[str], facts: RunFacts) -> Explanation:

@@ -14,7 +14,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.facts im
 
 TOPIC = "Files that one rank or node writes"
 NOT_HERE = (*MISSING, "dataset-cache-missing", "dataset-cache-raced", "checkpoint-file-missing", "checkpoint-not-found")
-# What a job writes and then reads, by the path.
+# What a job writes and later reads, by path.
 MADE = (
     r"(?:/datasets?/[^'\"\n]{1,200}\.(?:arrow|npy|bin|idx|json|lock|parquet)|/(?:cached?|preprocessed|processed|packed|"
     r"tokenized|features)[/_-][^'\"\n]{1,200}|/cache[\w-]{0,30}/[^'\"\n]{1,200}|[^'\"\n]{1,200}cache[^'\"/\n]{0,60}\.\w{1,8}|"
@@ -22,9 +22,9 @@ MADE = (
 )
 SHARED = r"/(?:mnt|nfs|shared?|lustre|gpfs|fsx|efs|scratch|work|projects?|beegfs|ceph|weka|data\d?|public|vol\w{0,20})/"
 LOCAL = r"/(?:root|tmp|var/tmp|local\w{0,20}|dev/shm|raid|nvme\w{0,10}|opt|workspace)/|/home/[\w.-]{1,60}/\.cache/"
-# Checkpoints, and caches of compilers, which other rules explain.
+# Checkpoints and compiler caches, which other rules explain.
 OTHER_CACHES = r"global_step|checkpoint-\d|[./]triton/|torchinductor_|torch_extensions"
-# The ranks of the first files in DeepSpeed's list of missing ones.
+# The ranks of the first files in DeepSpeed's list of missing files.
 PART = r"[^\]\n]{{0,200}}?_rank_(?P<rank_{}>\d{{1,5}})_mp_rank"
 PARTS = PART.format(0) + "".join(f"(?:{PART.format(number)}" for number in (1, 2, 3)) + ")?" * 3
 

@@ -15,12 +15,12 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence
 
 TOPIC = "What the rank did that others waited for"
 AT_WORK = ("rank-still-worked", "rank-still-saved")
-# The errors of `waiting.py`, up to the rank's last output.
+# The errors from `waiting.py`, up to the rank's last output.
 OUTPUT = (
     r"(?:still worked, whose last output was: |gave up waiting for it, its last output: )"
     r"(?P<output>(?=[^\n;]{{0,200}}(?:{pattern}))[^\n;]{{1,200}})"
 )
-# The errors of `hang.py`: "it was in load (data.py:41): `x = y`".
+# The errors from `hang.py`: "it was in load (data.py:41): `x = y`".
 STACK = r"\b(?:it was|they were) (?:running |in |at )?(?P<place>(?=[^\n;]{{0,120}}?(?:{pattern}))[^\n;]{{1,200}})"
 SAME_CALLS = (
     "make the same calls in the same order on every rank: no rank may skip a sample, a layer or a step that others "
@@ -110,7 +110,7 @@ RULES: tuple[EvidenceRule, ...] = (
     EvidenceRule(
         id="broadcast-of-waiting-root",
         entries=("nccl-time-out", "nccl-first-collective"),
-        # Rank 0 itself gave up waiting in a broadcast at the beginning, which usually sends its own weights.
+        # Rank 0 itself gave up waiting in a broadcast at the beginning, in which it usually sends its own weights.
         shows=(
             r"\[Rank 0\] Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=(?P<number>\d|10), "
             r"OpType=BROADCAST\b",

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Rules for mistakes in a script, its model and its data; the last rules explain whatever no other rule does."""
+"""Rules for mistakes in a script, its model and its data; the last rules explain whatever no other rule matches."""
 
 from __future__ import annotations
 

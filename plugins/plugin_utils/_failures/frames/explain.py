@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Explain an exception by its traceback if the catalogue does not explain it, or only in general."""
+"""Explain an exception from its traceback if the catalogue has no explanation, or only a general one."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.frames.t
     read_fault,
 )
 
-MAX_TEXT = 4000  # characters of an exception to search
-MAX_SHOWN = 480  # characters of a message in a cause
-MAX_SOURCE = 100  # characters of a line of code in a cause
+MAX_TEXT = 4000  # number of characters of an exception to search
+MAX_SHOWN = 480  # number of characters of a message in a cause
+MAX_SOURCE = 100  # number of characters of a line of code in a cause
 PATH = re.compile(r"'([^'\n]{2,300})'|\"([^\"\n]{2,300})\"|(?<![\w/.])(/[\w.@+-]{1,100}(?:/[\w.@+=-]{1,200}){1,20})")
 CRASH = "native-crash"
 CRASHED_AT = (
@@ -34,7 +34,8 @@ CRASHED_AT = (
 
 
 def explain_chain(chain: list[RaisedError], replaceable: str | None, fallback: bool) -> Explanation | None:
-    """Return an explanation of the first exception of a chain that a specific rule matches, else of the last cause.
+    """Return an explanation of the first exception in a chain that a specific rule matches, otherwise of the last
+    cause.
 
     Args:
         chain: An exception, then those that led to it, nearest first.
@@ -55,7 +56,7 @@ def explain_chain(chain: list[RaisedError], replaceable: str | None, fallback: b
 
 
 def explain_raised(raised: RaisedError, replaceable: str | None, fallback: bool) -> Explanation | None:
-    """Return the explanation of an exception by the first matching rule among the fallbacks or the others, or None."""
+    """Return the explanation of an exception by the first matching rule, either a fallback or not, or None."""
     for rule in RULES:
         if rule.fallback != fallback or (replaceable is not None and replaceable not in rule.over):
             continue
@@ -76,7 +77,7 @@ def explain_raised(raised: RaisedError, replaceable: str | None, fallback: bool)
 
 
 def explain_crash(lines: Iterable[str]) -> Explanation | None:
-    """Return where a fatal error ended the process, by the dump of faulthandler, or None."""
+    """Return where a fatal error ended the process, according to faulthandler's dump, or None."""
     frames = read_fault(lines)
     if not frames:
         return None
@@ -92,7 +93,7 @@ def explain_crash(lines: Iterable[str]) -> Explanation | None:
 
 
 def match_rule(rule: FrameRule, raised: RaisedError) -> dict[str, str] | None:
-    """Return the fields of a rule's texts, or None if a condition does not hold."""
+    """Return the fields for a rule's texts, or None if one of its conditions does not hold."""
     if rule.exceptions and not set(rule.exceptions) & base_names(raised.exception):
         return None
     packages = {*raised.packages[:3], raised.qualified_name.partition(".")[0]}
@@ -131,7 +132,7 @@ def compile_pattern(text: str) -> re.Pattern[str]:
 
 
 def base_names(name: str) -> set[str]:
-    """Return the name of an exception class and those of its built-in bases."""
+    """Return the names of an exception class and its built-in base classes."""
     builtin = getattr(builtins, name, None)
     bases = builtin.__mro__ if isinstance(builtin, type) and issubclass(builtin, BaseException) else ()
     return {name, *(base.__name__ for base in bases)}
@@ -145,7 +146,7 @@ def raiser(raised: RaisedError) -> str:
 
 
 def inner_sources(raised: RaisedError) -> list[str]:
-    """Return the lines of code from the user's innermost frame inwards."""
+    """Return the lines of code from the user's innermost frame to the frame that raised the exception."""
     frames = list(raised.frames)
     positions = [index for index, frame in enumerate(frames) if frame.is_user_code]
     return [frame.source for frame in frames[positions[-1] if positions else 0 :]]
@@ -158,7 +159,9 @@ def describe_place(raised: RaisedError) -> str:
 
 
 def describe_frame(frame: Frame) -> str:
-    """Return a frame for a person: the last parts of the path, the line, the function and the line of code."""
+    """Return a readable description of a frame: the last parts of the path, the line, the function and the line of
+    code.
+    """
     path = "/".join(frame.path.rsplit("/", 2)[-2:]) if frame.path.startswith("/") else frame.path
     function = "" if frame.function in ("", "<module>") else f" in {frame.function}"
     source = shorten(frame.source, MAX_SOURCE).replace("`", "'")
@@ -166,7 +169,7 @@ def describe_frame(frame: Frame) -> str:
 
 
 def path_of(raised: RaisedError) -> str:
-    """Return the file that an exception or the user's line of code names, or "a file"."""
+    """Return the file that is named by an exception or by the user's line of code, or "a file"."""
     frame = raised.user_frame
     for text in (raised.text[:MAX_TEXT], frame.source if frame else ""):
         for match in PATH.finditer(text):
@@ -177,9 +180,9 @@ def path_of(raised: RaisedError) -> str:
 
 
 def shorten(text: str, limit: int) -> str:
-    """Return a text of a job as one line that is safe for a terminal, cut after a number of characters."""
+    """Return a text from a job as one line that is safe for a terminal, truncated to a number of characters."""
     line = " ".join(clean_line(text[: 4 * limit]).split())
     if len(line) <= limit:
         return line
-    whole = line[:limit].rpartition(" ")[0]  # not within a word, which may be the one that matters
+    whole = line[:limit].rpartition(" ")[0]  # not in the middle of a word, which may be the one that matters
     return f"{whole if 2 * len(whole) > limit else line[:limit].rstrip()} …"

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Rules for files: missing ones, and those whose contents a library cannot read."""
+"""Rules for files that are missing, or whose contents a library cannot read."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LOOK_AT_IT = (
     "look at it on that node: `ls -l FILE`, `file FILE`, `head -c 200 FILE`; a few hundred bytes of text are a Git LFS "
     "pointer (git lfs pull) or an error page. Copy or download it again, on all nodes"
 )
-# Libraries, and the kind of file that they read.
+# Libraries, and the kinds of files that they read.
 KINDS: dict[str, tuple[str, ...]] = {
     "image": ("PIL", "cv2", "torchvision", "imageio", "skimage", "tifffile", "turbojpeg", "kornia", "imagecodecs"),
     "video or audio file": (

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Rules for known messages of libraries: data sets, checkpoints, trackers, hubs and configurations."""
+"""Rules for well-known messages from libraries: data sets, checkpoints, trackers, hubs and configurations."""
 
 from __future__ import annotations
 

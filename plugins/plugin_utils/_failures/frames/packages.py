@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Find the two packages of a call whose arguments the called function does not accept."""
+"""Find the two packages involved in a call whose arguments the called function does not accept."""
 
 from __future__ import annotations
 
@@ -38,11 +38,13 @@ PACKAGE_OF = {name: package for package, names in DEFINED_IN.items() for name in
 
 
 def package_pair(raised: RaisedError) -> tuple[str, str]:
-    """Return the package that makes a call and the one that refuses its arguments; ("", "") if not two are known."""
+    """Return the package that makes a call and the one that rejects its arguments; ("", "") if they are not both
+    known.
+    """
     frame = raised.innermost
     if frame is None or not frame.package or frame.package == "Python":
         return "", ""
-    if "multiple values" in raised.message:  # an outer frame passes what the inner one sets itself
+    if "multiple values" in raised.message:  # an outer frame passes on what the inner one sets itself
         outer = next((name for name in outer_packages(raised) if name != frame.package), "")
         return (outer, frame.package) if outer else ("", "")
     callee = called_package(raised.message, frame)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Rules for the environment of a job, and for the services that it depends on."""
+"""Rules for the environment of a job, and for the services that the job depends on."""
 
 from __future__ import annotations
 

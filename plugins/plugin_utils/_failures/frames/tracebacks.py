@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Parse the tracebacks of a log: their frames, their exceptions and how these are chained."""
+"""Parse the tracebacks in a log: their frames, their exceptions and how the exceptions are chained."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from ansible_collections.muster.training.plugins.module_utils._run.error_text im
 )
 from ansible_collections.muster.training.plugins.module_utils._run.output_formats import TRACEBACK
 
-MAX_FRAMES = 200  # frames of a traceback
-MAX_TRACEBACKS = 50  # number of tracebacks, from the end of a log
+MAX_FRAMES = 200  # number of frames in a traceback
+MAX_TRACEBACKS = 50  # number of tracebacks, counted from the end of a log
 CAUSED = "The above exception was the direct cause of the following exception:"
 DURING = "During handling of the above exception, another exception occurred:"
 FRAME = re.compile(
     r'\s{1,40}File "(?P<path>[^"\n]{1,500})", line (?P<line>\d{1,9})(?:, in (?P<function>[^\n]{1,200}))?'
 )
-# The head of a traceback that another rank or process sent: torch.distributed.checkpoint marks it "(RANK 3)".
+# The beginning of a traceback sent by another rank or process: torch.distributed.checkpoint marks it "(RANK 3)".
 SENT = re.compile(r"Traceback \(most recent call last\): \(RANK \d{1,7}\)$")
 MARKS = re.compile(r"[\s~^]{1,500}\Z")
 PREFIX = re.compile(LINE_PREFIX)
 FAULT = re.compile(r"(?:Current thread|Thread) 0x[0-9a-f]{1,20}[^\n]{0,100}\(most recent call first\):")
 FAULT_FRAME = re.compile(r'\s{1,8}File "(?P<path>[^"\n]{1,500})", line (?P<line>\d{1,9}) in (?P<function>[^\n]{1,200})')
-# Code of Python, of installed packages and of launchers, as opposed to the user's own.
+# Code that belongs to Python, installed packages and launchers, as opposed to the user's own.
 INSTALLED = re.compile(
     r"/(?:site|dist)-packages/|/lib/python\d\.\d{1,2}/|^<(?!stdin>)|^[^/\n]{1,300}/[^\n]{1,300}\.(?:pyx|pxi|pxd)$|"
     r"/bin/[\w-]{1,40}$"
@@ -58,12 +58,12 @@ class Frame:
 
     @property
     def is_user_code(self) -> bool:
-        """Whether the file is neither Python's nor an installed package's."""
+        """Whether the file belongs neither to Python nor to an installed package."""
         return not INSTALLED.search(self.path)
 
     @property
     def package(self) -> str:
-        """The package of the file; "" if it belongs to none, "Python" for most of the standard library."""
+        """The package that the file belongs to; "" if there is none, "Python" for most of the standard library."""
         match = PACKAGE.search(self.path)
         if match is not None:
             return match["name"] or match["compiled"]
@@ -92,13 +92,13 @@ class RaisedError:
 
     @property
     def qualified_name(self) -> str:
-        """The name of the exception's class as the traceback has it."""
+        """The name of the exception's class as it appears in the traceback."""
         match = re.match(r"[A-Za-z_][\w.]{0,200}", self.text)
         return match[0] if match else ""
 
     @property
     def message(self) -> str:
-        """The first line of the message, without the class; of a message that begins on the next line, all lines."""
+        """The first line of the message, without the class; all lines if the message begins on the next line."""
         first, _separator, rest = self.text.partition("\n")
         message = first[len(self.qualified_name) :].removeprefix(":").strip()
         return message or " ".join(rest.split())
@@ -110,7 +110,7 @@ class RaisedError:
 
     @property
     def innermost(self) -> Frame | None:
-        """The frame that raised it, or None."""
+        """The frame that raised the exception, or None."""
         return self.frames[-1] if self.frames else None
 
     @property
@@ -132,25 +132,25 @@ class RaisedError:
 
 
 def read_tracebacks(lines: Iterable[str]) -> list[RaisedError]:
-    """Return the exceptions of a log in plain_output() with their frames, in the order of the log."""
+    """Return the exceptions in a log, preprocessed by plain_output(), with their frames, in log order."""
     lines = with_first_head(list(lines))
     starts = [index for index, line in enumerate(lines) if is_head(line.rstrip())]
     return [raised for start in starts[-MAX_TRACEBACKS:] if (raised := read_traceback(lines, start)) is not None]
 
 
 def is_head(line: str) -> bool:
-    """Return whether a line without trailing blanks is the head of a traceback."""
+    """Return whether a line without trailing whitespace is the first line of a traceback."""
     return line.endswith((TRACEBACK, ORIGINAL)) or bool(SENT.search(line[-80:]))
 
 
 def prefix_of(line: str) -> str:
-    """Return the prefix with which a launcher marks a line as that of a process, or ""."""
+    """Return the prefix by which a launcher marks the process that wrote a line, or ""."""
     match = PREFIX.match(line)
     return match[0] if match else ""
 
 
 def with_first_head(lines: list[str]) -> list[str]:
-    """Return the lines of a log with the head of a traceback whose beginning is cut off."""
+    """Return the lines of a log, with a first line added to a traceback whose beginning is cut off."""
     for index, line in enumerate(lines):
         if is_head(line.rstrip()):
             return lines
@@ -171,7 +171,7 @@ def read_traceback(lines: list[str], start: int) -> RaisedError | None:
 
 
 def link_before(lines: list[str], start: int, prefix: str) -> str:
-    """Return how the exception before a traceback is related to it."""
+    """Return how a traceback is related to the exception before it."""
     if lines[start].endswith(ORIGINAL) or SENT.search(lines[start].rstrip()[-80:]):
         return "original"
     before = [line[len(prefix) :].strip() for line in lines[max(0, start - 4) : start] if line.startswith(prefix)]
@@ -179,7 +179,7 @@ def link_before(lines: list[str], start: int, prefix: str) -> str:
 
 
 def read_frames(lines: list[str]) -> tuple[Frame, ...]:
-    """Return the frames of the lines between the head of a traceback and its exception."""
+    """Return the frames in the lines between the first line of a traceback and its exception."""
     frames: list[Frame] = []
     for line in lines:
         match = FRAME.match(line)
@@ -192,7 +192,9 @@ def read_frames(lines: list[str]) -> tuple[Frame, ...]:
 
 
 def read_fault(lines: Iterable[str]) -> tuple[Frame, ...]:
-    """Return the frames of the thread that a fatal error ended, outermost first, as faulthandler dumps them, or ()."""
+    """Return the frames of the thread in which a fatal error occurred, outermost first, as dumped by faulthandler, or
+    ().
+    """
     frames: list[Frame] = []
     inside = False
     for line in lines:
@@ -211,7 +213,7 @@ def read_fault(lines: Iterable[str]) -> tuple[Frame, ...]:
 
 
 def chain_of(error: str, lines: Iterable[str]) -> list[RaisedError]:
-    """Return the exception that an error is, then those that led to it, nearest first; [] if the log lacks it."""
+    """Return an error's exception, then those that led to it, nearest first; [] if the log does not contain it."""
     tracebacks = read_tracebacks(lines)
     first = error.partition("\n")[0].strip()[:200]
     firsts = [text for text in (first, PREFIX.sub("", first, count=1)) if text]  # "cv2.error: " looks like a prefix

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Rules for frequent mistakes in training loops: gradients, precision, optimizers, sharded models and batches."""
+"""Rules for common mistakes in training loops: gradients, precision, optimizers, sharded models and batches."""
 
 from __future__ import annotations
 

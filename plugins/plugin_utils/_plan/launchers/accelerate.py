@@ -15,7 +15,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.job import J
 from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.base import RANK_PROGRAM, RankLauncher
 from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.torchrun_static import endpoint_host
 
-# Keys set from the rank table; the user's configuration must not set them.
+# Keys that are set from the rank table; the user's configuration must not set them.
 RESERVED_KEYS = (
     "compute_environment",
     "num_machines",
@@ -29,13 +29,15 @@ RESERVED_KEYS = (
 
 
 class Accelerate(RankLauncher):
-    """Accelerate divides the total number of processes by the number of machines, so all slots must be equal."""
+    """Accelerate divides the total number of processes by the number of machines, so all nodes need the same number of
+    slots.
+    """
 
     name = "accelerate"
     modules: tuple[str, ...] = ("accelerate",)
 
     def problems(self, job: Job, table: RankTable) -> list[str]:
-        """Report unequal slots, and keys set by the user that come from the rank table."""
+        """Report unequal slots, and keys set by the user that are determined by the rank table."""
         problems = super().problems(job, table)
         if not table.equal_slots:
             slots = ", ".join(f"{node.name} {node.slots}" for node in table.nodes)
@@ -55,7 +57,7 @@ class Accelerate(RankLauncher):
         user_config = dict(job.accelerate_config)
         if (
             user_config.get("distributed_type") == "DEEPSPEED"
-        ):  # with the default, pdsh, every node would start all nodes
+        ):  # with the default launcher, pdsh, every node would start all nodes
             user_config["deepspeed_config"] = {
                 "deepspeed_multinode_launcher": "standard",
                 **user_config.get("deepspeed_config", {}),
@@ -74,7 +76,7 @@ class Accelerate(RankLauncher):
         }
 
     def command(self, job: Job, table: RankTable, node: Node, interpreter: str, run_directory: str) -> list[str]:
-        """Return the node's command: absolute interpreter path first, no shell."""
+        """Return the node's command: it starts with the absolute path of the interpreter, and uses no shell."""
         return [
             interpreter,
             "-m",
@@ -90,7 +92,7 @@ class Accelerate(RankLauncher):
         return {**super().files(job, table, node, interpreter), "accelerate.json": text}
 
     def attempt_fields(self, job: Job) -> AttemptFields:
-        """Add the configuration's keys that change in each attempt."""
+        """Add the configuration keys that change in each attempt."""
         settings = {
             "machine_rank": "node_rank",
             "num_machines": "nnodes",

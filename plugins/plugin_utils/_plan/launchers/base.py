@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The base of all launchers, and that of launchers that start bin/muster-rank instead of the job."""
+"""The base classes of all launchers, and of launchers that start bin/muster-rank instead of the job."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ class BaseLauncher:
     """A launcher that needs no files or programs in the run directory, and numbers the nodes like the rank table."""
 
     uses_names = False
-    remote_start = False  # whether its command on rank 0's node starts the other nodes' processes with SHELL_PROGRAM
+    # whether its command on rank 0's node starts the processes on the other nodes with SHELL_PROGRAM
+    remote_start = False
     bare_launcher = False  # whether it would copy its environment into command lines
-    modules: tuple[str, ...] = ()  # the Python packages it needs
+    modules: tuple[str, ...] = ()  # the Python packages that it needs
 
     def order(self, table: RankTable) -> RankTable:
         """Return the table in the order in which this launcher numbers the nodes."""
@@ -33,15 +34,15 @@ class BaseLauncher:
         return ()
 
     def launcher_environment(self, job: Job, table: RankTable, node: Node) -> dict[str, str]:
-        """Return the variables that only the launcher itself needs."""
+        """Return the variables that are needed only by the launcher itself."""
         return {}
 
     def files(self, job: Job, table: RankTable, node: Node, interpreter: str) -> dict[str, str]:
-        """Return the files in a node's run directory that the launcher reads. They contain no secrets."""
+        """Return the files that the launcher reads in a node's run directory. They contain no secrets."""
         return {}
 
     def programs(self, node: Node) -> list[str]:
-        """Return our programs in bin of a node's run directory."""
+        """Return this collection's programs in the bin directory of a node's run directory."""
         return []
 
 
@@ -52,7 +53,7 @@ class RankLauncher(BaseLauncher):
     """
 
     rank_logs = "ranks"
-    master_port_everywhere = True  # torch's store listens on all addresses of node 0
+    master_port_everywhere = True  # torch's store listens on all of node 0's addresses
     rank: tuple[str, ...] = ("RANK",)
     world: tuple[str, ...] = ("WORLD_SIZE",)
     name = ""
@@ -71,7 +72,7 @@ class RankLauncher(BaseLauncher):
         return problems
 
     def environment(self, job: Job, table: RankTable, node: Node) -> dict[str, str]:
-        """Return the ranks' variables, except for their ranks, which bin/muster-rank adds."""
+        """Return the ranks' variables, except for the rank numbers, which bin/muster-rank adds."""
         return {"MASTER_ADDR": table.master.address, "MASTER_PORT": str(job.master_port)}
 
     def files(self, job: Job, table: RankTable, node: Node, interpreter: str) -> dict[str, str]:
@@ -94,7 +95,8 @@ class RankLauncher(BaseLauncher):
 
 
 def common_network(addresses: list[str]) -> str:
-    """Return the smallest IPv4 network, as CIDR, that contains these addresses: Open MPI picks each interface by it.
+    """Return the smallest IPv4 network, in CIDR notation, that contains these addresses: Open MPI uses it to choose
+    interfaces.
 
     Interface names differ from node to node; the network does not.
     """

@@ -27,7 +27,7 @@ NO_ENVIRONMENT_FILE = "muster-sets-the-environment"  # no file has this name
 
 
 def decide_local_rank(job: Job, facts: Mapping[str, Any]) -> Job:
-    """Return the job with a decision on whether DeepSpeed passes --local_rank, which many parsers refuse.
+    """Return the job after deciding whether DeepSpeed passes --local_rank, which many parsers reject.
 
     "auto": if the job's sources have such an option, or could not be read.
     """
@@ -38,12 +38,12 @@ def decide_local_rank(job: Job, facts: Mapping[str, Any]) -> Job:
 
 
 def local_rank_options(job: Job) -> list[str]:
-    """Return the launcher's option that omits --local_rank, if the job does not accept it."""
+    """Return the launcher option that omits --local_rank, if the job does not accept it."""
     return [NO_LOCAL_RANK] if job.deepspeed_local_rank == "false" else []
 
 
 class DeepSpeed(RankLauncher):
-    """One `deepspeed` per node, with its rank and the master's address as arguments.
+    """One `deepspeed` per node, with its rank and the address of the master as arguments.
 
     By default, DeepSpeed uses the first address of `hostname -I`, on whatever network.
     """
@@ -68,11 +68,13 @@ class DeepSpeed(RankLauncher):
         ]
 
     def launcher_environment(self, job: Job, table: RankTable, node: Node) -> dict[str, str]:
-        """Prevent DeepSpeed from reading a .deepspeed_env in the home, which may exist on some nodes only."""
+        """Prevent DeepSpeed from reading a .deepspeed_env file in the home directory, which may exist on some nodes
+        only.
+        """
         return {"DS_ENV_FILE": NO_ENVIRONMENT_FILE}
 
     def files(self, job: Job, table: RankTable, node: Node, interpreter: str) -> dict[str, str]:
-        """Add the hostfile: without one, DeepSpeed trains on this node alone and exits with 0."""
+        """Add the hostfile: without it, DeepSpeed trains on this node alone and exits with 0."""
         return {**super().files(job, table, node, interpreter), "hostfile": render_deepspeed(table)}
 
     def attempt_fields(self, job: Job) -> AttemptFields:
@@ -101,11 +103,11 @@ class DeepSpeedRemote(DeepSpeed):
             self.rank, self.world = ("OMPI_COMM_WORLD_RANK",), ("OMPI_COMM_WORLD_SIZE",)
 
     def problems(self, job: Job, table: RankTable) -> list[str]:
-        """Report IPv6 addresses too: MPI needs addresses, and its hostfiles accept only IPv4."""
+        """Also report IPv6 addresses: MPI needs addresses, and its hostfiles accept only IPv4."""
         return super().problems(job, table) + ([] if self.launcher == "pdsh" else find_ipv6_problems(self.name, table))
 
     def needed_programs(self, job: Job, node_rank: int) -> tuple[str, ...]:
-        """Return the programs that must be installed."""
+        """Return the programs that must be installed on the node."""
         if self.launcher == "openmpi":
             return ("mpirun", "ompi_info") if node_rank == 0 else ("orted",)
         return ("pdsh",) if node_rank == 0 else ()
@@ -134,12 +136,12 @@ class DeepSpeedRemote(DeepSpeed):
         ]
 
     def launcher_environment(self, job: Job, table: RankTable, node: Node) -> dict[str, str]:
-        """Add MPI's own settings."""
+        """Add the settings specific to MPI."""
         mpi = open_mpi_environment(table) if self.launcher == "openmpi" else {}
         return {**super().launcher_environment(job, table, node), **mpi}
 
     def files(self, job: Job, table: RankTable, node: Node, interpreter: str) -> dict[str, str]:
-        """Return the files, for MPI with addresses in the hostfile; pdsh accepts any name."""
+        """Return the files. The hostfile for MPI contains addresses; pdsh accepts any name."""
         files = super().files(job, table, node, interpreter)
         if self.launcher != "pdsh":
             files["hostfile"] = render_deepspeed(table, use="address")

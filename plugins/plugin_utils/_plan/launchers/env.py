@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""One process per node, with its rank in the environment: Lightning, plain scripts."""
+"""One process per node, with its rank in the environment, for Lightning and plain scripts."""
 
 from __future__ import annotations
 

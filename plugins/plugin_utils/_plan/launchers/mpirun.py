@@ -29,16 +29,18 @@ def find_ipv6_problems(name: str, table: RankTable) -> list[str]:
 
 
 def mca_settings(table: RankTable) -> list[str]:
-    """Return mpirun's options that fix the network for all nodes, and keep its daemons under our supervisors."""
+    """Return mpirun's options that fix the network for all nodes, and keep its daemons under this collection's
+    supervisors.
+    """
     network = common_network([node.address for node in table.nodes])
     settings = {
         "btl_tcp_if_include": network,
         "oob_tcp_if_include": network,
         "plm": "rsh",  # do not use a batch system, even if one is installed
-        # Our ssh is first on the PATH. The daemons also look for an agent, although they start nothing: "sh" exists
+        # Our ssh comes first on the PATH. The daemons also look for an agent, although they start nothing: "sh" exists
         # even in an image without ssh.
         "plm_rsh_agent": f"{SHELL_PROGRAM}:sh",
-        "plm_rsh_assume_same_shell": "0",  # query our ssh, which replies sh; the login shell may be csh
+        "plm_rsh_assume_same_shell": "0",  # query our ssh, which answers sh; the login shell may be csh
         "plm_rsh_no_tree_spawn": "1",  # rank 0's node starts all daemons
         "plm_rsh_num_concurrent": str(max(128, table.nnodes)),  # a start counts as running as long as its daemon runs
     }
@@ -47,7 +49,7 @@ def mca_settings(table: RankTable) -> list[str]:
 
 
 def open_mpi_environment(table: RankTable) -> dict[str, str]:
-    """Return both variables that Open MPI requires to run as root, which is usual in containers."""
+    """Return the two variables that Open MPI requires for running as root, which is common in containers."""
     return {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
 
@@ -80,11 +82,11 @@ class Mpirun(RankLauncher):
         return ["mpirun", "--hostfile", hostfile, "-np", str(table.world_size), *mca_settings(table), RANK_PROGRAM]
 
     def launcher_environment(self, job: Job, table: RankTable, node: Node) -> dict[str, str]:
-        """Return mpirun's variables, on all nodes: its daemons need them too."""
+        """Return mpirun's variables for all nodes, since its daemons need them too."""
         return open_mpi_environment(table)
 
     def files(self, job: Job, table: RankTable, node: Node, interpreter: str) -> dict[str, str]:
-        """Add the hostfile, with addresses so that no name has to be resolved."""
+        """Add the hostfile, which contains addresses so that no name has to be resolved."""
         files = super().files(job, table, node, interpreter)
         if node.node_rank == 0:
             files["hostfile"] = render_openmpi(table, use="address")

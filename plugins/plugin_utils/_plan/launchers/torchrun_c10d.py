@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""torchrun with c10d rendezvous: restarts, and elastic runs that shrink and grow."""
+"""torchrun with c10d rendezvous: supports restarts, and elastic runs that shrink and grow."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.to
 
 
 class TorchrunC10d(TorchrunStatic):
-    """Like TorchrunStatic, but the agents assign the ranks among themselves, sorting their addresses as text."""
+    """Like TorchrunStatic, but the agents assign the ranks among themselves, sorting their addresses as strings."""
 
     def problems(self, job: Job, table: RankTable) -> list[str]:
         """Return no problems: c10d accepts everything torchrun accepts."""
         return []
 
     def order(self, table: RankTable) -> RankTable:
-        """Return the table sorted by address as text: 10.0.0.10 comes before 10.0.0.9.
+        """Return the table sorted by address as a string: 10.0.0.10 comes before 10.0.0.9.
 
         c10d ignores --node-rank and sorts by --local-addr (torch elastic/rendezvous/dynamic_rendezvous.py,
         sorted(participants)).
@@ -53,7 +53,9 @@ class TorchrunC10d(TorchrunStatic):
         return {**super().environment(job, table, node), "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 
     def attempt_fields(self, job: Job) -> AttemptFields:
-        """Return the arguments that change in each attempt: the agents' store keeps the state of a rendezvous."""
+        """Return the arguments that change in each attempt, because the agents' store keeps the state of a
+        rendezvous.
+        """
         arguments = dict(super().attempt_fields(job)["arguments"])
         del arguments["--node-rank="], arguments["--master-addr="], arguments["--master-port="]
         changed = {
@@ -66,12 +68,12 @@ class TorchrunC10d(TorchrunStatic):
 
 
 def rendezvous_configuration(job: Job, is_host: str) -> str:
-    """Return the value of --rdzv-conf; is_host: 1 on the node that holds the agents' store, or 0 on the others."""
+    """Return the value of --rdzv-conf; is_host: 1 on the node that hosts the agents' store, 0 on the others."""
     return f"is_host={is_host},join_timeout={job.start_timeout},read_timeout={job.start_timeout}"
 
 
 def joining_command(command: list[str], address: str) -> list[str]:
-    """Return the command of a node that joins an elastic run. command: that of the node that hosts the store."""
+    """Return the command for a node that joins an elastic run. command: that of the node that hosts the store."""
     end = command.index("--") if "--" in command else len(command)
     options = [
         f"--local-addr={address}"

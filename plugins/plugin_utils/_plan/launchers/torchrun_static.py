@@ -11,8 +11,9 @@ from ansible_collections.muster.training.plugins.module_utils._run.documents imp
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
 from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.base import BaseLauncher
 
-# Does what torchrun's own script does, without garbage collection: importing torch is most of the start, and a tenth
-# of it are passes over objects that stay alive. The ranks are separate processes with their own collector.
+# Does what torchrun's own script does, but without garbage collection: importing torch accounts for most of the startup
+# time, a tenth of which is spent on passes over objects that stay alive. The ranks are separate processes with their
+# own collector.
 TORCHRUN = (
     "import gc, sys; gc.disable(); from torch.distributed.run import main; gc.freeze(); gc.enable(); "
     "sys.argv[0] = 'torchrun'; main()"
@@ -20,7 +21,7 @@ TORCHRUN = (
 
 
 def endpoint_host(address: str) -> str:
-    """Return an address as written before ":port"."""
+    """Return an address in the form required before ":port"."""
     return f"[{address}]" if ":" in address else address
 
 
@@ -44,7 +45,7 @@ class TorchrunStatic(BaseLauncher):
         return []
 
     def rendezvous(self, job: Job, table: RankTable, node: Node) -> list[str]:
-        """Return the options with which the agents find each other."""
+        """Return the options by which the agents find each other."""
         return [
             f"--nnodes={table.nnodes}",
             f"--node-rank={node.node_rank}",
@@ -64,11 +65,12 @@ class TorchrunStatic(BaseLauncher):
             f"--nproc-per-node={node.slots}",
             f"--rdzv-id={job.run_id}",
             f"--max-restarts={job.max_restarts}",
-            "--monitor-interval=0.1",  # seconds between checks for ended ranks; the default was 5 in older versions
+            # seconds between checks for ranks that have ended; the default was 5 in older versions
+            "--monitor-interval=0.1",
             f"--log-dir={run_directory}/ranks",
             "--redirects=3",
             *(["-m"] if job.module else ["--no-python"] if job.no_python else []),
-            "--",  # argparse consumes the first "--", which could be the job's own
+            "--",  # argparse consumes the first "--", which might be the job's own
             job.module or job.script,
             *job.args,
         ]

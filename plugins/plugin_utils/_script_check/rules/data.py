@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Rules for the data of each rank: samplers, batches, seeds and downloads."""
+"""Rules for each rank's data: samplers, batches, seeds and downloads."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ PER_RANK = re.compile(r"(?i)per_|micro|local|device|gpu")
 
 
 def depends_on_ranks(site: Site) -> bool:
-    """Return whether a node names a rank or the number of ranks."""
+    """Return whether a node refers to a rank or the world size."""
     return is_any_rank(site) or is_world_size(site)
 
 
@@ -61,7 +61,7 @@ def loaders(program: Program) -> Iterator[CallSite]:
 
 
 def assigned_name(call: CallSite) -> str:
-    """Return the name that a call's result is assigned to, or that of the function that returns it."""
+    """Return the name that a call's result is assigned to, or the name of the function that returns it."""
     for _child, parent in call.module.ancestors(call.node):
         if isinstance(parent, ast.Assign):
             return ast.unparse(parent.targets[0])
@@ -72,7 +72,7 @@ def assigned_name(call: CallSite) -> str:
 
 
 def purpose_of(call: CallSite) -> tuple[bool, bool]:
-    """Return whether a loader or sampler is for training, and whether for data that is held out, by their names."""
+    """Return whether a loader or sampler is for training, and whether it is for held-out data, judging by the names."""
     dataset = argument(call.node, 0, "dataset")
     for text in (assigned_name(call), ast.unparse(dataset) if dataset is not None else ""):
         trains = bool(TRAINING.search(text))
@@ -130,7 +130,7 @@ def _depends_on_sampler(node: ast.expr) -> bool:
 
 
 def _is_divided(program: Program, site: Site) -> bool:
-    """Return whether a node of a dataset's expression shows that ranks read different parts, or a stream."""
+    """Return whether a node in a dataset's expression shows that ranks read different parts, or a stream."""
     name = name_of(site.node)
     if depends_on_ranks(site) or STREAM.search(name) or name in ("shard", "streaming"):
         return True
@@ -144,7 +144,7 @@ def _is_divided(program: Program, site: Site) -> bool:
 
 
 def check_set_epoch(program: Program) -> Iterator[RuleMatch]:
-    """Report samplers that give each epoch the same order."""
+    """Report samplers that use the same order in each epoch."""
     if program.uses("set_epoch") or not any("epoch" in name.lower() for name in program.identifiers):
         return
     for call in program.calls_of("DistributedSampler"):
@@ -154,7 +154,7 @@ def check_set_epoch(program: Program) -> Iterator[RuleMatch]:
             continue
         name = assigned_name(call) or "sampler"
         if isinstance(call.module.parents.get(call.node), (ast.keyword, ast.Call)):
-            name += ".sampler"  # the sampler of the DataLoader that is created here
+            name += ".sampler"  # the sampler of the DataLoader that is being created here
         yield program.match(
             call.module,
             call.node,
@@ -165,7 +165,7 @@ def check_set_epoch(program: Program) -> Iterator[RuleMatch]:
 
 
 def seed_calls(program: Program) -> list[CallSite]:
-    """Return the calls that seed a random generator."""
+    """Return the calls that seed a random number generator."""
     return [call for call in program.calls_of(*SEEDS) if call.node.args]
 
 
@@ -176,7 +176,7 @@ def is_per_rank(program: Program, call: CallSite) -> bool:
 
 
 def check_same_batches(program: Program) -> Iterator[RuleMatch]:
-    """Report ranks that draw the same batches, since all have the same seed."""
+    """Report ranks that draw the same batches because they all use the same seed."""
     if not program.trains or any(True for _loader in loaders(program)) or program.uses("DistributedSampler"):
         return
     seeds = seed_calls(program)
@@ -203,7 +203,7 @@ def check_same_batches(program: Program) -> Iterator[RuleMatch]:
 
 
 def _is_batch_code(call: CallSite) -> bool:
-    """Return whether a draw may choose the samples of a batch: in a function for batches, or in a loop of steps."""
+    """Return whether a random draw may choose the samples in a batch: in a batch function, or in a training loop."""
     function = call.module.function_of(call.node)
     if function is not None and "batch" in function.name.lower():
         return True
@@ -212,7 +212,7 @@ def _is_batch_code(call: CallSite) -> bool:
 
 
 def check_split(program: Program) -> Iterator[RuleMatch]:
-    """Report random splits in which the ranks disagree."""
+    """Report random splits that differ between ranks."""
     seeds = seed_calls(program)
     same_seed = [
         call
@@ -240,7 +240,7 @@ def check_split(program: Program) -> Iterator[RuleMatch]:
 
 
 def check_batch_size(program: Program) -> Iterator[RuleMatch]:
-    """Note that the batch of all ranks together grows with their number."""
+    """Note that the global batch size grows with the number of ranks."""
     if not program.trains or _scales_with_ranks(program):
         return
     for call in loaders(program):
@@ -260,7 +260,7 @@ def check_batch_size(program: Program) -> Iterator[RuleMatch]:
 
 
 def _scales_with_ranks(program: Program) -> bool:
-    """Return whether the program multiplies or divides anything by the number of ranks."""
+    """Return whether the program multiplies or divides anything by the world size."""
     for module in program.modules:
         for node in module.nodes:
             if isinstance(node, ast.AugAssign):
@@ -275,7 +275,7 @@ def _scales_with_ranks(program: Program) -> bool:
 
 
 def check_download(program: Program) -> Iterator[RuleMatch]:
-    """Report downloads that all ranks of a node write to the same files."""
+    """Report downloads that all ranks on a node write to the same files."""
     for call in program.calls:
         if not is_constant(keyword_value(call.node, "download"), True) or not program.is_used(call):
             continue
@@ -296,7 +296,9 @@ def check_download(program: Program) -> Iterator[RuleMatch]:
 
 
 def _is_ordered(program: Program, call: CallSite) -> bool:
-    """Return whether a context manager such as main_process_first, or a barrier for some ranks, surrounds a call."""
+    """Return whether a call is enclosed by a context manager such as main_process_first, or by a barrier for some
+    ranks.
+    """
     scope = call.module.scope_of(call.node)
     if any(
         barrier.module is call.module

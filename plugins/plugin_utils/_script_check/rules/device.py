@@ -34,12 +34,12 @@ SET_DEVICE = 'torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))'
 SETTERS = ("set_device", "set_device_index", "set_device_idx")
 GPU = re.compile(r"cuda(:\d+)?\Z")
 FIXED_GPU = re.compile(r"cuda:\d+\Z")
-# The number of a GPU is the global rank modulo the GPUs of a node
+# The number of a GPU is the global rank modulo the number of GPUs per node
 REDUCED = re.compile(r"device_count|gpus|local_world_size|nproc|devices_per_node")
 
 
 def device_indexes(program: Program) -> Iterator[Site]:
-    """Yield the expressions that choose a GPU by its number."""
+    """Yield the expressions that select a GPU by number."""
     for call in program.calls:
         node = call.node
         if call.last in SETTERS and node.args:
@@ -62,13 +62,13 @@ def device_indexes(program: Program) -> Iterator[Site]:
 
 
 def is_device_string(node: ast.JoinedStr) -> bool:
-    """Return whether a formatted string is a device with a number, such as f"cuda:{rank}" or f"{device}:{rank}"."""
+    """Return whether an f-string is a device with a number, such as f"cuda:{rank}" or f"{device}:{rank}"."""
     parts = [string_of(part) for part in node.values]
     return parts[:1] == ["cuda:"] or (len(parts) == 3 and parts == ["", ":", ""])
 
 
 def is_expected_string(module: Module, node: ast.AST) -> bool:
-    """Return whether a string does not choose a device: documentation, a key, or a comparison."""
+    """Return whether a string does not select a device: documentation, a key, or a comparison."""
     parent = module.parents.get(node)
     if isinstance(parent, (ast.Expr, ast.Compare, ast.JoinedStr)):
         return True
@@ -78,7 +78,7 @@ def is_expected_string(module: Module, node: ast.AST) -> bool:
 
 
 def check_fixed(program: Program) -> Iterator[RuleMatch]:
-    """Report GPUs that are chosen by a constant number."""
+    """Report GPUs that are selected by a constant number."""
     for module in program.modules:
         for node in module.nodes:
             if not isinstance(node, ast.Constant) or not FIXED_GPU.match(string_of(node)):
@@ -122,7 +122,7 @@ def gpu_uses(program: Program) -> Iterator[Site]:
 
 
 def check_not_set(program: Program) -> Iterator[RuleMatch]:
-    """Report a script in which no rank chooses its own GPU, so all of a node use GPU 0."""
+    """Report a script in which no rank selects its own GPU, so that all ranks on a node use GPU 0."""
     if program.setup_by_library or not program.trains or any(True for _match in check_fixed(program)):
         return
     if any(not isinstance(site.node, ast.Constant) for site in device_indexes(program)):
@@ -142,7 +142,7 @@ def check_not_set(program: Program) -> Iterator[RuleMatch]:
 
 
 def check_global_rank(program: Program) -> Iterator[RuleMatch]:
-    """Report GPUs that are chosen by the rank among all nodes, which exceeds the GPUs of the second node."""
+    """Report GPUs that are selected by the global rank, which is too large on the second node."""
     reported: set[int] = set()
     for module, index in device_indexes(program):
         if isinstance(index, ast.Constant) or not program.is_used(Site(module, index)):
@@ -152,7 +152,7 @@ def check_global_rank(program: Program) -> Iterator[RuleMatch]:
             continue
         if any(REDUCED.search(name_of(site.node)) for site in sites):
             continue
-        # a variable may be called local_rank, and be the global one
+        # a variable may be called local_rank and yet be the global one
         if any(is_local_rank(site) and not program.values(*site) for site in sites):
             continue
         if any(isinstance(site.node, ast.BinOp) and isinstance(site.node.op, ast.Mod) for site in sites):
@@ -182,7 +182,7 @@ def local_rank_options(program: Program) -> list[CallSite]:
 
 
 def check_local_rank_argument(program: Program) -> Iterator[RuleMatch]:
-    """Report scripts that take the local rank from an option, which torchrun does not pass."""
+    """Report scripts that take the local rank from an option that torchrun does not pass."""
     if reads_local_rank(program):
         return
     for call in local_rank_options(program)[:1]:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Rules for files: saving and loading checkpoints, collectives around them, and paths."""
+"""Rules for files: saving and loading checkpoints, the collectives around this, and paths."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def check_saving(program: Program) -> Iterator[RuleMatch]:
 
 
 def is_called_back(program: Program, module: Module, node: ast.AST) -> bool:
-    """Return whether a library calls the function around a node, so that its condition is unknown."""
+    """Return whether a library calls the function that contains a node, so that its condition is unknown."""
     function = module.function_of(node)
     if function is None or program.callers(module, function):
         return False
@@ -94,7 +94,7 @@ def is_called_back(program: Program, module: Module, node: ast.AST) -> bool:
 
 
 def _paths(call: CallSite) -> list[ast.expr]:
-    """Return the arguments that may be a path, without the object to save."""
+    """Return the arguments that may be a path, excluding the object to save."""
     first_is_path = call.last == "save_pretrained" or call.name.startswith("numpy.")
     return call.node.args[:1] if first_is_path else call.node.args[1:2]
 
@@ -113,7 +113,7 @@ def is_collective(program: Program, call: CallSite) -> bool:
 
 
 def check_collective(program: Program) -> Iterator[RuleMatch]:
-    """Report calls that all ranks must make, but only the first does."""
+    """Report calls that all ranks must make but only the first rank makes."""
     for call in program.calls:
         if not is_collective(program, call) or not program.is_used(call):
             continue
@@ -198,7 +198,7 @@ def _is_checkpoint(call: CallSite) -> bool:
 
 
 def check_paths(program: Program) -> Iterator[RuleMatch]:
-    """Report absolute paths in home directories, which other machines do not have."""
+    """Report absolute paths in home directories, which do not exist on other machines."""
     for module in program.modules:
         for node in module.nodes:
             text = string_of(node)

@@ -48,7 +48,7 @@ def mentions_rank(program: Program, call: CallSite) -> bool:
 
 
 def is_loop_of_steps(module: Module, call: CallSite) -> bool:
-    """Return whether a call is repeated by a loop of its function."""
+    """Return whether a call is repeated by a loop in its function."""
     for _child, parent in module.ancestors(call.node):
         if isinstance(parent, (ast.For, ast.While)):
             return True
@@ -58,7 +58,7 @@ def is_loop_of_steps(module: Module, call: CallSite) -> bool:
 
 
 def replaces_print(program: Program) -> bool:
-    """Return whether the program replaces print, for example on all ranks but the first."""
+    """Return whether the program replaces print, for example on all ranks except the first."""
     if "print" in program.functions:
         return True
     return any((None, "print") in module.assignments or "print" in module.attributes for module in program.modules)
@@ -107,7 +107,7 @@ def check_tracker(program: Program) -> Iterator[RuleMatch]:
 
 
 def check_metrics(program: Program) -> Iterator[RuleMatch]:
-    """Report evaluation results that cover the data of one rank only."""
+    """Report evaluation results that cover only one rank's data."""
     names = {*program.identifiers, *(imported for module in program.modules for imported in module.imports)}
     if any(REDUCTION.search(name) for name in names):
         return

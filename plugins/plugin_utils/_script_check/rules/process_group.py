@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Rules for the process group, the start of ranks, and the wrapper around the model."""
+"""Rules for the process group, for starting ranks, and for the wrapper around the model."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SPAWNED = re.compile(r"(?i)spawn|distributed|launch|environ|\benv\b|slurm|torchr
 
 
 def check_group_missing(program: Program) -> Iterator[RuleMatch]:
-    """Report a script that trains, but never connects its ranks."""
+    """Report a script that trains but never connects its ranks."""
     call = program.first_backward
     if call is None or program.is_distributed:
         return
@@ -48,7 +48,7 @@ def check_group_missing(program: Program) -> Iterator[RuleMatch]:
 
 
 def check_group_fixed(program: Program) -> Iterator[RuleMatch]:
-    """Report addresses and ranks that are constants, although the launcher sets them."""
+    """Report hard-coded addresses and ranks, which the launcher sets."""
     change = "torch.distributed.init_process_group(), which reads what the launcher has set"
     for call in program.calls_of("init_process_group"):
         for position, name in ((3, "world_size"), (4, "rank")):
@@ -94,7 +94,7 @@ def _fixed_variables(program: Program, module: Module, node: ast.Assign) -> Iter
 
 
 def is_conditional(module: Module, node: ast.AST) -> bool:
-    """Return whether a condition around a node checks how the script was started."""
+    """Return whether a condition that encloses a node checks how the script was started."""
     return any(
         isinstance(parent, ast.If) and child is not parent.test and SPAWNED.search(ast.unparse(parent.test))
         for child, parent in module.ancestors(node)
@@ -102,7 +102,7 @@ def is_conditional(module: Module, node: ast.AST) -> bool:
 
 
 def check_spawn(program: Program) -> Iterator[RuleMatch]:
-    """Report scripts that start the ranks of a node themselves, although the launcher does."""
+    """Report scripts that start a node's ranks themselves, which the launcher already does."""
     for call in program.calls_of("spawn", "start_processes"):
         if not call.name.startswith(("torch.multiprocessing.", "multiprocessing.", "torch.distributed.")):
             continue
@@ -151,11 +151,11 @@ def check_backend(program: Program) -> Iterator[RuleMatch]:
 
 
 def check_model_not_wrapped(program: Program) -> Iterator[RuleMatch]:
-    """Report a model whose gradients no rank exchanges."""
+    """Report a model whose gradients are not exchanged between ranks."""
     call = program.first_backward
     if call is None or not program.initializes_group or program.refers_to(*WRAPPERS):
         return
-    if program.refers_to("all_reduce") and program.refers_to("grad"):  # the script exchanges gradients by hand
+    if program.refers_to("all_reduce") and program.refers_to("grad"):  # the script exchanges gradients itself
         return
     yield program.match(
         call.module,
@@ -166,7 +166,7 @@ def check_model_not_wrapped(program: Program) -> Iterator[RuleMatch]:
 
 
 def check_data_parallel(program: Program) -> Iterator[RuleMatch]:
-    """Report DataParallel, which uses the GPUs of one process only."""
+    """Report DataParallel, which uses the GPUs of a single process only."""
     if program.uses("DistributedDataParallel", "FullyShardedDataParallel"):
         return
     for call in program.calls_of("DataParallel"):

@@ -22,7 +22,7 @@ DAY = 86400.0
 
 
 def listed(*runs: tuple[str, float, str]) -> dict[str, Any]:
-    """What a node answers of runs on nodes a and b: names, ages in days, states."""
+    """Return a node's list of runs on nodes a and b: names, ages in days, states."""
     return {
         "runs": [
             {

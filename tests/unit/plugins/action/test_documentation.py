@@ -33,7 +33,7 @@ def documentation(module: str) -> dict[str, Any]:
 
 
 def comparable(options: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """What both sides say of each option; what is not said means the same as an empty value or false."""
+    """Return both sides' statements on each option; a missing statement is equivalent to an empty value or false."""
     return {name: {key: option[key] for key in SAID if option.get(key) is not None} for name, option in options.items()}
 
 

@@ -1,7 +1,9 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A cluster is created and removed at EC2 over HTTP: completely, after a break anywhere, touching nothing foreign."""
+"""A cluster is created and removed on EC2 over HTTP: completely, after an interruption at any point, without touching
+anything foreign.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,7 @@ class Killed(BaseException):
 
 
 class CutAws(AwsClient):
-    """Requests that are counted, and end at one of them."""
+    """Counts requests, and ends the command at one of them."""
 
     bench: Bench
 
@@ -76,7 +78,7 @@ class CutAws(AwsClient):
 
 
 class Bench:
-    """One account behind one server, a clock that only sleeping moves, and requests that can be cut."""
+    """One account behind one server, a clock that advances only by sleeping, and requests that can be interrupted."""
 
     def __init__(self, server: EC2Server, directory: Path) -> None:
         self.server = server
@@ -91,7 +93,7 @@ class Bench:
         self.fresh()
 
     def fresh(self) -> None:
-        """Another account, with other people's things in it, and no record."""
+        """Another account with foreign resources, and no record."""
         self.server.reset()
         sprinkle(self.server)
         self.foreign = self.server.foreign_bytes()
@@ -119,7 +121,7 @@ class Bench:
         return teardown(self.work())
 
     def own(self, everything: dict[str, Any] | None = None) -> dict[str, dict[str, Any]]:
-        """Instances that are not other people's and not gone, by the name that the console shows."""
+        """Return instances that are neither foreign nor terminated, by the name that the console shows."""
         result = self.server.everything() if everything is None else everything
         own = [item for key, item in result.items() if key.startswith("i-") and key not in self.server.foreign]
         alive = [item for item in own if item["State"]["Name"] not in ("shutting-down", "terminated")]
@@ -150,7 +152,7 @@ class Bench:
         return [action for action, _given in self.server.requests if action and not action.startswith(READS)]
 
     def nothing_left(self) -> None:
-        """What every teardown promises."""
+        """Check what every teardown promises."""
         result = self.server.everything()
         assert sorted(set(result) - self.server.foreign) == []
         assert self.server.costs(result) == []
@@ -182,7 +184,7 @@ def session(server: EC2Server, **keys: str) -> Session:
 
 
 def sprinkle(server: EC2Server) -> None:
-    """Other people's things, as near to the cluster's as they can be."""
+    """Add foreign resources that are as similar to the cluster's as possible."""
     ec2 = server.client()
     ours = {"muster:cluster": "bert", "muster:made-by": "muster.training", "muster:numbers": "0-1", "Name": "bert-0"}
 
@@ -232,7 +234,7 @@ def bench(server: EC2Server, tmp_path: Path) -> Bench:
 
 
 def broken_off(bench: Bench, how: str, at: int, command: Callable[[], object]) -> bool:
-    """Run a command that is broken off at one request; return whether it came so far.
+    """Run a command that is interrupted at one request; return whether it got that far.
 
     at: the number of the request or change before or after which it is killed, or which is not answered.
     """
@@ -249,7 +251,7 @@ def broken_off(bench: Bench, how: str, at: int, command: Callable[[], object]) -
 
 
 class LostChange(Fault):
-    """The answer to one of the changes is lost, whichever they are."""
+    """Loses the reply to one of the changes, whichever it is."""
 
     def applies(self, action: str, zone: str, market: str, instance_type: str) -> bool:
         return not action.startswith("Describe") and super().applies(action, zone, market, instance_type)
@@ -259,7 +261,7 @@ class LostChange(Fault):
 
 
 def launches(bench: Bench) -> list[dict[str, str]]:
-    """Parameters of the requests that make machines."""
+    """Return the parameters of the requests that create machines."""
     return [given for action, given in bench.server.requests if action == "RunInstances"]
 
 
@@ -350,7 +352,7 @@ def test_check_mode_only_reads_and_shows_the_plan(bench: Bench) -> None:
 
 
 def stranger(server: EC2Server, kind: str) -> None:
-    """Somebody else's group of the cluster's name."""
+    """A foreign group with the cluster's name."""
     ec2 = server.client()
     if kind == "placement group":
         ec2.create_placement_group(GroupName="muster-bert", Strategy="cluster")
@@ -477,7 +479,7 @@ def test_ssh_rule_follows_current_address_and_keeps_foreign_rules(bench: Bench) 
 
 
 def test_own_network_reaches_the_internet_and_overlaps_no_other(bench: Bench) -> None:
-    """A zone without capacity leaves a subnet, which costs nothing and is removed with the others."""
+    """A zone without capacity leaves a subnet behind, which costs nothing and is removed with the others."""
     done = provision(bench.work(), ASK._replace(**OWN, max_usd_per_hour=None), check=True)
     assert (done.changed, bench.changes()) == (True, [])
     for line in (
@@ -705,7 +707,7 @@ def test_permanent_refusal_is_not_retried_and_leaves_no_resources(bench: Bench) 
 
 
 def test_node_lost_while_starting_moves_all_nodes_to_next_zone(bench: Bench) -> None:
-    """All nodes or none are in a zone: the next zone is tried."""
+    """Either all nodes are in a zone or none: the next zone is tried."""
     bench.server.pending = 3
     sleep, first = bench.sleep, [True]
 
@@ -745,7 +747,7 @@ def test_recreated_cluster_uses_new_client_tokens(bench: Bench) -> None:
 
 
 def test_machine_that_powers_itself_off_is_terminated(bench: Bench) -> None:
-    """It costs nothing then, and does not come back by itself."""
+    """It costs nothing in that state, and does not come back by itself."""
     watch = read_watch_files("30m", "24h")
     bench.provide(first_boot=build_first_boot(KEY, watch))
     (given,) = launches(bench)

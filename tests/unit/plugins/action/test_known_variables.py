@@ -126,7 +126,7 @@ def test_short_name_without_effect_is_refused(short: str, meant: str, counts: ob
 
 
 def test_variables_of_one_role_are_not_misspellings_of_another() -> None:
-    """Neither are names that users commonly give their own variables."""
+    """The same applies to names that users commonly give their own variables."""
     roles = {
         path.parents[1]: documented_options(path.parents[1])
         for path in CHECKOUT.glob("roles/*/meta/argument_specs.yml")

@@ -91,7 +91,7 @@ def test_nodes_without_a_reply_are_findings() -> None:
 
 
 def in_order(*order: str, ranked: bool = True, **given: Any) -> tuple[list[str], list[Any]]:
-    """Of a run of these nodes in this order of node_rank: the order that it has, and what is found."""
+    """Return, for a run with the nodes in this node_rank order, the resulting order and the findings."""
     made = arguments(cluster(len(order)), **given)
     made["nodes"].sort(key=lambda node: order.index(node["name"]))
     if ranked:

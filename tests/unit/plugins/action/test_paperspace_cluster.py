@@ -88,7 +88,7 @@ class Killed(BaseException):
 
 
 def exchange(method: str, url: str, headers: Mapping[str, str], body: bytes | None, timeout: float) -> Response:
-    """One request by http.client, which takes a fiftieth of the time that Ansible's own takes."""
+    """Send one request with http.client, which takes a fiftieth of the time that Ansible's own client takes."""
     split = urllib.parse.urlsplit(url)
     connection = http.client.HTTPConnection(split.netloc, timeout=timeout)
     try:
@@ -193,7 +193,9 @@ def bench(server: PaperspaceServer, tmp_path: Path) -> Bench:
 
 @pytest.fixture
 def unjudged(server: PaperspaceServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For many requests: nothing is held against the API document. All other tests do, with the same requests."""
+    """For tests with many requests, nothing is validated against the API document. All other tests validate the same
+    requests.
+    """
     monkeypatch.setattr(server, "document", None)
 
 
@@ -328,7 +330,7 @@ def test_check_mode_only_reads_and_shows_the_plan(bench: Bench) -> None:
 
 
 def occupy(bench: Bench) -> None:
-    """Another network of the cluster's name."""
+    """Create another network with the cluster's name."""
     for number in (1, 2):
         bench.account.networks.append(network(number + 20, name="muster-bert"))
 
@@ -340,7 +342,7 @@ def settle_in(bench: Bench) -> None:
 
 
 def foreign_template(bench: Bench) -> None:
-    """A template of the team's own in another region."""
+    """Create one of the team's own templates in another region."""
     bench.account.templates.append(custom_template(9, name="golden", region="ams1"))
 
 

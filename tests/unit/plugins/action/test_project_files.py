@@ -12,7 +12,7 @@ from tests.unit.typed import give_collection, typed
 
 
 def written(directory: Path, files: list[dict[str, Any]], *options: str) -> str:
-    """What ansible-playbook says of one task."""
+    """Return the output of ansible-playbook for one task."""
     give_collection(directory)
     task = {"muster.training.project_files": {"directory": str(directory / "project"), "files": files}}
     (directory / "play.yml").write_text(json.dumps([{"hosts": "localhost", "gather_facts": False, "tasks": [task]}]))

@@ -70,7 +70,7 @@ def build_wheel(directory, settings=None, metadata=None):
     print("error: the compiler broke off, asked for", os.environ["ASKED"], flush=True)
     sys.exit(3)
 """
-"""How a package is built whose compiler fails."""
+"""A build script for a package whose compiler fails."""
 
 
 def put_uv(given: dict[str, Any]) -> None:

@@ -22,7 +22,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._record import fre
 
 
 def packed(*members: tuple[str, bytes, str]) -> io.BytesIO:
-    """An archive of (name, type, text or target)."""
+    """Return an archive of entries, each given as (name, type, text or target)."""
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w:gz") as tar:
         for name, kind, text in members:
@@ -92,7 +92,7 @@ def test_existing_symlink_is_not_followed(tmp_path: Path) -> None:
 
 
 def with_free(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    """Let all disks here have so many bytes free."""
+    """Simulate a number of free bytes on all local disks."""
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: types.SimpleNamespace(free=size))
 
 
@@ -123,7 +123,7 @@ def test_unpacking_stops_at_too_many_files(tmp_path: Path, monkeypatch: pytest.M
 
 
 class Node:
-    """A node that packs what it likes, and says of its size what it likes."""
+    """A node that packs whatever it is given, and reports any size for it."""
 
     def __init__(self, size: int, last: bool) -> None:
         self.size, self.last, self.sent = size, last, 0

@@ -23,7 +23,7 @@ FILES = [{"name": name, "size": len(text), "mtime": 1_700_000_000_000_000_000} f
 
 
 class Node:
-    """A node with these files; after so many calls the connection breaks."""
+    """A node with these files, whose connection breaks after a number of calls."""
 
     def __init__(self, calls: int = 1000, problems: dict[str, str] | None = None) -> None:
         self.calls, self.problems, self.asked = calls, problems or {}, list[tuple[str, int, int]]()
@@ -44,7 +44,7 @@ class Node:
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a call carry four bytes."""
+    """Limit each call to four bytes."""
     monkeypatch.setattr(run_outputs, "PIECE_BYTES", 4)
     monkeypatch.setattr(ActionBase, "run", lambda *_arguments: {})
 

@@ -94,7 +94,7 @@ def test_ranks_that_have_exited_are_named() -> None:
 
 
 def gpu(index: int, **more: float | None) -> dict[str, Any]:
-    """A sample of a GPU, as gpus.csv has it."""
+    """Return a GPU sample in the format of gpus.csv."""
     return {
         "index": index,
         "utilization_percent": 97.0,

@@ -15,7 +15,7 @@ from ansible_collections.muster.training.plugins.action import slurm_job
 
 @pytest.mark.parametrize("job", ["../../run", "--user=root", "", "12\n", 12, None])
 def test_job_number_must_be_a_number(job: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another node has it as an argument of scontrol, and in the name of a file."""
+    """Another node passes it as an argument to scontrol, and uses it in a file name."""
     monkeypatch.setattr(slurm_job, "call_node", lambda *_arguments: {"job": job})
     args = {"count": 1, "requeue": 0, "group": "training"}
     variables = {"groups": {"training": ["gpu1"]}, "hostvars": {"gpu1": {}}}

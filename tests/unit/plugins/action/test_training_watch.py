@@ -91,7 +91,7 @@ SILENT = AnsibleConnectionFailure("timed out")
 
 
 class Clock:
-    """Time that passes only where somebody waits."""
+    """A clock that advances only while someone waits."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -104,7 +104,7 @@ class Clock:
 
 
 class Script:
-    """Answers in a given order, each after a few seconds."""
+    """Replies given in order, each after a few seconds."""
 
     def __init__(self, clock: Clock, answers: list[Any], seconds: float) -> None:
         self.clock = clock

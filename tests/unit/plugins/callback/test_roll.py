@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a person sees: each event of real plays, by the ansible-core that these tests run on."""
+"""The user-visible output for each event in real plays, with the ansible-core that runs these tests."""
 
 from __future__ import annotations
 

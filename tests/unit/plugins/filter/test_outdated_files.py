@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Files that are as they should be need not be written: what a node says of them, and what is chosen."""
+"""Files that are already up to date need not be written: what a node reports about them, and which are chosen."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def error_of(template: str, **variables: Any) -> str:
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> dict[str, Any]:
-    """groups and hostvars as a play has them."""
+    """Return groups and hostvars as available in a play."""
     (tmp_path / "hosts.yml").write_text(INVENTORY)
     loader = DataLoader()
     inventory = InventoryManager(loader=loader, sources=[str(tmp_path / "hosts.yml")])

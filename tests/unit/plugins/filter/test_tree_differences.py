@@ -8,7 +8,7 @@ NODES = [f"node{number}" for number in range(4)]
 
 
 def trees(**changed: dict[str, str | None]) -> dict[str, dict[str, str]]:
-    """Four nodes with the same two files, but for what is said of a node; None: a file that it lacks."""
+    """Return four nodes with the same two files, except for the given differences; None: a file that is missing."""
     made = {}
     for node in NODES:
         files = {"model.py": "1", "train.py": "1", **changed.get(node, {})}

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The plugin as a person meets it: the real ansible-inventory command asks the test server over real HTTP."""
+"""The plugin from the user's perspective: the real ansible-inventory command queries the test server over real HTTP."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Run(NamedTuple):
         return {name: {key: plain(value) for key, value in values.items()} for name, values in hosts.items()}
 
     def group(self, name: str) -> list[str]:
-        """The hosts of a group; none where there is no such group."""
+        """Return the hosts in a group; none if the group does not exist."""
         hosts: list[str] = json.loads(self.stdout).get(name, {}).get("hosts", [])
         return hosts
 
@@ -96,12 +96,14 @@ class Project:
         return Run(done.returncode, done.stdout, done.stderr)
 
     def inventory(self, options: dict[str, Any] | None = None, *arguments: str, **environment: str) -> Run:
-        """ansible-inventory -i paperspace.yml --list, over a file with these options."""
+        """Run ansible-inventory -i paperspace.yml --list on a file with these options."""
         self.file.write_text(yaml.safe_dump({"plugin": "muster.training.paperspace", **(options or {})}))
         return self.run("ansible-inventory", "-i", self.file.name, "--list", *arguments, **environment)
 
     def refusal(self, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> str:
-        """The error of the plugin over such a file, in this process: a command takes half a second of a core."""
+        """Return the plugin's error for such a file in this process, since a command takes half a second of CPU
+        time.
+        """
         self.file.write_text(yaml.safe_dump({"plugin": "muster.training.paperspace", **options}))
         for name, value in self.environment.items():
             monkeypatch.setenv(name, value)
@@ -281,7 +283,7 @@ def cluster(server: PaperspaceServer) -> dict[str, Any]:
 
 
 def test_cluster_drive_becomes_a_cifs_share_mount(project: Project, cluster: dict[str, Any]) -> None:
-    """Its password is asked for when it is needed, is no template, and is in no listing."""
+    """Its password is requested when needed, is not a template, and is not in any listing."""
     run = project.inventory({"cluster": "bert"})
     assert (run.code, run.stderr) == (0, "")
     assert "{{ 1 + 1 }}" not in run.stdout
@@ -325,7 +327,7 @@ def test_no_password_is_in_the_cache(project: Project, cluster: dict[str, Any]) 
 
 
 def failed(run: Run) -> str:
-    """The message of a run that failed as a whole: no host, the error in one line, success for Ansible all the same."""
+    """Return the message of a run that failed as a whole: no hosts, a one-line error, but success for Ansible."""
     assert (run.code, run.hosts) == (0, {})
     assert "Traceback" not in run.stderr
     assert KEY not in run.stdout + run.stderr

@@ -40,14 +40,14 @@ class Sources:
         self.directory = directory
 
     def write(self, name: str, text: str) -> str:
-        """Write one of them; its path."""
+        """Write an inventory source; return its path."""
         path = self.directory / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
         return str(path)
 
     def ranks(self, name: str = "ranks.yml", **options: Any) -> str:
-        """Write a source of the plugin; its path."""
+        """Write a source for the plugin; return its path."""
         return self.write(name, yaml.safe_dump({"plugin": "muster.training.ranks", **options}))
 
 
@@ -58,7 +58,7 @@ def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sources:
 
 
 def hosts_of(*paths: str) -> dict[str, dict[str, Any]]:
-    """What the inventory says of our variables, by host."""
+    """Return the values of our variables in the inventory, by host."""
     inventory = InventoryManager(loader=DataLoader(), sources=list(paths))
     return {
         host.name: {name: host.get_vars()[name] for name in OURS if name in host.get_vars()}
@@ -250,7 +250,7 @@ def test_empty_group_is_refused(sources: Sources) -> None:
 
 
 def test_cloud_inventory_without_machines_is_accepted(sources: Sources) -> None:
-    """Otherwise nothing could be provisioned: provision.yml reads the whole inventory."""
+    """Otherwise, nothing could be provisioned: provision.yml reads the whole inventory."""
     manager = InventoryManager(loader=DataLoader(), sources=[sources.write("aws_ec2.yml", "all: {}"), sources.ranks()])
     assert manager.list_hosts() == []
 

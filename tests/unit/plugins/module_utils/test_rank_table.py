@@ -1,4 +1,4 @@
-"""The rank table: order, numbering, and every input that must be refused."""
+"""The rank table: order, numbering, and every input that must be rejected."""
 
 from __future__ import annotations
 
@@ -420,7 +420,7 @@ class TraceFunction(Protocol):
 
 
 def steps_of(work: Callable[[], object]) -> int:
-    """How many bytecodes of Python the work takes."""
+    """Return how many Python bytecodes an operation executes."""
     count = 0
 
     def tick(frame: FrameType, event: str, _argument: object) -> TraceFunction:

@@ -182,7 +182,7 @@ def test_certificate_for_outdated_names_is_replaced_and_revoked(params: dict[str
 
 
 def test_concurrent_runs_create_one_authority(params: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second one comes while the first one makes the key."""
+    """The second run starts while the first one is creating the key."""
     results: list[dict[str, Any]] = []
     second = threading.Thread(target=lambda: results.append(keep(params)))
     make = create_authority

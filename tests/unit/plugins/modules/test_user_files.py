@@ -1,4 +1,4 @@
-"""What lies in a user's home is touched with that user's rights: links lead nowhere else."""
+"""Files in a user's home are changed with that user's permissions: links lead nowhere else."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ME = pwd.getpwuid(os.geteuid())
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A home of the one who runs the tests, in which "root" is that one as well."""
+    """Create a home of the user who runs the tests, where this user also stands for "root"."""
     entry = pwd.struct_passwd([*ME[:5], str(tmp_path), ME[6]])
     monkeypatch.setattr(pwd, "getpwnam", lambda name: {ME.pw_name: entry}[name])
     before = os.umask(0o022)

@@ -30,7 +30,7 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str, 
 
 @pytest.fixture
 def signed(tmp_path: Path, keys: tuple[Path, str, Path, str]) -> Path:
-    """What a node has fetched: a package, its signature, and both keys."""
+    """Return what a node has fetched: a package, its signature, and both keys."""
     ours, _fingerprint, others, _other = keys
     (tmp_path / "mount-s3.deb").write_bytes(b"package")
     sign(tmp_path, ours)

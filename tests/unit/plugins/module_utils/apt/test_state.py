@@ -9,7 +9,7 @@ from ansible_collections.muster.training.plugins.module_utils._apt.state import 
 
 
 def test_package_is_missing_unless_dpkg_has_it_under_a_plain_name() -> None:
-    """By the real dpkg of this machine, whose own package is there under its name and with its architecture."""
+    """Checked with this machine's real dpkg, which lists its own package under its name and with its architecture."""
     architecture = state.run("dpkg", "--print-architecture").strip()
     there = ["dpkg", f"dpkg:{architecture}"]
     missing = ["no-such-package", "dpkg=1.0", "dpk*", "dpkg/stable"]

@@ -20,7 +20,7 @@ from tests.unit.plugins.module_utils.checkpoints.test_find import ARCHIVE
 
 
 class Cluster:
-    """The directories of several nodes, all at first with all checkpoints."""
+    """The directories of several nodes, all of which have all checkpoints at first."""
 
     def __init__(self, path: Path, kind: str, names: tuple[str, ...]) -> None:
         self.path, self.kind = path, kind

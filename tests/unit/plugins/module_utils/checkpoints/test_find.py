@@ -241,7 +241,7 @@ def test_pickle_that_never_ends_does_not_block(tmp_path: Path, data: bytes) -> N
 
 
 def test_links_pipes_and_directories_do_not_count_as_checkpoint_files(tmp_path: Path, real: Path) -> None:
-    """A link may lead to a dead mount, and a pipe block for ever."""
+    """A link may lead to a dead mount, and a pipe may block forever."""
     checkpoint = real / "transformers" / "checkpoint-4"
     (checkpoint / "trainer_state.json").unlink()
     os.mkfifo(checkpoint / "trainer_state.json")

@@ -38,7 +38,7 @@ def source(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def node(source: Path, tmp_path: Path) -> Path:
-    """What the role code makes of it on a node, where a job has written since."""
+    """Simulate the code role on a node on which a job has since written files."""
     node = tmp_path / "node"
     shutil.copytree(source, node, symlinks=True, ignore=shutil.ignore_patterns("outputs", "*.pyc"))
     brought: dict[str, Any] = {
@@ -91,7 +91,7 @@ def test_node_without_the_code_reports_all_of_it_missing(source: Path, tmp_path:
 
 
 def test_different_mtime_alone_is_ignored(source: Path, node: Path) -> None:
-    """As after `git checkout` there and back, or in a fresh clone."""
+    """This happens after `git checkout` there and back, or in a fresh clone."""
     os.utime(source / "train.py", (NOW + 50, NOW + 50))
     assert compared(source, node)["same"]
 

@@ -17,7 +17,7 @@ DOWN = "echo 'Cannot connect to the Docker daemon' >&2; exit 1"
 
 @pytest.fixture
 def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Put programs in the place of docker and systemctl."""
+    """Install programs in place of docker and systemctl."""
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(state, "shim_pids", lambda: [])
 

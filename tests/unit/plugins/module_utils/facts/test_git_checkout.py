@@ -19,7 +19,7 @@ OTHER = "b" * 40
 
 
 def git(directory: Path, *arguments: str) -> str:
-    """Run git there, as nobody's configuration has it."""
+    """Run git in the checkout, without any user's configuration."""
     environment = {**os.environ, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
     identity = ["-c", "user.name=a", "-c", "user.email=a@localhost", "-c", "init.defaultBranch=main"]
     command = ["git", *identity, *arguments]

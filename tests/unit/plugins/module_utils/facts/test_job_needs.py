@@ -136,7 +136,7 @@ def test_host_of_a_service_is_that_of_its_url(url: str, target: tuple[str, int])
 
 @pytest.fixture
 def metadata(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bytes]]:
-    """A metadata service as EC2's: a token first, then the role."""
+    """A metadata service like EC2's: first a token, then the role."""
     replies = [b"HTTP/1.1 200 OK\r\n\r\ntoken", b"HTTP/1.1 200 OK\r\n\r\nmy-role"]
     server = socket.create_server(("127.0.0.1", 0))
     monkeypatch.setattr(job_needs, "METADATA", server.getsockname())

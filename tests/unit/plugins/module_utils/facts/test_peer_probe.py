@@ -40,7 +40,7 @@ def eventually(condition: Callable[[], bool], seconds: float = 120.0) -> None:
 
 
 def all_gone(count: int) -> bool:
-    """No node listens any more."""
+    """Check that no node is listening anymore."""
     return all(
         network.bind_error(address(number), port) == ""
         for number in range(1, count + 1)
@@ -50,7 +50,7 @@ def all_gone(count: int) -> bool:
 
 @pytest.fixture(autouse=True)
 def leave_nothing(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Nothing listens afterwards; who answers has time to do so on a busy machine."""
+    """Check that nothing is listening afterward; a responding node gets time for that on a busy machine."""
     monkeypatch.setattr(peer_probe, "CONNECT_TIMEOUT", 30.0)
     monkeypatch.setattr(peer_probe, "EXCHANGE_TIMEOUT", 30.0)
     yield
@@ -218,7 +218,7 @@ def test_zombie_process_is_not_treated_as_a_listener() -> None:
 
 
 def test_listener_does_not_keep_the_output_pipes_open() -> None:
-    """ssh keeps running until nobody holds its pipes any more."""
+    """ssh keeps running until no process holds its pipes anymore."""
     script = f"""
 import sys; sys.path.insert(0, {str(Path(peer_probe.__file__).parent)!r})
 import peer_probe

@@ -248,7 +248,7 @@ def test_hanging_nvidia_smi_is_reported_and_killed(smi: Path, monkeypatch: pytes
 
 
 def test_commands_run_in_parallel_and_report_how_they_ended(tmp_path: Path) -> None:
-    """Each waits until all are there: one after the other they would never end."""
+    """Each command waits until all are running: run one after another, they would never end."""
     there = "touch $0; until [ -e 0 ] && [ -e 1 ] && [ -e 2 ] && [ -e 3 ]; do sleep 0.05; done"
     script = f"{there}; echo said; echo erred >&2; exit 3"
     commands = [node_commands.Command(["sh", "-c", script, str(number)], cwd=tmp_path) for number in range(4)]

@@ -1,4 +1,4 @@
-"""How a resolver that reads /etc/hosts from the top understands the text we write."""
+"""How a resolver that reads /etc/hosts from top to bottom interprets the text we write."""
 
 from __future__ import annotations
 

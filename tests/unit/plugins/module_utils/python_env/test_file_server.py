@@ -1,4 +1,4 @@
-"""The file server on the first node: which requests keep it open, and how many connections it serves."""
+"""The file server on the first node: which requests keep it running, and how many connections it serves."""
 
 from __future__ import annotations
 

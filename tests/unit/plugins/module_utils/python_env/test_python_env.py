@@ -66,7 +66,7 @@ def given(tmp_path: Path) -> dict[str, Any]:
 
 
 def make_wheel(directory: Path, name: str, version: str) -> Path:
-    """A wheel with one module."""
+    """Make a wheel that contains one module."""
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"{name}-{version}-py3-none-any.whl"
     info = f"{name}-{version}.dist-info"
@@ -248,7 +248,7 @@ def test_wheel_for_this_platform_is_found_on_an_index(tmp_path: Path, monkeypatc
 
 
 def ask(step: str, given: dict[str, Any], **variables: str) -> tuple[str, dict[str, Any]]:
-    """What a step prints for a person, and its answer, run as it is on a node."""
+    """Return what a step prints for the user, and its reply, when run as on a node."""
     done = subprocess.run(
         [sys.executable, "-c", FIRST_LINE],
         input=standard_input("_python_env.steps", {**given, "step": step}, RESULT_MARK),
@@ -263,7 +263,7 @@ def ask(step: str, given: dict[str, Any], **variables: str) -> tuple[str, dict[s
 
 
 def put_pip(given: dict[str, Any], text: str) -> None:
-    """A pip that does as it is told here, where the script looks for one."""
+    """Install a pip that behaves as requested, in the location where the script looks for one."""
     store = Path(given["directory"], "store")
     store.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(store / f"pip-{given['pip_version']}-py3-none-any.whl", "w") as wheel:
@@ -339,7 +339,7 @@ def test_credentials_are_stripped_from_index_and_wheel_urls(given: dict[str, Any
 
 
 class Index(http.server.SimpleHTTPRequestHandler):
-    """An index that asks who is there."""
+    """A package index that requires a login."""
 
     def do_GET(self) -> None:
         word = base64.b64encode(b"user:S3CR3T").decode()

@@ -1,4 +1,4 @@
-"""What a node packs of a run, and what it keeps."""
+"""What a node packs from a run, and what it leaves out."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def write(path: Path, content: str | int) -> None:
 
 
 def finished(tmp_path: Path, *files: tuple[str, str | int], rank: int = 0) -> Run:
-    """A run of two nodes that is over, one of which has these files in its run directory."""
+    """Create an ended run of two nodes, one of which has these files in its run directory."""
     run = make_run(tmp_path, [["/bin/true"], ["/bin/true"]])
     node = run.node(rank)
     write(node / "plan.json", json.dumps(run.plans[rank]))

@@ -17,7 +17,7 @@ __all__ = ["make"]  # the fixture
 
 
 def shown(run: Run, member: int, attempt: int, rank: int, cursors: Any = None) -> Any:
-    """What a node replies."""
+    """Return a node's reply."""
     request = {"attempt": attempt, "rank": rank, "wait": 0.0, "cursors": cursors or {}}
     return read_attempt({**run.request(member), **request})
 

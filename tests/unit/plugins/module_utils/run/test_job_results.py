@@ -14,7 +14,7 @@ from tests.unit.supervised import Run, make_run
 
 
 def over(tmp_path: Path, log: str, rank: int = 0, state: str = "succeeded") -> Run:
-    """A run that has ended and written this."""
+    """Create a run that has ended after writing this."""
     run = make_run(tmp_path, [["/bin/true"], ["/bin/true"]])
     node = run.node(rank)
     node.mkdir(parents=True)

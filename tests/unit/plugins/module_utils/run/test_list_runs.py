@@ -19,7 +19,7 @@ def on_node(run: Run, *remove: str, check: bool = False) -> dict[str, Any]:
 
 
 def over(directory: Path, run_id: str, state: str) -> Run:
-    """A run on this node that has come to this state, and has written 1000 bytes besides."""
+    """Create a run on this node that has reached this state and has written 1000 additional bytes."""
     run = make_run(directory, [["/bin/true"]], run_id=run_id)
     node = run.node(0)
     node.mkdir(parents=True)

@@ -124,7 +124,7 @@ def silence_expressions() -> list[str]:
 
 
 def test_a_run_counts_as_silent_only_if_all_its_nodes_are() -> None:
-    """In most jobs only rank 0 prints, so all other nodes are always silent."""
+    """In most jobs, only rank 0 prints, so all other nodes are always silent."""
     assert set(silence_expressions()) == {"min by (muster_run_name) (muster_run_silent_seconds)"}
 
 

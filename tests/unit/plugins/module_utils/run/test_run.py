@@ -113,7 +113,7 @@ def watch(run: Any, cursors: dict[str, int] | None = None) -> dict[str, Any]:
     ids=["short", "of four bytes a letter", "long", "short and long"],
 )
 def test_long_log_of_an_ended_run_is_read_to_its_end(tmp_path: Path, line: str) -> None:
-    """Even if the run has ended: the rest comes with the next answers."""
+    """This applies even if the run has ended: the rest arrives in the next replies."""
     run = make_run(tmp_path, [["/bin/true"]])
     node = run.node(0)
     node.mkdir(parents=True)
@@ -335,7 +335,7 @@ def test_other_processes_are_not_treated_as_supervisors(start: Starter, argument
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a process of another user")
 @pytest.mark.parametrize("directory", ["the user's", "a private one of the user's", "hers", "a private one", "none"])
 def test_command_line_of_another_account_is_not_a_supervisor(start: Starter, directory: str) -> None:
-    """The words of a command line are anybody's to choose."""
+    """Anyone can choose the words in a command line."""
     nobody, daemon = pwd.getpwnam("nobody"), pwd.getpwnam("daemon")
     with tempfile.TemporaryDirectory() as made:
         os.chmod(made, 0o755)
@@ -415,7 +415,7 @@ def test_run_directory_that_cannot_be_created_is_reported(tmp_path: Path) -> Non
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """A directory to which every account finds the way."""
+    """Return a directory that every account can access."""
     with tempfile.TemporaryDirectory() as made:
         os.chmod(made, 0o755)
         yield Path(made)
@@ -536,7 +536,7 @@ def test_repeated_start_changes_nothing_and_another_plan_is_refused(tmp_path: Pa
 
 
 def test_one_of_two_simultaneous_starts_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both would see that nothing runs here, and then start."""
+    """Otherwise, both would see that nothing is running, and then start."""
     runs = [make_run(tmp_path, [["/bin/sleep", "600"]], run_id=name) for name in ("one", "other")]
     both_looked = threading.Barrier(2)
     look = run_alive.find_supervisors
@@ -782,7 +782,9 @@ def test_start_removes_secrets_left_by_earlier_runs_of_this_node(tmp_path: Path)
 
 
 def test_start_after_a_power_failure_removes_the_last_runs_secrets(tmp_path: Path) -> None:
-    """Supervisor and guard are killed at once, as by a power failure, and the node starts the next run at once."""
+    """Supervisor and guard are killed immediately, as by a power failure, and the node starts the next run
+    immediately.
+    """
     before, after = (make_run(tmp_path, [["/bin/sleep", "600"]], run_id=name) for name in ("before", "after"))
     try:
         before.start(environment={"SECRET": "s3cr3t"})

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The default of launch_silence_timeout is longer than any silence of a healthy node: docs/recovery.md explains it."""
+"""The default of launch_silence_timeout exceeds any silence of a healthy node: docs/recovery.md explains it."""
 
 from __future__ import annotations
 

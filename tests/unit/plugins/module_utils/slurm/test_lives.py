@@ -1,4 +1,4 @@
-"""A run whose job is requeued: which ends are worth it, and how the next life begins."""
+"""A run whose job is requeued: which ends justify this, and how the next life begins."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_run_that_must_not_be_requeued_keeps_no_secrets(directory: Path) -> None
 
 
 def write_end(directory: Path, state: str, **changes: Any) -> None:
-    """Write how a life ended, in full."""
+    """Write in full how a life ended."""
     since = {"node_rank": 0, "since": 1.0, "launcher_log": ""}
     nodes = [{**since, "name": "node0", "state": "ended", "report": REPORT}]
     nodes.append({**since, "node_rank": 1, "name": "node1", "state": "lost", "report": None})

@@ -56,7 +56,7 @@ def written(run: Run, **more: Any) -> list[dict[str, Any]]:
 
 
 def submit(run: Run, fake: Path, requeue: int = 0, **options: str) -> dict[str, Any]:
-    """Submit the run, whose nodes Slurm knows by other names."""
+    """Submit the run, whose nodes have other names in Slurm."""
     nodes = [plan["node"] for plan in run.plans]
     lines = [f"NodeName=gpu{number} NodeAddr={node['address']}\n" for number, node in enumerate(nodes)]
     (fake / "nodes").write_text("".join(lines))

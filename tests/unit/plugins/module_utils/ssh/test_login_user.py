@@ -14,7 +14,7 @@ ME = pwd.getpwuid(os.geteuid())
 
 
 def processes(proc: Path, *lines: tuple[int, int, int]) -> str:
-    """Write what /proc says: number, parent and owner of each."""
+    """Write the contents of /proc: the number, parent and owner of each process."""
     for pid, parent, uid in lines:
         (proc / str(pid)).mkdir()
         text = f"Name:\tx\nPid:\t{pid}\nPPid:\t{parent}\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n"

@@ -34,7 +34,7 @@ def launch(tmp_path: Path) -> Iterator[Starter]:
 
 
 def log(run: Run, member: int, attempt: int) -> str:
-    """What a node's job has printed in an attempt."""
+    """Return what a node's job has printed in an attempt."""
     path = run.node(member) / (f"attempt-{attempt}" if attempt else "") / "launcher.log"
     return path.read_text() if path.exists() else ""
 
@@ -49,7 +49,7 @@ def wait_for_log(run: Run, attempt: int, lines: dict[int, str]) -> None:
 
 
 def kill_supervisor(run: Run, member: int) -> None:
-    """End a node as a power cut does: nothing of it remains, and none of its processes sees another one end."""
+    """End a node as in a power failure: nothing of it remains, and none of its processes sees another one end."""
     directory, pids = str(run.node(member)), []
     for pid in run.processes():
         try:
@@ -181,7 +181,7 @@ def test_node_lost_while_an_attempt_starts_costs_another_attempt(launch: Starter
 
 
 def test_attempt_that_cannot_start_is_a_failure(launch: Starter) -> None:
-    """The directory of its logs is taken, on one node."""
+    """The log directory's path is already taken on one node."""
     run = launch("[ $MUSTER_ATTEMPT$1 = 01 ] && kill -9 $$; exec sleep 600", restart_when=("rank_failed",), restarts=1)
     (run.node(1) / "attempt-1").write_text("in the way")
     run.wait_for("failed")

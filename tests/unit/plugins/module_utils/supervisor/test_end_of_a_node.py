@@ -19,7 +19,7 @@ from tests.unit.supervised import make_run
 
 
 class Connection:
-    """An open connection to rank 0 that remembers what was sent."""
+    """An open connection to rank 0 that records what was sent."""
 
     def __init__(self, stage: str = "open") -> None:
         self.stage, self.closed, self.expected, self.lines_key = stage, False, "mac", "key"

@@ -47,7 +47,7 @@ def classes(result: Any) -> list[str]:
 
 
 def end_by_user(run: Run, leader: int = 0) -> Any:
-    """Stop a run, and return its result."""
+    """Stop a run and return its result."""
     run.stop(leader)
     result = result_of(run, leader)
     check_end(run, leader)
@@ -182,7 +182,7 @@ def test_missing_progress_is_counted_across_leaders(make: Maker, tmp_path: Path)
 
 
 def has_jumped(run: Run, before: float) -> bool:
-    """Return whether node 0's clock has jumped since."""
+    """Return whether node 0's clock has jumped since then."""
     return bool(abs(run.read(0, "status.json")["updated"] - before) > 1000)
 
 

@@ -32,7 +32,7 @@ class Simulated:
         self.collections = 0
 
     def go(self, seconds: float, stacks: Any = None, prints_each: float | None = None) -> None:
-        """Let time pass. stacks: the groups of a collection by its number; prints_each: seconds between outputs."""
+        """Advance the time. stacks: the groups in a collection by number; prints_each: seconds between outputs."""
         for _second in range(int(seconds)):
             self.now += 1
             if prints_each and self.now - self.printed >= prints_each:

@@ -72,7 +72,7 @@ RunMaker = Callable[..., Run]
 
 @pytest.fixture
 def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunMaker]:
-    """Makes runs whose ranks do what is given, one on each node."""
+    """Make runs whose ranks run the given code, one on each node."""
     monkeypatch.setattr(supervised, "NETWORK", NETWORK)
     package = tmp_path / "site-packages" / "torch" / "distributed"
     package.mkdir(parents=True)
@@ -99,7 +99,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunMaker]:
 
 
 def stacks(run: Run) -> list[dict[str, Any]]:
-    """What stacks.yml reads on all nodes."""
+    """Return what stacks.yml reads from all nodes."""
     replies = [dispatch(run.request(rank, operation="stacks")) for rank in range(len(run.plans))]
     assert all("error" not in reply for reply in replies), replies
     return [group for reply in replies for group in reply["groups"]]

@@ -1,4 +1,4 @@
-"""Which notice is in force and when limits are due, by a clock of our own."""
+"""Which notice is in effect and when limits are due, using a simulated clock."""
 
 from __future__ import annotations
 

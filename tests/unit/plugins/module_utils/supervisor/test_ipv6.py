@@ -74,7 +74,7 @@ def test_nodes_with_only_ipv6_addresses(tmp_path: Path) -> None:
 
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[RunMaker]:
-    """Makes runs of nodes of the prefix, planned as any run."""
+    """Make runs of nodes with addresses from the prefix, planned like any run."""
     made: list[Run] = []
 
     def maker(command: list[str] | None = None, nodes: int = 2, **given: Any) -> Run:

@@ -124,7 +124,7 @@ class Network:
         return {name: node.rank() for name, node in self.nodes.items() if node.runs}
 
     def lose(self, *names: str) -> None:
-        """Cut nodes off, as by a loss of power."""
+        """Cut nodes off, as in a power failure."""
         for name in names:
             self.nodes.pop(name).close()
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The end of a run whose supervisor was killed is reported once, although no other node can do it."""
+"""The end of a run whose supervisor was killed is reported once, even though no other node can report it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def server() -> Iterator[WebhookServer]:
 
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[RunMaker]:
-    """Make runs, and leave nothing of them behind."""
+    """Make runs, and clean up after them."""
     runs: list[Run] = []
 
     def maker(*commands: list[str], **options: Any) -> Run:

@@ -1,4 +1,4 @@
-"""A provider takes the machine that leads a run: its ranks save, it hands the run over, and no step is lost."""
+"""A provider reclaims the machine that leads a run: its ranks save, it hands the run over, and no step is lost."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def announce_end(service: MetadataServer) -> None:
 
 
 def goes_on(run: Run, attempt: int, before: int, after: int) -> None:
-    """Wait until an attempt runs, and check that its first step follows the last one of the attempt before it.
+    """Wait until an attempt is running, and check that its first step follows the last step of the previous attempt.
 
     before, after: the nodes with rank 0.
     """

@@ -57,7 +57,7 @@ RunMaker = Callable[..., Run]
 
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[RunMaker]:
-    """Makes runs, and leaves nothing of them behind."""
+    """Make runs, and clean up after them."""
     made: list[Run] = []
 
     def maker(*commands: list[str], **options: Any) -> Run:
@@ -279,7 +279,7 @@ def test_peer_ignores_a_server_without_the_token(make: RunMaker) -> None:
 
 
 class Relay:
-    """Somebody on the way between a peer and rank 0, who passes on each line as it comes, and may say more."""
+    """A relay between a peer and rank 0 that forwards each line, and may add lines."""
 
     def __init__(self, run: Run) -> None:
         self.listener = socket.create_server((f"{NETWORK}.250", free_port()))
@@ -291,7 +291,7 @@ class Relay:
         threading.Thread(target=self.meet, daemon=True).start()
 
     def meet(self) -> None:
-        """Stand between the two whenever the peer calls."""
+        """Intercept each connection that the peer makes."""
         with contextlib.suppress(OSError):
             while True:
                 peer, _address = self.listener.accept()
@@ -305,7 +305,7 @@ class Relay:
                     threading.Thread(target=self.pass_on, args=(side, hears, self.ends[side]), daemon=True).start()
 
     def pass_on(self, side: str, hears: socket.socket, says: socket.socket) -> None:
-        """Hand on each line of one side, and its end."""
+        """Forward each line from one side, and the end of its output."""
         with contextlib.suppress(OSError), hears.makefile("rb") as stream:
             for line in stream:
                 self.passed[side].append(line)
@@ -451,7 +451,7 @@ def test_start_command_is_sent_again_after_a_reconnect(make: RunMaker) -> None:
 
 
 def gone_within(run: Run, seconds: float, *but: int) -> None:
-    """Wait until nothing of the run is left, apart from processes that cannot run."""
+    """Wait until nothing of the run remains, apart from processes that cannot run."""
 
     def gone() -> bool:
         return not set(run.processes()) - set(but)

@@ -43,7 +43,7 @@ def test_proof_can_be_computed_from_any_nonce(nonce: str) -> None:
 
 @pytest.fixture
 def ends() -> Iterator[tuple[LifelineConnection, socket.socket]]:
-    """A connection and the socket at its other end."""
+    """Return a connection and the socket at its other end."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         theirs.settimeout(60)
@@ -51,7 +51,7 @@ def ends() -> Iterator[tuple[LifelineConnection, socket.socket]]:
 
 
 def drain(wire: LifelineConnection, turns: int = 100) -> list[dict[str, Any]]:
-    """Return all messages that a connection yields in some turns of the supervisor."""
+    """Return all messages received on a connection in several turns of the supervisor."""
     return [message for _turn in range(turns) for message in wire.receive()]
 
 
@@ -165,7 +165,7 @@ def test_a_connection_carries_any_message(messages: list[dict[str, Any]], cut: i
 
 @pytest.fixture
 def known_ends() -> Iterator[tuple[LifelineConnection, LifelineConnection]]:
-    """Both ends of a wire that has been opened: rank 0's and a peer's."""
+    """Return rank 0's end and a peer's end of a connection that has been opened."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         server, peer = LifelineConnection(ours, 0.0), LifelineConnection(theirs, 0.0)
@@ -189,7 +189,7 @@ def test_an_opened_connection_carries_any_message_both_ways(messages: list[dict[
 
 
 def exchanged(lines: list[bytes], how: str) -> list[bytes]:
-    """What somebody on the way makes of three lines."""
+    """Return what an attacker on the path turns three lines into."""
     first, second, third = lines
     return {
         "nothing": lines,
@@ -238,7 +238,7 @@ def test_reflected_message_is_rejected(known_ends: tuple[LifelineConnection, Lif
 
 
 def test_message_right_after_the_greeting_must_be_authenticated(ends: tuple[LifelineConnection, socket.socket]) -> None:
-    """Both may come in one packet."""
+    """Both may arrive in one packet."""
     wire, theirs = ends
     theirs.sendall(b'{"mac": "theirs"}\n{"type": "go"}\n')
     assert wire.receive() == [{"mac": "theirs"}]

@@ -1,7 +1,9 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A run ends within 1 % of its limit of time or cost, with a checkpoint: by any clock, and with real supervisors."""
+"""A run ends within 1 % of its time or cost limit, with a checkpoint, according to any clock, and with real
+supervisors.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,7 @@ Starter = Callable[..., Run]
 
 @pytest.fixture
 def launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Starter]:
-    """Starts runs of two nodes that cost 1 USD a second."""
+    """Start runs of two nodes that cost 1 USD per second."""
     monkeypatch.setattr(supervised, "NETWORK", own_network(40))
     with started_runs() as start:
 
@@ -107,7 +109,7 @@ def test_run_ends_at_its_limit_with_a_checkpoint(
 def test_ranks_that_never_end_by_themselves_are_ended_at_the_limit(
     limit: float, grace: float, stop_grace: float, late: float
 ) -> None:
-    """SIGKILL follows at the limit, or the stop grace later if it is longer than half of the time to save.
+    """SIGKILL follows at the limit, or after the stop grace period if that is longer than half of the time for saving.
 
     late: the interval between two looks of the supervisor.
     """

@@ -80,7 +80,7 @@ def test_reason_and_remedy_follow_from_the_log(text: str, ports: list[dict[str, 
 
 @pytest.mark.parametrize("line", ["NCCL" * 250, f"{PREFIX}Using network a{' ' * 900}x", PREFIX * 30])
 def test_each_line_is_read_quickly(line: str) -> None:
-    """Whatever a job prints: the supervisor that reads it must not miss a heartbeat."""
+    """Regardless of what a job prints, the supervisor that reads it must not miss a heartbeat."""
     text = f"{line}\n" * (nccl_network.MAX_READ // len(line))
     begin = time.process_time()
     assert not any(nccl_network.is_about_networks(line) for line in text.splitlines() if "NCCLNCCL" in line)
@@ -134,7 +134,7 @@ RunMaker = Callable[..., Run]
 
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[RunMaker]:
-    """Makes runs whose nodes have an RDMA port."""
+    """Make runs whose nodes have an RDMA port."""
     made: list[Run] = []
 
     def maker(log: str, state: str = "4: ACTIVE", nodes: int = 2, **given: Any) -> Run:
@@ -213,7 +213,7 @@ PRINT = "import json, os; print(json.dumps({k: v for k, v in os.environ.items() 
 
 
 def nccl_variables(directory: Path, **variables: str) -> dict[str, str]:
-    """The variables of NCCL in a Python process of a job."""
+    """Return the NCCL variables in a job's Python process."""
     stack_collector.write_hook(str(directory))
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(directory / "hooks"), **variables}
     output = subprocess.run([sys.executable, "-c", PRINT], env=environment, capture_output=True, check=True).stdout

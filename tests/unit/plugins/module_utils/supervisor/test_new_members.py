@@ -146,7 +146,7 @@ def test_no_node_joins_a_slurm_job(tmp_path: Path, is_job: bool) -> None:
 
 
 def join(run: Run, name: str, host: int, hub: int = 0, directory: Path | None = None) -> int:
-    """Have a run take a new node, as join.yml does; return its number. Its job prints 9 as its number.
+    """Add a new node to a run, as join.yml does; return its number. Its job prints 9 as its number.
 
     directory: of the runs on its machine.
     """
@@ -261,7 +261,7 @@ def test_complete_run_accepts_no_node(make: Maker) -> None:
 
 
 def test_repeated_request_gets_the_same_position(make: Maker) -> None:
-    """keep was killed after the run had taken the node, and before its supervisor was started."""
+    """keep was killed after the run had accepted the node but before the node's supervisor was started."""
     run = make(nodes=3, restart_min_nodes=2)
     wait_for_ranks(run, 0, range(3))
     power_off(run, 2)

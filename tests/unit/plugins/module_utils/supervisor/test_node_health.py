@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The health of nodes during a run, with real supervisors, a pipe as kernel log, and a stand-in for nvidia-smi."""
+"""The health of nodes during a run, with real supervisors, a pipe as the kernel log, and a stand-in for nvidia-smi."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ RunMaker = Callable[..., Run]
 
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[RunMaker]:
-    """Makes runs of nodes with GPUs, whose health is read often."""
+    """Make runs of nodes with GPUs whose health is read frequently."""
     made: list[Run] = []
 
     def maker(nodes: int = 2, **given: Any) -> Run:
@@ -77,7 +77,7 @@ def make(tmp_path: Path) -> Iterator[RunMaker]:
 
 
 def log(run: Run, text: str) -> None:
-    """Let the kernel report something."""
+    """Write a message to the kernel log."""
     descriptor = os.open(run.directory / "kmsg", os.O_RDWR | os.O_NONBLOCK)  # with its own reader: never refused
     os.write(descriptor, f"3,1,1,-;{text}\n".encode())
     eventually(lambda: any("Xid" in event for event in run.events()))

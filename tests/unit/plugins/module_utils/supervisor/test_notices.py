@@ -68,7 +68,7 @@ def python(program: str) -> list[str]:
 
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[RunMaker]:
-    """Makes runs of nodes that start these programs, and leaves nothing of them behind."""
+    """Make runs of nodes that start these programs, and clean up after them."""
     made: list[Run] = []
 
     def maker(*programs: str, notices: dict[str, Any] | None = None, price: float | None = None, **given: Any) -> Run:

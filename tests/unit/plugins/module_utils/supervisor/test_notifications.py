@@ -35,7 +35,7 @@ RunMaker = Callable[..., Run]
 
 
 class WebhookServer:
-    """A server that records what it receives, and replies with a status, late or never."""
+    """A server that records what it receives, and replies with a status, late, or not at all."""
 
     def __init__(self) -> None:
         outer = self

@@ -1,7 +1,9 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Exactly one message reports the end of a run, whatever ends it: faults of docs/running.md on real supervisors."""
+"""Exactly one message reports the end of a run, regardless of what ends it: the faults in docs/running.md with real
+supervisors.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,7 @@ class Fault(NamedTuple):
 
 
 def kill_rank(run: Run) -> None:
-    """Kill the job of node 1, as the kernel does for lack of memory."""
+    """Kill node 1's job, as the kernel does when memory runs out."""
     (pid,) = (pid for pid, command in run.processes().items() if command.startswith("/bin/sleep") and on_node(pid, run))
     os.kill(pid, signal.SIGKILL)
 
@@ -74,14 +76,14 @@ def fill_disk(run: Run) -> None:
 
 
 def lose_node_of_elastic_run(run: Run) -> None:
-    """The run continues without the node, and a person stops it."""
+    """The run continues without the node until the user stops it."""
     power_off(run, 1)
     eventually(lambda: any("the run continues with 1 of 2 nodes" in text for text in run.events()))
     run.stop(0)
 
 
 def wait_for_end(run: Run) -> None:
-    """The job itself does what ends the run."""
+    """The job itself causes the run to end."""
 
 
 ELASTIC = {"min_nnodes": 1, "launcher": "torchrun", "rdzv_backend": "c10d"}
@@ -144,7 +146,7 @@ def test_the_end_is_reported_once(tmp_path: Path, server: WebhookServer, name: s
 
 @pytest.fixture
 def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: WebhookServer) -> Iterator[restarting.Maker]:
-    """Start runs of three nodes that may restart, and leave nothing of them behind."""
+    """Start runs of three nodes that may restart, and clean up after them."""
     monkeypatch.setattr(supervised, "NETWORK", own_network(39))
     runs: list[Run] = []
 

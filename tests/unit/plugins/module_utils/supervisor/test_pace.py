@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which GPU or rank is slower than the others, from figures as nodes send them."""
+"""Which GPU or rank is slower than the others, according to figures in the form that nodes send."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def figures(clock: float, steps: dict[str, float] | None = None, **values: Any) 
 
 
 def feed(pace: PaceWatch, texts: dict[str, str], start: float = 0.0, span: float = PACE_WINDOW) -> float:
-    """Give all nodes' figures for some time; return when it ended."""
+    """Supply figures for all nodes for some time; return when that ended."""
     now = start
     while now <= start + span:
         for node, text in texts.items():

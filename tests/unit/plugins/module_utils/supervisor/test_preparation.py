@@ -59,7 +59,7 @@ def launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Starter]
 
 
 def save(directory: Path, name: str, content: bytes = b"weights" * 1000, torn: bool = False) -> Path:
-    """Write a file as torch.save does, or the first half of one."""
+    """Write a file in the format of torch.save, or only its first half."""
     path = directory / name
     path.parent.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(path, "w") as archive:
@@ -86,7 +86,7 @@ def restart(run: Run, member: int = 1) -> None:
 
 
 def wait_for_resume(run: Run, name: str, *members: int) -> None:
-    """Wait until these nodes have resumed from a checkpoint, of which each has a copy."""
+    """Wait until these nodes have resumed from a checkpoint, and each has a copy of it."""
     expected = [f"checkpoint {name}", "it is here"]
     eventually(lambda: all(log(run, member) == expected for member in members))
 
@@ -168,7 +168,7 @@ def test_checkpoint_that_is_torn_everywhere_is_not_used(launch: Starter, tmp_pat
 
 
 def shards(directory: Path, step: int, *ranks: int) -> None:
-    """Write the shards of ranks, as FSDP's LOCAL_STATE_DICT."""
+    """Write the shards of ranks, as with FSDP's LOCAL_STATE_DICT."""
     for rank in ranks:
         save(directory, f"step-{step}/model_rank_{rank}.pt", os.urandom(1000))
 
@@ -197,7 +197,7 @@ def test_shards_lost_with_their_node_select_an_older_checkpoint(launch: Starter,
 
 
 def kill_node(run: Run, member: int) -> None:
-    """End a node as a power cut does."""
+    """End a node as in a power failure."""
     directory = str(run.node(member)).encode()
     for pid in list(run.processes()):
         try:
@@ -258,7 +258,7 @@ def test_run_ends_with_the_reason_if_too_few_nodes_are_healthy(launch: Starter, 
 
 
 def test_attempt_waits_for_gpu_memory_to_be_free(launch: Starter, tmp_path: Path) -> None:
-    """The memory is in use until the second look."""
+    """The memory is in use until the second check."""
     looks = tmp_path / "looks"
     program = f"echo x >> {looks}; [ $(wc -l < {looks}) -lt 3 ] && m=9000 || m=3; echo " + GPU_ROW.format(memory="$m")
     run = launch(nodes=2, start=False)

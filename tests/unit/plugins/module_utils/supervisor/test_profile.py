@@ -34,7 +34,7 @@ LONGEST = 400.0  # seconds for four ranks to import torch on a busy machine
 
 
 def make_torch_run(directory: Path, script: Path, args: tuple[str, ...], number: int = RANKS) -> Run:
-    """Return a run with a rank on each node, planned as a user's, on addresses of this machine."""
+    """Return a run with one rank per node, planned like a user's run, on addresses of this machine."""
     ports = {"master_port": free_port(), "lifeline_port": free_port()}
     job = make_job(launcher="env", script=str(script), args=args, interpreter=sys.executable, **ports)
     hosts = [HostSpec(f"node{index}", f"{NETWORK}.{index + 1}", 1) for index in range(number)]
@@ -59,7 +59,7 @@ def run(tmp_path: Path) -> Iterator[Run]:
 
 
 def profile_nodes(run: Run, **request: Any) -> dict[str, Any]:
-    """Return the replies of all nodes, which are asked at the same time, as by a playbook."""
+    """Return the replies of all nodes, which are queried at the same time, as in a playbook."""
     replies: dict[str, Any] = {}
 
     def ask(number: int) -> None:
@@ -87,7 +87,7 @@ def fetch_trace(run: Run, number: int, reply: dict[str, Any], target: Path) -> N
 
 
 def last_step(run: Run, rank: int) -> int:
-    """Return the newest step that a rank has printed, 0 before the first."""
+    """Return the newest step that a rank has printed; 0 before the first step."""
     lines = [line for line in read_tail(str(run.node(rank) / "launcher.log")).splitlines() if line.startswith("step")]
     return int(lines[-1].split()[1].rstrip(":")) if lines else 0
 

@@ -1,4 +1,4 @@
-"""bin/muster-rank: it checks its rank, passes on every argument, and records how the rank ended."""
+"""bin/muster-rank checks its rank, passes on every argument, and records how the rank ended."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ RULES: dict[str, Any] = {"rank": ["MY_RANK"], "world": ["MY_WORLD"], "command": 
 
 
 class RunDirectory:
-    """A run directory in which bin/muster-rank lies."""
+    """A run directory that contains bin/muster-rank."""
 
     def __init__(self, path: Path, command: list[str], arguments: list[str], secrets: dict[str, str]) -> None:
         self.path = path

@@ -137,7 +137,7 @@ def test_ranks_without_their_own_log_share_the_launchers_log(tmp_path: Path) -> 
 
 
 def test_exception_in_a_shared_log_is_attributed_by_rank_prefix(tmp_path: Path) -> None:
-    """The first process of a node, which has started the others, tells of its own end last."""
+    """A node's first process, which started the others, reports its own end last."""
     log = (
         "[rank5]: Traceback (most recent call last):\n[rank5]:   File x\nstep 7\n[rank5]: ValueError: boom\n"
         "[rank50]: Traceback (most recent call last):\n[rank50]: KeyError: 1\n"
@@ -267,7 +267,7 @@ PLANTS = ("a pipe", "a directory", "a dead link", "no object", "an object of oth
 
 
 def plant(path: Path, what: str) -> None:
-    """Leave something in place of a file."""
+    """Create something in place of a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     contents = {
         "no object": b"[1, 2]",

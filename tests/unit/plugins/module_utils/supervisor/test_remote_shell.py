@@ -1,4 +1,4 @@
-"""bin/ssh: arguments that launchers give it, and runs in which one node's launcher starts commands on the others."""
+"""bin/ssh: arguments as given by launchers, and runs in which one node's launcher starts commands on the others."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_host_that_is_not_a_node_is_refused(host: str) -> None:
 def test_shell_query_is_answered_without_contacting_the_node(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And the question does not count as the node's one command."""
+    """The query also does not count as the node's one command."""
     monkeypatch.setattr(ssh_shim, "request_start", lambda *_arguments: pytest.fail("a node was asked"))
     (tmp_path / "plan.json").write_text(json.dumps({"nodes": NODES, "node": {"node_rank": 0}}))
     for _time in range(2):
@@ -76,7 +76,7 @@ Maker = Callable[..., Run]
 
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[Maker]:
-    """Makes runs of three nodes whose first node's launcher is a script, and leaves nothing of them behind."""
+    """Make runs of three nodes in which the first node's launcher is a script, and clean up after them."""
     made: list[Run] = []
 
     def maker(script: str, ranks: bool = False, **timeouts: float) -> Run:
@@ -93,7 +93,7 @@ def make(tmp_path: Path) -> Iterator[Maker]:
 
 
 def start(run: Run) -> None:
-    """Start the nodes with our programs beside them, as training_run does."""
+    """Start the nodes with our programs in place, as training_run does."""
     sources = {"ssh": ssh_shim, "muster-rank": muster_rank}
     programs = {name: Path(str(module.__file__)).read_text() for name, module in sources.items()}
     for rank, plan in enumerate(run.plans):
@@ -169,7 +169,7 @@ def test_stop_ends_remote_processes(make: Maker) -> None:
 
 
 def ranks_script(exits: list[int], code: int) -> str:
-    """A launcher of one rank a node; it ends with `code` whatever its ranks do."""
+    """Return a launcher with one rank per node; it ends with `code` regardless of its ranks."""
     parts = [f"MY_RANK=0 MY_EXIT={exits[0]} muster-rank & "]
     parts += [f"ssh node{n} 'MY_RANK={n} MY_EXIT={exits[n]} muster-rank' & " for n in (1, 2)]
     return "".join(parts) + f"wait; exit {code}"

@@ -1,4 +1,4 @@
-"""What a node sends of stacks and operations: as much as fits, and hardly more for more ranks that are alike."""
+"""The stacks and operations that a node sends: as much as fits, and hardly more if there are more identical ranks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LIBRARY = "/opt/env/lib/python3.11/site-packages/torch/distributed/distributed_c
 
 
 def group_of(rank: int, line: int = 88, path: str = "/c/train.py", function: str = "train") -> dict[str, Any]:
-    """A rank that waits in a collective, 50 calls deep."""
+    """Return a rank that waits in a collective, 50 calls deep."""
     frames = [Frame(LIBRARY, 3000, "all_reduce"), *[Frame(path, line, function)] * 50]
     return {**empty_group("S", "still"), **classify(frames, "dist.all_reduce(gradients)"), "ranks": [rank]}
 
@@ -31,7 +31,9 @@ def size(groups: list[dict[str, Any]]) -> int:
 
 
 def test_ranks_that_do_the_same_are_sent_as_one_group() -> None:
-    """A node sends its groups: each further rank of a group costs its number, so the differences decide the size."""
+    """A node sends its groups: each additional rank in a group adds only its number, so the differences determine the
+    size.
+    """
     alike = [shorten_groups(merge_groups([group_of(rank) for rank in range(ranks)])) for ranks in (1, 8, 64)]
     assert [len(groups) for groups in alike] == [1, 1, 1]
     assert size(alike[0]) < 1000

@@ -42,7 +42,7 @@ def report(code: int | None = 1, error: str = "", **fields: Any) -> Any:
 
 
 def views(*reports: Any) -> list[Any]:
-    """Nodes a, b, c ... with these reports; "lost" for a node that was lost."""
+    """Return nodes a, b, c ... with these reports; "lost" stands for a lost node."""
     nodes = initial_views(["a", "b", "c", "d"][: len(reports)], "/log")
     for node, given_report in zip(nodes, reports, strict=True):
         lost = given_report == "lost"

@@ -1,4 +1,4 @@
-"""A run that saves after a notice: it ends once it has saved, and the next attempt continues from there."""
+"""A run that saves after a notice: it ends as soon as it has saved, and the next attempt continues from there."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Starter = Callable[..., Run]
 
 @pytest.fixture
 def launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Starter]:
-    """Starts a run whose nodes share a directory of checkpoints."""
+    """Start a run whose nodes share a checkpoint directory."""
     monkeypatch.setattr(supervised, "NETWORK", own_network(32))
     with started_runs() as start:
 
@@ -86,7 +86,7 @@ def test_no_step_is_lost_at_a_restart_after_a_notice(launch: Starter, service: M
 
 
 def test_run_without_restarts_is_interrupted_once_it_has_saved(launch: Starter) -> None:
-    """Long before the end of the grace period, which is longer than the test may take."""
+    """This is long before the end of the grace period, which exceeds the test's time limit."""
     run = launch(2, {})
     eventually(lambda: steps(run, 0, 0) and steps(run, 1, 0))
     (run.node(0) / "drain").touch()
@@ -104,7 +104,7 @@ def listed(name: str, saved: float, complete: bool = True, size: int = 7) -> Any
 
 
 class Replies:
-    """A watch whose nodes reply at once with what they list now."""
+    """A watch whose nodes reply immediately with their current list."""
 
     def __init__(self) -> None:
         self.watch = SaveWatch({"nodes": [{"name": "a"}], "checkpoints": "/c"}, self.reply)  # type: ignore[typeddict-item]
@@ -116,7 +116,7 @@ class Replies:
         self.requests.append((member, request))
 
     def turn(self, *listing: Any) -> str:
-        """One look, at which the node lists these checkpoints."""
+        """Check once, with the node listing these checkpoints."""
         self.now += 100.0
         assert self.watch.step([0], 1, self.now) == ""
         member, request = self.requests[-1]

@@ -1,4 +1,5 @@
-"""Jobs that are silent for long, but work: none of them is reported as a hang. Times are compressed, supervisors real.
+"""Jobs that are working but silent for a long time: none is reported as a hang. Times are compressed, supervisors are
+real.
 
 test_job_that_is_silent_for_an_hour_is_not_reported does the same in real time, with the usual limits. It runs only with
 MUSTER_SILENT_HOUR=1, or for another time, such as MUSTER_SILENT_HOUR=1500 seconds.
@@ -69,7 +70,7 @@ RunMaker = Callable[[str, float], Run]
 
 @pytest.fixture
 def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunMaker]:
-    """Makes runs of two nodes with a job of a kind that is silent for a few seconds."""
+    """Make runs of two nodes with a kind of job that is silent for a few seconds."""
     monkeypatch.setattr(supervised, "NETWORK", NETWORK)
     package = tmp_path / "site-packages" / "torch" / "distributed"
     package.mkdir(parents=True)

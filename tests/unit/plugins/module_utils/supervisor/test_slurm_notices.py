@@ -1,4 +1,4 @@
-"""Notices of Slurm: how long a job has left, and why it was stopped."""
+"""Slurm's notices: how much time a job has left, and why it was stopped."""
 
 from __future__ import annotations
 

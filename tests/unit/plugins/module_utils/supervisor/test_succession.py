@@ -172,7 +172,7 @@ def test_hub_without_most_of_its_spares_ends_its_job(make: Maker) -> None:
 
 @pytest.mark.parametrize(("connected", "waits"), [([1, 2], True), ([1], False)])
 def test_hub_without_a_majority_does_not_wait_for_new_nodes(connected: list[int], waits: bool) -> None:
-    """The others may have gone on under another node, and without a majority, no node can join."""
+    """The others may have continued under another node, and without a majority, no node can join."""
     attempts = SimpleNamespace(
         has_ended=lambda: True, next=lambda *_arguments: None, waiting="waiting for new ones", lacks_nodes=True,
         number=1, needs_hub=False, refused="", exit_code=1,

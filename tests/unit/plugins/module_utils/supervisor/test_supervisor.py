@@ -57,7 +57,7 @@ def test_memory_limit_hits_are_summed_over_top_level_cgroups(tmp_path: Path) -> 
 
 
 def full(*_anything: Any) -> None:
-    """What writing to a full disk comes to."""
+    """Simulate writing to a full disk."""
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 

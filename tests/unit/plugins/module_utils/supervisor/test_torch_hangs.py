@@ -58,7 +58,7 @@ FEW = (("torchrun", "loop"), ("env", "uneven"))  # test_hangs.py has a worker th
 
 
 def make_torch_run(directory: Path, launcher: str, kind: str, script: Path = SCRIPT, timeout: int = GLOO) -> Run:
-    """Return a run of four ranks, planned as a user's, on addresses of this machine."""
+    """Return a run of four ranks, planned like a user's run, on addresses of this machine."""
     number, slots = LAUNCHERS[launcher]
     job = make_job(
         launcher=launcher,
@@ -110,7 +110,7 @@ def reported_hang(run: Run, described: str, title: str) -> dict[str, Any]:
     """Return the description of the planted hang. On a busy machine, importing torch takes longer than the limit."""
 
     def reported() -> list[str]:
-        """Whether the planted hang was reported, or the run has ended without a report."""
+        """Return whether the planted hang was reported, or the run has ended without a report."""
         hangs = [text for text in run.events() if text.startswith("no output for") and re.search(described, text)]
         return hangs or (run.events() if run.read(0, "result.json") else [])
 

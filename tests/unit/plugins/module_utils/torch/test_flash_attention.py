@@ -137,7 +137,7 @@ def test_releases_match_the_table_used_to_choose_torch() -> None:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[tuple[str, Path]]:
-    """A server of wheels, and the directory that it serves."""
+    """Provide a server of wheels, and the directory that it serves."""
 
     class Quiet(http.server.SimpleHTTPRequestHandler):
         def log_message(self, *_words: Any) -> None:

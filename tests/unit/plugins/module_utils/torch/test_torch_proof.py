@@ -1,4 +1,4 @@
-"""The verification of a torch for ROCm, with a stand-in for torch: nobody has verified one on an AMD GPU."""
+"""The verification of a ROCm build of torch, with a stand-in for torch: it has not been verified on an AMD GPU."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REQUEST: dict[str, Any] = {"version": "2.9.1", "build": "rocm6.4", "cuda": "", "
 
 @pytest.fixture
 def torch(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A torch for ROCm that sees eight GPUs."""
+    """A ROCm build of torch that sees eight GPUs."""
     module = ModuleType("torch")
     vars(module).update(
         __version__="2.9.1+rocm6.4",
@@ -45,7 +45,7 @@ def test_gpus_invisible_to_torch_are_named_with_a_remedy(torch: Any) -> None:
 
 
 class Matrix:
-    """A matrix whose products are right."""
+    """A matrix whose products are correct."""
 
     def repeat(self, *_sizes: int) -> Matrix:
         return self

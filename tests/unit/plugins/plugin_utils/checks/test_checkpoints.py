@@ -44,7 +44,7 @@ def real(tmp_path: Path) -> Path:
 
 
 def described(path: Path, free: int = 50 * GIB, shared: bool = True, **more: Any) -> Facts:
-    """The facts of a directory of checkpoints, as a node sends them."""
+    """Return the facts about a checkpoint directory, in the form that a node sends."""
     location = {"exists": True, "mount": NFS if shared else DISK, "remote": shared, "disk": {"free_bytes": free}}
     listing = json.loads(json.dumps(find_checkpoints(str(path))))
     return {
@@ -58,7 +58,7 @@ def described(path: Path, free: int = 50 * GIB, shared: bool = True, **more: Any
 
 
 def reported(facts: dict[str, Facts], **job: Any) -> list[Any]:
-    """The findings about checkpoints, and nothing else: nothing is wrong with the rest."""
+    """Return the findings about checkpoints only; everything else is healthy."""
     return [finding for finding in findings(facts, **job) if finding.id.startswith("checkpoint")]
 
 

@@ -1,4 +1,4 @@
-"""A project without an environment of its own is one finding, whatever its job lacks for that reason."""
+"""A project without its own environment results in one finding, whatever its job lacks as a consequence."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def fall_back(node: Facts) -> None:
 
 
 def found(*names: str, interpreter: str = NANO, environments: Any = (), **given: Any) -> list[tuple[str, ...]]:
-    """Return id, nodes, problem and remedy of what is found if these nodes of three have no environment."""
+    """Return the ID, nodes, problem and remedy of the findings if these nodes out of three have no environment."""
     facts = cluster(3)
     for name, node in facts.items():
         node["interpreter"] = interpreter.split(":")[0]

@@ -10,7 +10,7 @@ NODES = [{"name": "a"}, {"name": "b"}, {"name": "c"}]
 
 
 class HostVars(dict[str, dict[str, Any]]):
-    """As Ansible's: raw_get() gives what was registered as it is."""
+    """Like Ansible's: raw_get() returns registered values unchanged."""
 
     def raw_get(self, name: str) -> dict[str, Any]:
         return self[name]

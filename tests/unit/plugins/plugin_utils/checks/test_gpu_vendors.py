@@ -11,7 +11,7 @@ from tests.unit.healthy import Facts, cluster, findings, nothing, spoilt, togeth
 
 
 def with_amd(*names: str) -> Any:
-    """Make nodes such with AMD GPUs."""
+    """Turn nodes into nodes with AMD GPUs."""
 
     def spoil(facts: dict[str, Facts]) -> None:
         for name in names or tuple(facts):
@@ -50,7 +50,7 @@ def with_amd(*names: str) -> Any:
 
 
 def amd_state(name: str, state: str, said: str = "", **gpus: Any) -> Any:
-    """Make amd-smi of a node fail."""
+    """Make amd-smi fail on a node."""
 
     def spoil(facts: dict[str, Facts]) -> None:
         facts[name]["gpus"]["smi"].update(state=state, said=said)

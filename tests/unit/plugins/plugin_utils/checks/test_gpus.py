@@ -1,4 +1,4 @@
-"""GPUs that are not there, not well or not free."""
+"""GPUs that are missing, unhealthy or in use."""
 
 from __future__ import annotations
 

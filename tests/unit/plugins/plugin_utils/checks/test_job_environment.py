@@ -175,7 +175,7 @@ def test_wandb_is_needed_on_the_first_node_only_and_needs_a_key() -> None:
 
 
 def expiry(seconds: float) -> str:
-    """An expiry so many seconds after the clock of the facts."""
+    """Return an expiry time the given number of seconds after the time in the facts."""
     return datetime.datetime.fromtimestamp(1000.5 + seconds, datetime.UTC).isoformat()
 
 

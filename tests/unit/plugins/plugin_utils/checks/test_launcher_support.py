@@ -32,7 +32,7 @@ def with_config(config: dict[str, Any], **packages: str) -> Spoil:
 
 
 def able(capabilities: dict[str, tuple[str, list[int] | None]]) -> Spoil:
-    """GPUs of these names and compute capabilities, by node."""
+    """Return GPUs with these names and compute capabilities, by node."""
 
     def spoil(facts: dict[str, Facts]) -> None:
         for name, (model, capability) in capabilities.items():

@@ -18,7 +18,7 @@ def own(facts: dict[str, Facts], name: str, *addresses: str, first: str | None =
 
 
 def takes(facts: dict[str, Facts], viewer: str, name: str, *addresses: str) -> None:
-    """On the viewer a name has these addresses, in /etc/hosts and by the resolver."""
+    """On the viewer, let a name have these addresses in /etc/hosts and according to the resolver."""
     for source in ("hosts_file", "resolver"):
         facts[viewer]["names"][source][name] = list(addresses)
 
@@ -107,7 +107,7 @@ def test_name_that_all_nodes_resolve_to_another_node_is_an_error() -> None:
 
 
 def without_resolver(spoil: Any) -> Any:
-    """As a launch reads the facts: what /etc/hosts says of the peers, and nothing more."""
+    """Return the facts as a launch reads them: only what /etc/hosts says about the peers."""
 
     def spoil_more(facts: dict[str, Facts]) -> None:
         spoil(facts)

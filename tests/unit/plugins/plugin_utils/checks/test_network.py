@@ -32,7 +32,7 @@ def mtu(facts: dict[str, Facts], size: int, *names: str) -> None:
 
 
 def on_docker(facts: dict[str, Facts]) -> None:
-    """The address of node2 is that of a container engine's network."""
+    """Give node2 an address in a container engine's network."""
     item = facts["node2"]
     item["interfaces"]["docker0"] = item["interfaces"].pop("ens5")
     item["addresses"][address("node2")] = item["interface"] = "docker0"
@@ -69,7 +69,7 @@ def test_network_problem_is_reported_for_its_node(spoil: Any, result: Any) -> No
 
 
 def on_loopback(count: int, machines: dict[str, str]) -> list[tuple[str, str, tuple[str, ...]]]:
-    """What is found of nodes with loopback addresses, by the machine of each."""
+    """Return the findings for nodes with loopback addresses, by each node's machine."""
     facts = cluster(count)
     for number, (name, item) in enumerate(facts.items(), 1):
         item.update(machine=machines[name], interface="lo", routes={})
@@ -102,7 +102,7 @@ def test_loopback_addresses_are_allowed_only_on_one_machine(machines: dict[str, 
 
 
 def block(facts: dict[str, Facts], source: str, target: str, reason: str = TIMED_OUT) -> None:
-    """No connection opens from source to target, and both have seen so as far as they can."""
+    """Prevent connections from source to target, and let both record that as far as they can."""
     seen = facts[source]["connections"]["peers"][target]
     fixed = facts[target]["connections"]["fixed"]
     seen.update(to=reason, back={}, ports={}, sent=None, received=None, answered_by=None)
@@ -138,14 +138,14 @@ def reject_each_other(facts: dict[str, Facts]) -> None:
 
 
 def close_port(facts: dict[str, Facts], port: int, *sources: str) -> None:
-    """A port of the run on node1 is closed to some."""
+    """Close a port of the run on node1 to some nodes."""
     for source in sources:
         facts[source]["connections"]["peers"]["node1"]["ports"][str(port)] = TIMED_OUT
         facts["node1"]["connections"]["peers"][source]["back"][str(port)] = TIMED_OUT
 
 
 def swallow(facts: dict[str, Facts], source: str, target: str) -> None:
-    """Packets of full size do not come through from source to target."""
+    """Drop full-size packets from source to target."""
     facts[source]["connections"]["peers"][target]["sent"] = 0
     facts[target]["connections"]["peers"][source]["received"] = 0
 
@@ -205,7 +205,7 @@ def test_blocked_peer_is_reported_with_reason_and_port() -> None:
 
 
 def asked(facts: dict[str, Facts], name: str, seconds: float) -> None:
-    """The node's turn comes so much after that of the others."""
+    """Let the node be queried the given time after the others."""
     facts[name]["clock"] = {moment: value + seconds for moment, value in facts[name]["clock"].items()}
 
 

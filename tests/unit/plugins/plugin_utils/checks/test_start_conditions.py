@@ -28,7 +28,7 @@ def path(name: str, **more: Any) -> dict[str, Any]:
 
 
 def healthy(address: str) -> dict[str, Any]:
-    """The facts of a node on which nothing is wrong, as far as these checks read them."""
+    """Return the facts of a healthy node, as far as these checks read them."""
     return {
         "runs": [],
         "addresses": {address: "ens5", "127.0.0.1": "lo"},
@@ -45,7 +45,7 @@ def healthy(address: str) -> dict[str, Any]:
 def found(
     changes: dict[str, dict[str, Any]], job: Any = STATIC, table: Any = TABLE, replace: bool = False
 ) -> list[Finding]:
-    """What the checks say of three nodes, some of them with other facts."""
+    """Return the findings for three nodes, some of which have other facts."""
     facts = {node.name: {**healthy(node.address), **changes.get(node.name, {})} for node in table.nodes}
     findings = check_launch(job, table, facts, replace)
     for finding in findings:

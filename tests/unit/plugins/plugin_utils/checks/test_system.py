@@ -1,4 +1,4 @@
-"""Mounts, space, limits, clocks, and what an earlier set-up has left."""
+"""Mounts, disk space, limits, clocks, and leftovers of an earlier setup."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def left(facts: dict[str, Facts], node: str, name: str, value: str) -> None:
 
 
 def dead_data(facts: dict[str, Facts]) -> None:
-    """The job lies on a mount that does not respond: nothing below it was looked at."""
+    """The job is on a mount that does not respond: nothing on it was examined."""
     mount(facts, "node2", "hangs", "no reply within 3 s")
     nothing_there = {"is_file": False, "is_directory": False, "readable": False, "dead_mount": "/data"}
     facts["node2"]["working_directory"] = {"path": "/data/project", **nothing_there}
@@ -190,7 +190,7 @@ def test_of_two_clocks_the_one_that_differs_from_the_controllers_is_wrong() -> N
 
 
 def test_slow_reply_is_not_treated_as_clock_skew() -> None:
-    """A node whose answer took 20 s may have read its clock anywhere within."""
+    """A node that took 20 s to reply may have read its clock at any time during that period."""
 
     def spoil(facts: dict[str, Facts]) -> None:
         facts["node2"]["clock"] = {"before": 990.0, "start": 1000.1, "end": 1000.2, "after": 1010.0}

@@ -111,7 +111,7 @@ class Account3:
 
 
 class Paperspace:
-    """Paperspace behind its server. hidden: so many lists do not show yet what was made."""
+    """Paperspace behind its server. hidden: the number of lists that do not yet show what was created."""
 
     def __init__(self, server: PaperspaceServer, directory: Path, hidden: int) -> None:
         self.bench, self.hidden = at_paperspace.Bench(server, directory), hidden

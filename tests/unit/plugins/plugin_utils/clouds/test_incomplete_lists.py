@@ -34,7 +34,7 @@ class ForgetfulCloud(MinimalCloud):
 
 
 class Bench:
-    """A cluster of two machines, called bert."""
+    """A cluster of two machines named bert."""
 
     def __init__(self, directory: Path) -> None:
         self.directory, self.account = directory, Account()

@@ -116,7 +116,7 @@ def account(*machines: Machine, **parts: Any) -> AccountResources:
 
 
 def carry_out(there: AccountResources, step: Step, want: DesiredCluster, numbers: Any) -> None:
-    """What a cloud makes of a step."""
+    """Return the effect of a step on a cloud."""
     lists: dict[str, Any] = dict(there)
     home = next((item["id"] for item in there["networks"] if item["name"] == "muster-bert"), "")
     if step["what"] == "address":
@@ -148,7 +148,7 @@ def carry_out(there: AccountResources, step: Step, want: DesiredCluster, numbers
 
 
 def foreign(there: AccountResources) -> AccountResources:
-    """All that is not bert's, by the rule as it stands in the documentation: network and name."""
+    """Return everything that does not belong to bert, by the rule in the documentation: network and name."""
     home = [item["id"] for item in there["networks"] if item["name"] == "muster-bert"]
     own = [
         item["id"]

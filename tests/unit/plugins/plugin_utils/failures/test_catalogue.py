@@ -499,7 +499,7 @@ def test_any_output_of_a_job_is_handled_without_error(pieces: list[str]) -> None
 
 
 def beginnings() -> str:
-    """What the entries begin with, and do not continue with, in one line."""
+    """Return, on one line, texts that entries begin with but do not continue with."""
     return "".join(text[: len(text) // 2] + " " for text in TEXTS.values() if "OVERFLOW" not in text).replace("\n", " ")
 
 

@@ -1,4 +1,4 @@
-"""The verdict after a timeout of torch, from what the ranks did before."""
+"""The verdict after a torch timeout, based on what the ranks did before it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ENDED_BY_TORCHRUN = {**rank(3, -signal.SIGTERM), "closed": True}
 
 
 def verdict_of(last: dict[str, Any], early: list[int]) -> dict[str, Any]:
-    """The verdict of a run of torchrun in which rank 3 ended in this way, and the others timed out."""
+    """Return the verdict on a torchrun run in which rank 3 ended in this way, and the others timed out."""
     made = result(
         report(1, rank(0, 1, GLOO), rank(1, 1, GLOO), stacks=[{**WAITS, "ranks": [0, 1]}]),
         report(1, rank(2, 1, GLOO), last, stacks=[{**WAITS, "ranks": [2]}, {**LOADS, "ranks": [3]}]),
@@ -85,7 +85,7 @@ EVIDENCE = (
 
 
 def nccl_result(with_stacks: bool) -> dict[str, Any]:
-    """The result of that run."""
+    """Return the result of that run."""
     stacks = [
         [{**SYNCHRONIZES, "ranks": [0]}, {**WAITS, "ranks": [1]}],
         [{**WAITS, "ranks": [2]}, {**IN_BARRIER, "ranks": [3]}],

@@ -1,4 +1,4 @@
-"""What to do depends on the kind of cluster that a job's log shows."""
+"""The advice depends on the kind of cluster that a job's log shows."""
 
 from __future__ import annotations
 

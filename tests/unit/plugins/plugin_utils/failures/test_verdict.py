@@ -1,4 +1,4 @@
-"""What failed first: causes before consequences, whoever spoke first."""
+"""What failed first: causes precede consequences, regardless of who reported first."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def report(code: int | None, *ranks: Any, said: str = "", **more: Any) -> dict[s
 def result(
     *reports: dict[str, Any] | None, first: str | None = None, reason: str = "why", **more: Any
 ) -> dict[str, Any]:
-    """What rank 0's supervisor writes; a node without a report is lost."""
+    """Return what rank 0's supervisor writes; a node without a report is lost."""
     return {
         "run_id": "first",
         "state": "failed",
@@ -495,7 +495,7 @@ def test_known_failure_is_explained_with_cause_and_remedy(seen: str) -> None:
 
 
 def failed_on(node_rank: int, lines: list[str], **more: Any) -> dict[str, Any]:
-    """The verdict on a run of two nodes whose second or first node's first rank has failed."""
+    """Return the verdict on a run of two nodes in which the first rank of the first or second node has failed."""
     document = {"last_log": f"/run/{2 * node_rank}.log", "last_lines": "\n".join(lines), **more}
     reports = [report(TERMINATED), report(TERMINATED)]
     reports[node_rank] = report(1, {**rank(2 * node_rank, 1, "ValueError: boom"), "local_rank": 0}, **document)

@@ -31,7 +31,7 @@ def watchdog(number: int, operation: str) -> str:
 
 
 def failure(made: dict[str, Any]) -> tuple[int | None, str, str]:
-    """The rank that failed first, its error, and the entry that explains it."""
+    """Return the rank that failed first, its error, and the entry that explains it."""
     first = first_failure(made)
     assert first is not None
     explanation = explain_failure(first["error"], first["last_lines"])
@@ -123,12 +123,12 @@ def test_ranks_that_only_reacted_are_counted() -> None:
 
 
 def watchdog_log(number: int, operation: str, group: str = "") -> str:
-    """The end of the log of a rank that NCCL's watchdog aborted, without an exception."""
+    """Return the end of the log of a rank that NCCL's watchdog aborted without an exception."""
     return f"epoch 6: saving\n[rank0]:[E522 03:12:41.118 ProcessGroupNCCL.cpp:632] {group}{watchdog(number, operation)}"
 
 
 def aborted(number: int, text: str) -> dict[str, Any]:
-    """The report of a node whose only rank was aborted."""
+    """Return the report of a node whose only rank was aborted."""
     return {**report(1, rank(number, -signal.SIGABRT)), "last_log": f"/run/{number}.log", "last_lines": text}
 
 
@@ -163,7 +163,7 @@ def test_ranks_that_wait_in_operations_that_may_differ_are_not_out_of_step(item:
 
 
 def silent(number: int, text: str) -> dict[str, Any]:
-    """The report of a node whose rank was ended with the run, with its last output."""
+    """Return the report of a node whose rank was ended with the run, with the rank's last output."""
     ranks = {**rank(number, TERMINATED), "ended_by_us": True}
     return {**report(TERMINATED, ranks, ended_by_us=True), "last_log": f"/run/{number}.log", "last_lines": text}
 

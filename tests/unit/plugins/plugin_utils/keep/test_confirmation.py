@@ -68,7 +68,7 @@ def lost_machines(world: World) -> dict[str, bool]:
 
 
 class IncompleteWorld(World):
-    """A cluster whose lists are incomplete at some observations."""
+    """A cluster whose lists are incomplete in some observations."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)

@@ -31,7 +31,7 @@ HORIZON = 120  # polls the run, which then has ended
 
 
 class Killed(BaseException):
-    """keep ends here, as if by a signal that cannot be caught."""
+    """keep ends here, as if killed by a signal that cannot be caught."""
 
 
 class World:
@@ -180,7 +180,7 @@ LOSSES = {
 
 
 def write_notes_in(world: World, record: Path, notes: Notes) -> None:
-    """Write the notes of keep, which may be killed before and after that."""
+    """Write keep's notes; keep may be killed before and after that."""
     world.tick()
     write_notes(record, notes)
     world.tick()
@@ -190,7 +190,9 @@ def write_notes_in(world: World, record: Path, notes: Notes) -> None:
 def test_keep_completes_after_being_killed_at_any_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """At each request to the provider, before and after each step, and before and after each of keep's notes."""
+    """It may be killed at each request to the provider, before and after each step, and before and after each of keep's
+    notes.
+    """
     lose, new_machines = LOSSES[name]
     point, killed = 0, True
     while killed:

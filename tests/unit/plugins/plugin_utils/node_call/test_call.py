@@ -39,7 +39,7 @@ from tests.unit.typed import give_collection
 
 
 def called(rc: int, stdout: str = "", stderr: str = "") -> dict[str, Any]:
-    """What becomes of a node's output."""
+    """Return how a node's output is interpreted."""
 
     def execute(*_arguments: Any, **_more: Any) -> dict[str, Any]:
         return {"rc": rc, "stdout": stdout, "stderr": stderr}
@@ -121,7 +121,7 @@ def test_node_refuses_a_run_it_does_not_have(tmp_path: Any) -> None:
 
 
 def imported(tree: ast.AST) -> set[str]:
-    """What a piece of a module imports of ours, for the node alone, as Python itself reads it."""
+    """Return which of our modules a module imports on the node, as read by Python itself."""
     result: set[str] = set()
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(PACKAGE):
@@ -180,7 +180,7 @@ def test_reply_cannot_control_ansible() -> None:
 
 
 def test_kernel_ends_an_abandoned_call(tmp_path: Path) -> None:
-    """The node waits for a pipe that nobody writes."""
+    """The node waits for a pipe to which nobody writes."""
     os.mkfifo(tmp_path / "pipe")
     hang = "def main(request):\n    open(request).read()"
     call: dict[str, Any] = {

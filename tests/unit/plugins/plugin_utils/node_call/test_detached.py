@@ -137,7 +137,7 @@ def test_only_one_node_shows_progress_at_growing_intervals(monkeypatch: pytest.M
     monkeypatch.setattr(time, "monotonic", lambda: float(next(clock)))
 
     def told(name: str, calls: int) -> list[str]:
-        """What is told of a command that ends with the call of this number."""
+        """Return the progress shown for a command that ends with the call of this number."""
         left = iter(range(calls - 1, -1, -1))
 
         def call(*_words: Any) -> dict[str, Any]:

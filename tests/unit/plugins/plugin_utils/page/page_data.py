@@ -56,7 +56,7 @@ def make_sample(
 
 
 def make_reply(**fields: Any) -> dict[str, Any]:
-    """News of a run, as the node that leads it sends them."""
+    """Return the updates on a run, in the form sent by the node that leads it."""
     nodes = [{"name": f"gpu{rank}", "node_rank": rank, "state": "running", "since": START} for rank in range(2)]
     status = {"state": "running", "message": "", "started": START, "updated": START, "nodes": nodes}
     usual = {

@@ -23,7 +23,7 @@ from tests.unit.plugins.plugin_utils.page.page_data import SECRET, make_plan, ma
 
 
 class Nodes:
-    """Nodes that reply to requests: with a reply, an error, or a function of the request."""
+    """Nodes that reply to requests with a reply, an error, or a function of the request."""
 
     def __init__(self, **replies: Any) -> None:
         self.replies = replies
@@ -39,7 +39,7 @@ class Nodes:
         return result
 
     def asked(self) -> list[tuple[str, str]]:
-        """The nodes that were asked since the last call, and for what."""
+        """Return the nodes that were queried since the last call, and the requests."""
         requests, self.requests = self.requests, []
         return [(name, request["operation"]) for name, request in requests]
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""News that a node sends as they arise: the command, the process, and how the page's feed uses them."""
+"""Updates that a node sends as they occur: the command, the process, and how the page's feed uses them."""
 
 from __future__ import annotations
 

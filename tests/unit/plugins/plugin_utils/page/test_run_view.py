@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the page knows of a run: from replies of nodes that nobody trusts, and from records."""
+"""What the page knows about a run, from records and from the replies of untrusted nodes."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from tests.unit.supervised import eventually
 
 
 class Process:
-    """A command that has ended, or has not yet."""
+    """A command that may have ended."""
 
     def __init__(self, output: str) -> None:
         self.stdout = io.BytesIO(output.encode())
@@ -41,7 +41,7 @@ class Process:
 
 
 class Page:
-    """A page that is served, with its records, and the commands that its buttons have started."""
+    """A page being served, with its records, and the commands that its buttons have started."""
 
     def __init__(self, runs: Path) -> None:
         self.runs = runs
@@ -81,7 +81,7 @@ class Page:
 
 @contextlib.contextmanager
 def serving(page: Page) -> Iterator[None]:
-    """Serve a page in a thread, and end what it has started."""
+    """Serve a page in a thread, and end everything it has started."""
     thread = threading.Thread(target=page.server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:

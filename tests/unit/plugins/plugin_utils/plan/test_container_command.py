@@ -236,7 +236,7 @@ WARNS = 'time="x" level=warning msg="The cgroupv2 manager is set to systemd but 
     ],
 )
 def test_memory_limit_support_is_read_from_engine_info(engine: str, root: bool, message: str, limit: bool) -> None:
-    """And where images are stored, whatever warnings precede it."""
+    """The output also shows where images are stored, regardless of preceding warnings."""
     assert image.parse_info(engine, message + "\n", root) == ("/data", limit)
     assert image.parse_info(engine, "Cannot connect\n", root) == ("", None)
 

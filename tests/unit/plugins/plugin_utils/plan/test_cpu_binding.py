@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which CPUs each rank gets, and that ranks run there, whichever launcher starts them."""
+"""Which CPUs each rank gets, and that ranks actually run on them, with every launcher."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ needs_cpus = pytest.mark.skipif(len(CPUS) < 2, reason="a single CPU")
 
 
 def affinity(directory: Path, *prefix: str, **variables: str) -> list[list[int]]:
-    """The CPUs of a Python process of a job, and those of a child."""
+    """Return the CPUs of a job's Python process, and those of a child process."""
     stack_collector.write_hook(str(directory))
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(directory / "hooks"), **variables}
     command = [*prefix, sys.executable, "-c", PRINT]

@@ -42,7 +42,7 @@ MOMENT = "2020-01-01 10:00:00"
 
 
 def written_in(directory: Path, text: str, name: str = "job.yml") -> list[str]:
-    """The arguments that this file of variables says."""
+    """Return the arguments in this file of variables."""
     path = directory / name
     path.write_text(text)
     loader = DataLoader()
@@ -155,7 +155,7 @@ def test_list_written_as_text_is_refused_with_the_right_form(text: str) -> None:
 
 
 def environment_in(directory: Path, text: str) -> dict[str, object]:
-    """The environment that this file says."""
+    """Return the environment in this file."""
     (directory / "job.yml").write_text(text)
     loader = DataLoader()
     return parse_environment(loader.load_from_file(str(directory / "job.yml"))["launch_environment"], loader)

@@ -65,7 +65,7 @@ SHARED = ["--rdzv-id=first", "--max-restarts=0", "--monitor-interval=0.1"]
 
 
 def rendezvous(job: Job, table: RankTable, rank: int) -> list[str]:
-    """The options that stand between the launcher and the number of processes."""
+    """Return the options between the launcher and the number of processes."""
     command: list[str] = planned(job, table, rank)["command"]
     assert command[:3] == ["/opt/venv/bin/python", "-c", TORCHRUN]
     end = next(index for index, word in enumerate(command) if word.startswith("--nproc-per-node="))

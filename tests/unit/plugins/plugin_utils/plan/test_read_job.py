@@ -1,4 +1,4 @@
-"""The arguments of launch_plan become a job, or a list of all that is wrong with them."""
+"""The arguments of launch_plan are turned into a job, or into a list of everything that is wrong with them."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ KERNEL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096
 
 
 def collectives(number: int, wait: float, clock: float = 0.0, first: int = 0) -> list[dict[str, Any]]:
-    """Return the collectives of a rank that ends one each second, by a clock that is ahead."""
+    """Return the collectives of a rank that completes one per second, according to a clock that is ahead."""
     seconds = 0.01 + wait
     moments = [1000.0 + index + 0.1 * (index % 3) for index in range(first, first + number)]
     return [{"name": "gloo:all_reduce", "start": at - seconds + clock, "seconds": seconds} for at in moments]

@@ -1,4 +1,4 @@
-"""Which run a command without a name is about."""
+"""Which run a command without a run name refers to."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ PLAN = {"nodes": [{"name": "gpu0"}, {"name": "gpu1"}, {"name": "gpu2"}]}
 
 
 def attempts(*first: str) -> dict[str, Any]:
-    """The attempts of a result, by the name of the node that had rank 0."""
+    """Return the attempts in a result, by the name of the node that had rank 0."""
     return {"attempts": [{"number": number, "nodes": [name, "gpu2"]} for number, name in enumerate(first)]}
 
 

@@ -1,4 +1,4 @@
-"""Where the job of a run came from: recorded at the launch, shown by the report."""
+"""The origin of a run's job: recorded at the launch, and shown in the report."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Records of runs as tests of reports need them: a writer of event files, scripted samples, and readers of pages."""
+"""Records of runs for tests of reports: a writer of event files, scripted samples, and page readers."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def write_record(  # noqa: PLR0913
     plan: dict[str, Any] | None = None,
     result: dict[str, Any] | None = None,
 ) -> Path:
-    """A record of a run whose GPUs did what is scripted: node, GPU, seconds since the start -> what was measured."""
+    """Write a record of a run whose GPUs follow a script: node, GPU, seconds since the start -> the measured values."""
     directory = runs / run_id
     directory.mkdir(parents=True)
     (directory / "plan.json").write_text(json.dumps(plan_of(run_id, nodes, gpus, **(plan or {}))))
@@ -141,7 +141,7 @@ def write_events(path: Path, tag: str, values: Iterable[float]) -> None:
 
 
 class Page(html.parser.HTMLParser):
-    """What a page holds: its tags with their attributes, in order, and its text."""
+    """The contents of a page: its tags with their attributes, in order, and its text."""
 
     def __init__(self, content: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -160,6 +160,6 @@ class Page(html.parser.HTMLParser):
         return [attributes for tag, attributes in self.tags if tag == name]
 
     def addresses(self) -> list[str]:
-        """Whatever a browser would load or follow."""
+        """Return everything that a browser would load or follow."""
         names = ("href", "src", "xlink:href", "srcset", "data", "action", "poster", "background", "style")
         return [value for _tag, attributes in self.tags for name, value in attributes.items() if name in names]

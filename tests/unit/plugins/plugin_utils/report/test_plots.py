@@ -131,7 +131,7 @@ def contrast(item: str, other: str) -> float:
 
 
 def test_colors_have_enough_contrast_on_light_and_dark_pages() -> None:
-    """WCAG 2.1: 4.5 : 1 for words, 3 : 1 for lines of a picture."""
+    """WCAG 2.1: 4.5 : 1 for text, 3 : 1 for lines in a picture."""
     style = (TEMPLATES / "base.html.j2").read_text()
     light, dark, printed = re.findall(r":root \{(.*?)\}", style, re.DOTALL)
     for block in (light, dark, printed):

@@ -228,7 +228,7 @@ def test_settings_and_repeat_command_come_from_plan_without_secrets(tmp_path: Pa
 
 
 def planned(**job: Any) -> dict[str, Any]:
-    """What the record of a run holds as the plan of rank 0's node."""
+    """Return the plan of rank 0's node, as stored in a run's record."""
     table = build_rank_table([HostSpec("a", "10.0.0.9", 2), HostSpec("b", "10.0.0.10", 2)])
     facts = {
         "interpreter": "/opt/venv/bin/python",

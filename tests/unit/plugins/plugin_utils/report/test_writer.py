@@ -44,7 +44,7 @@ def written(directory: Path, book: Path | None = None) -> tuple[str, Report]:
 
 
 def check_page(content: str) -> Page:
-    """What holds of each page, whatever was in the record."""
+    """Check what must be true of each page, whatever the record contains."""
     page = Page(content)
     tags = [tag for tag, _attributes in page.tags]
     assert not {"script", "iframe", "object", "embed", "form", "img", "link", "base", "foreignobject"} & set(tags)
@@ -110,7 +110,7 @@ def test_report_consists_of_html_page_json_and_plots(tmp_path: Path) -> None:
 
 
 def hostile_record(runs: Path) -> Path:
-    """A record in which everything that can say something says what it should not."""
+    """Write a record in which every field that can contain text contains something hostile."""
     failure: dict[str, Any] = {"node": HOSTILE, "node_rank": 0, "rank": 0, "log": HOSTILE}
     failure |= {"error": HOSTILE + "y" * 1_000_000, "last_lines": [f"{MOUNT} {HOSTILE}", "y" * 1_000_000, 7, None]}
     document: dict[str, Any] = {

@@ -202,7 +202,7 @@ def test_names_that_slurm_cannot_distinguish_are_refused() -> None:
 
 
 def as_planned(planned: SlurmPlan, node: str) -> dict[str, Any]:
-    """The state of a node on which the plan was carried out and verified."""
+    """Return the state of a node on which the plan was carried out and verified."""
     files = {
         file["path"]: {
             "user": file.get("user", "root"),
@@ -262,7 +262,7 @@ def test_prolog_fails_only_if_the_program_refuses_the_node(tmp_path: Path, statu
 
 
 def written(file: dict[str, Any]) -> dict[str, str]:
-    """A file of the plan as a node reports it."""
+    """Return a file from the plan as reported by a node."""
     return {"user": "root", "mode": file["mode"], "sha256": hashlib.sha256(file["content"].encode()).hexdigest()}
 
 

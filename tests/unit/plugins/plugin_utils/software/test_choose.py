@@ -23,7 +23,7 @@ V100, H100, B200 = ("Tesla V100-SXM2-16GB", (7, 0)), ("H100 80GB HBM3", (9, 0)),
 def node(
     name: str = "a", gpu: Any = None, driver: str = "580.65.06", python: str = "3.10.12", **more: Any
 ) -> NodeSoftware:
-    """A machine with Ubuntu 22.04, with a GPU if one is named; None among GPUs is one whose model is not told."""
+    """Return a machine with Ubuntu 22.04, with a GPU if one is given; None stands for a GPU whose model is unknown."""
     if gpu is None and "gpus" not in more:
         return NodeSoftware(name, python=python, **{"glibc": "2.35", **more})
     devices = (gpu,) if gpu else ()
@@ -33,7 +33,7 @@ def node(
 
 
 def focal(name: str = "a", gpu: Any = None, **more: Any) -> NodeSoftware:
-    """A machine with Ubuntu 20.04."""
+    """Return a machine with Ubuntu 20.04."""
     return node(name, gpu, **{"python": "3.8.10", "glibc": "2.31", **more})
 
 

@@ -44,7 +44,7 @@ def packages(
 
 
 def smi(file: str) -> dict[str, str]:
-    """What a recorded output of nvidia-smi means."""
+    """Parse a recorded output of nvidia-smi."""
     text = (SMI / file).read_text()
     state, output = diagnose(CommandOutput(0 if file.endswith(".csv") else 9, text))
     return {"state": state, "said": output}

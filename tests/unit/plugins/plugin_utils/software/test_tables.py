@@ -20,7 +20,7 @@ MANUAL = Path(__file__).resolve().parents[5] / "docs" / "software.md"
 
 
 def table(head: str, rows: list[list[str]]) -> str:
-    """A table of Markdown."""
+    """Return a Markdown table."""
     names = head.split(" | ")
     lines = [f"| {' | '.join(names)} |", f"|{'---|' * len(names)}"]
     return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])

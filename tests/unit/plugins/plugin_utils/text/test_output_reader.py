@@ -1,4 +1,4 @@
-"""Output that nobody reads any more."""
+"""Output that nobody is reading anymore."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def machine(index: int, cluster: str = "bert", **tags: str) -> dict[str, Any]:
 
 
 class Client:
-    """Answers as EC2, and keeps the requests."""
+    """Replies like EC2, and records the requests."""
 
     def __init__(self, topologies: dict[str, list[str]], error: Exception | None = None) -> None:
         self.topologies, self.error = topologies, error
@@ -44,7 +44,7 @@ class Client:
 
 
 def tagged(client: Client, machines: dict[str, dict[str, Any]]) -> tuple[dict[str, str], list[str]]:
-    """The tags that are set, by id, and the lines that are shown."""
+    """Return the tags that are set, by ID, and the lines that are shown."""
     lines: list[str] = []
     context: Any = SimpleNamespace(client=client, cluster="bert", show=lines.append)
     topology.tag_topology(context, machines.items())

@@ -1,7 +1,9 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The client: against a scripted transport for what depends on time, against the test server for all else."""
+"""The client: tested with a scripted transport for time-dependent behavior, and with the test server for everything
+else.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ KEY = "s3cret-0123456789abcdef"
 
 
 class Script:
-    """A transport that gives prepared answers, and a clock that only sleeping moves."""
+    """A transport that returns prepared replies, and a clock that advances only by sleeping."""
 
     def __init__(self, *answers: Response | paperspace.PaperspaceError) -> None:
         self.answers = list(answers)

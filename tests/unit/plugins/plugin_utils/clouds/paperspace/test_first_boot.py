@@ -27,7 +27,7 @@ KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGkUeJcbx0vDN5hXgL5sWm3YpMMmxYHcGEYfC
 
 
 def boot(root: Path, script: str) -> str:
-    """Run a script as root of a machine; return what systemctl was told."""
+    """Run a script as root on a machine; return the arguments passed to systemctl."""
     programs = root / "programs"
     programs.mkdir(exist_ok=True)
     for name in ("systemctl", "chown"):

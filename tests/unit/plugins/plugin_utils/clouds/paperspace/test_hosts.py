@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""From raw machines to hosts: which, in which order, under which names, with which variables."""
+"""From raw machines to hosts: which ones, in which order, under which names and with which variables."""
 
 from __future__ import annotations
 

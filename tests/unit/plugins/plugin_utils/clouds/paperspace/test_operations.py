@@ -49,7 +49,7 @@ def client(server: PaperspaceServer) -> Client:
 
 
 def made(client: Client, name: str = "bert-0", **changes: Any) -> ApiMachine:
-    """A machine whose creation has ended."""
+    """Return a machine whose creation is complete."""
     expected: dict[str, Any] = {"machine_type": "A4000", "template_id": "t0nspur5", "disk_gb": 50, "region": "ny2"}
     change = api.create_machine(client, name=name, **{**expected, **changes})
     assert change.event is not None

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Measurements of clusters that are made up: what their job would have written."""
+"""Made-up measurements of clusters, in the form that their job would have written."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ def document(
     model: str = MODEL,
     **more: Any,
 ) -> dict[str, Any]:
-    """measured/benchmark.json of nodes that reach so many Gb/s with each other, and whose ranks so many TFLOP/s."""
+    """Return measured/benchmark.json for nodes with this bandwidth in Gb/s between each other, and ranks with this many
+    TFLOP/s.
+    """
     ranks = [
         {"rank": rank, "node": rank // gpus, "local_rank": rank % gpus, "device": model} for rank in range(nodes * gpus)
     ]

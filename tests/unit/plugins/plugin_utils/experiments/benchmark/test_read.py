@@ -28,7 +28,7 @@ anything = st.recursive(
 
 @st.composite
 def spoilt(draw: st.DrawFn) -> Any:
-    """A good document in which some values are something else."""
+    """Return a valid document in which some values have been replaced."""
     whole = document(3)
     for _time in range(draw(st.integers(1, 6))):
         phase = draw(st.sampled_from(["matmul", "copies", "collectives", "pairs", "ranks"]))

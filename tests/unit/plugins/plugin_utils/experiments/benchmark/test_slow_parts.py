@@ -32,7 +32,7 @@ def found(benchmark: Benchmark, kind: str) -> list[list[str]]:
 
 @st.composite
 def clusters(draw: st.DrawFn) -> tuple[int, set[int], int]:
-    """How many nodes, fewer than half of which are slow, and a seed of noise."""
+    """Generate a number of nodes, fewer than half of which are slow, and a seed for the noise."""
     nodes = draw(st.integers(3, 24))
     slow = draw(st.sets(st.integers(0, nodes - 1), max_size=(nodes - 1) // 2))
     return nodes, slow, draw(st.integers(0, 2**32))

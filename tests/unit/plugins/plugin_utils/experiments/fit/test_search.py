@@ -33,7 +33,9 @@ def probe(batch: int, fits: bool, confirms: bool = False, memory: float | None =
 
 
 def searched(limit: int, search: SearchSettings, noise: random.Random | None) -> list[Probe]:
-    """All probes of a search where so large a batch fits, and no larger one; with noise memory is told, too."""
+    """Return all probes of a search in which this batch size fits, but no larger one; with noise, memory is reported,
+    too.
+    """
     history: list[Probe] = []
     while not (following := choose_next(history, search))["done"]:
         batch = following["batch"]

@@ -39,7 +39,7 @@ JOB: RehearsalJob = {
 
 
 class Cluster:
-    """Launches runs that tell a loss at each step, and a checkpoint."""
+    """Launches runs that report a loss at each step, and a checkpoint."""
 
     def __init__(self, runs: Path) -> None:
         self.runs = runs

@@ -42,7 +42,7 @@ KILLED_WORKER = "Worker exit detail: Worker unexpectedly exits with a connection
 
 
 def last(text: str, code: int = 2) -> str:
-    """Return the error of a process that ended with an exit code after a line."""
+    """Return the error of a process that printed a line and then ended with an exit code."""
     return f"ended with exit code {code}, its last output: {text}"
 
 
@@ -414,7 +414,7 @@ CASES: list[tuple[str, str, list[str], RunFacts]] = [
 
 
 def selected(error: str, lines: list[str], facts: RunFacts) -> str:
-    """Return the id of the rule that explains a failure, or ""."""
+    """Return the ID of the rule that explains a failure, or ""."""
     explanation = explain_failure(error, lines, facts)
     assert explanation is not None
     text = "\n".join([*lines, error])

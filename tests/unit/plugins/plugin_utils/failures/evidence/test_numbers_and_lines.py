@@ -76,7 +76,7 @@ def raised(error: str, *frames: str) -> list[str]:
 
 
 def cause(error: str, lines: list[str] | None = None, facts: RunFacts = NOTHING) -> str:
-    """Return the cause and the remedy of a failure."""
+    """Return the cause and remedy of a failure."""
     explanation = explain_failure(error, lines or [], facts)
     assert explanation is not None, error
     return f"{explanation['cause']} {explanation['remedy']}"

@@ -28,7 +28,7 @@ def log(*frames: str, error: str) -> list[str]:
 
 
 def explained(*frames: str, error: str) -> tuple[str, str, str]:
-    """The id, the cause and the confidence of an explanation."""
+    """Return the ID, cause and confidence of an explanation."""
     explanation = explain_failure(error.partition("\n")[0], log(*frames, error=error))
     assert explanation is not None, error
     return explanation["id"], explanation["cause"], explanation["confidence"]
@@ -235,7 +235,7 @@ def test_certain_entry_of_the_catalogue_is_not_replaced() -> None:
 
 
 def test_exception_that_caused_another_is_the_root() -> None:
-    """The outer message says nothing that is known."""
+    """The outer exception's message contains nothing known."""
     inner = log(frame("/job/data.py", "write(shard)"), error="OSError: [Errno 122] Disk quota exceeded: '/data/a'")
     link = ["", "The above exception was the direct cause of the following exception:", ""]
     outer = log(frame("/job/data.py", "raise BuildError(shard) from error"), error="job.BuildError: shard 3 failed")
