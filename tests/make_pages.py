@@ -104,7 +104,8 @@ hand: a *right* explanation names the cause, or the first failing rank and the k
 misleading. From the fourth set onwards, the judge was stricter: a *right* explanation names the true cause first, with
 a remedy that would solve the problem. If it sufficed that the true cause is among several, 34 explanations of the
 fourth set, 32 of the fifth, 38 of the sixth and 40 of the seventh would be right, and no explanation of the seventh
-would be wrong. In 40 failures of the sixth set, the log alone shows the true cause: 29 of their explanations were right.
+would be wrong. In 40 failures of the sixth set, the log alone shows the true cause: 29 of their explanations were
+right.
 In the seventh set, 12 failures turned out not to be unseen; of the other 38, 20 explanations were right and 2 wrong.
 
 | set | measured | failures | right | partly | unknown | wrong | once seen: right | wrong |

@@ -146,7 +146,7 @@ ROWS: dict[str, Row] = {
     ),
     "preflight": Row(
         {"preflight_user": USER, "preflight_names": False},
-        {},  # ~/.muster, as for checkpoints
+        {},  # ~/.muster, as is done for checkpoints
         {f"{HOME}/.profile": PROGRAM, f"{HOME}/.bashrc": PROGRAM},
         ("runs-directory", ""),
     ),

@@ -17,7 +17,7 @@ Maker = Callable[..., Run]
 
 # Each node writes its member number, its rank and the world size in each attempt, and keeps running.
 WAIT = 'echo "member $1 rank $NODE_RANK of $WORLD_SIZE"; exec sleep 600'
-# Seconds, by the name of the constant. With the timeouts of a test, the lead of a run changes after 8 s.
+# Seconds, by the name of the constant. With the test timeouts, a run gets a new leader after 8 s.
 WAITING_TIMES = {"RETURN_TIMEOUT": 1.0, "CANDIDATE_TIMEOUT": 3.0}
 
 
@@ -95,7 +95,7 @@ def signal_nodes(run: Run, number: signal.Signals, *members: int) -> list[int]:
 def power_off(run: Run, *members: int) -> None:
     """End nodes as in a power failure: nothing of them remains, and none of their processes sees another one end."""
     stopped: set[int] = set()
-    while True:  # a process may start another one while they are being stopped
+    while True:  # a process may start another one while the processes are being stopped
         pids = set(signal_nodes(run, signal.SIGSTOP, *members))
         if pids <= stopped:
             break

@@ -104,7 +104,7 @@ def run_job(supervisor: Supervisor, job: subprocess.Popen[bytes]) -> subprocess.
 def node_maker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NodeMaker]:
     """Yield a function that creates the supervisor of a node; it starts no launcher, and ends no process."""
     made: list[Node] = []
-    monkeypatch.setattr(launcher, "descendants", lambda _root: [])  # otherwise all processes started by the tests
+    monkeypatch.setattr(launcher, "descendants", lambda _root: [])  # otherwise, all processes that the tests started
     monkeypatch.setattr(launcher.LauncherProcess, "start", lambda job, _command: not job.journal.set_state("running"))
 
     def maker(rank: int, nnodes: int, **given: Any) -> Node:

@@ -34,7 +34,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._node_call.run_pro
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
 from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import build_node_plan, get_launcher
 
-# Seconds. A tenth of a cluster's timeouts, and longer if only a busy machine would exceed them.
+# Seconds. A tenth of a real cluster's timeouts, and longer if only a busy machine would exceed them.
 TIMEOUTS = {"start": 60.0, "heartbeat": 0.2, "sample": 0.2, "silence": 15.0, "grace": 0.5}
 
 
@@ -301,7 +301,7 @@ def end_by_force(run: Run) -> None:
         signal_all(left, signal.SIGKILL)
         time.sleep(0.02)
     for plan in run.plans:
-        with contextlib.suppress(FileNotFoundError):  # a supervisor's rm may outlive it by a moment
+        with contextlib.suppress(FileNotFoundError):  # a supervisor's rm may outlive the supervisor by a moment
             os.rmdir(plan["temporary_directory"])
 
 

@@ -50,7 +50,7 @@ def test_each_section_names_the_code_that_it_measures(name: str) -> None:
     assert bench.BENCHES[name].measures and not missing
 
 
-def test_figures_are_as_new_as_the_code_that_they_measure() -> None:
+def test_figures_are_as_recent_as_the_code_that_they_measure() -> None:
     outdated = bench.outdated_sections(bench.PAGE.read_text(), last_change)
     assert not outdated, f"measure them again: make bench BENCH_ARGS='{' '.join(outdated)}'"
 

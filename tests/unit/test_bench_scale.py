@@ -48,5 +48,5 @@ def test_forked_node_runs_the_real_supervisor_and_ends_with_the_process_that_for
         end_by_force(run)
 
 
-def test_addresses_of_nodes_differ() -> None:
+def test_node_addresses_are_distinct() -> None:
     assert len(set(bench_scale.addresses(512))) == 512

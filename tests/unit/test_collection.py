@@ -34,7 +34,7 @@ from tests.unit.typed import give_collection
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 COLLECTION = "muster.training"
-# Names of types that plugins may use in addition to those of modules
+# Type names that plugins may use in addition to those that modules may use
 TYPES = {
     "boolean": "bool",
     "integer": "int",
@@ -271,7 +271,7 @@ def test_launch_actions_add_no_imports_beyond_stdlib_and_own_code(tmp_path: Path
     assert foreign == dict.fromkeys(plugins, [])
 
 
-# --- Examples of the documentation ------------------------------------------------------------------------------------
+# --- Examples in the documentation ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", plugins("modules"))

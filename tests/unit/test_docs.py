@@ -63,9 +63,10 @@ OTHERS = {"init_process_group", "open_mpi_proof"}
 
 SHORT = {playbook: word for word, (playbook, *_more) in muster.COMMANDS.items()}
 IN_FULL = {
-    "README.md": ["ansible-playbook playbooks/launch.yml"],  # a checkout without a project, where ./muster is not
+    # a checkout without a project, where ./muster does not exist
+    "README.md": ["ansible-playbook playbooks/launch.yml"],
     "docs/getting_started.md": ["ansible-playbook logs.yml"],  # what ./muster stands for
-    "docs/benchmarks.md": ["launch.yml"],  # the name of what was measured
+    "docs/benchmarks.md": ["launch.yml"],  # the name of the thing that was measured
 }
 """Commands that guides show in full although ./muster has a word for them, each with the reason."""
 
@@ -177,7 +178,7 @@ READ_ONLY = {
 }
 
 
-def test_undo_page_names_each_role_and_each_file_roles_write() -> None:
+def test_undo_page_names_each_role_and_each_file_that_roles_write() -> None:
     page = text_of("docs/undo.md")
     named = {role for cell in re.findall(r"^\| (`[^|]*) \|", page, re.M) for role in re.findall(r"`(\w+)`", cell)}
     assert set(ROLES) - named == set()
@@ -190,7 +191,7 @@ def test_undo_page_names_each_role_and_each_file_roles_write() -> None:
 
 
 @pytest.mark.parametrize("page", ["docs/undo.md", "roles/launch/README.md"])
-def test_pages_explain_lasting_logind_change_of_a_launch_and_its_undo(page: str) -> None:
+def test_pages_explain_a_launchs_lasting_logind_change_and_how_to_undo_it(page: str) -> None:
     (location,) = (" ".join(part.split()) for part in re.split(r"\n(?=[|-] )", text_of(page)) if f"`{LOGIND}`" in part)
     assert all(arguments in location for arguments in ("RemoveIPC=no", "until the next boot", f"rm {LOGIND} && ")), (
         location
@@ -201,7 +202,7 @@ def test_pages_explain_lasting_logind_change_of_a_launch_and_its_undo(page: str)
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_fences_have_a_language_and_shell_fences_a_run_mark(page: str) -> None:
+def test_fences_have_a_language_and_shell_fences_have_a_run_mark(page: str) -> None:
     assert len(fences(page)) * 2 == len(re.findall(r"^```", text_of(page), re.M)), "a fence that is not understood"
     for fence in fences(page):
         location = f"{page}:{fence.line}"

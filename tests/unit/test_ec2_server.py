@@ -66,7 +66,7 @@ def test_client_token_finds_instances_after_lost_reply(server: EC2Server, ec2: A
 
 
 @pytest.mark.parametrize("carried_out", [True, False])
-def test_after_a_cut_connection_only_the_first_launch_can_take_effect(
+def test_only_the_first_launch_can_take_effect_after_a_cut_connection(
     server: EC2Server, ec2: Any, carried_out: bool
 ) -> None:
     zone = subnet(ec2)
@@ -125,7 +125,7 @@ def test_placement_group_cannot_be_deleted_before_its_instances(ec2: Any) -> Non
         ec2.describe_placement_groups(GroupNames=["muster-bert"])
 
 
-def test_new_instance_appears_only_after_some_lists(server: EC2Server, ec2: Any) -> None:
+def test_new_instance_appears_only_after_several_list_requests(server: EC2Server, ec2: Any) -> None:
     server.hidden = 2
     (instance,) = launch(ec2)
     assert states(ec2) == {}
@@ -162,7 +162,7 @@ def test_new_network_appears_later_and_is_kept_while_in_use(server: EC2Server, e
     assert server.left_over() == []
 
 
-def test_instance_states_last_for_the_set_number_of_lists(server: EC2Server, ec2: Any) -> None:
+def test_instance_states_last_for_the_configured_number_of_list_requests(server: EC2Server, ec2: Any) -> None:
     server.pending, server.shutting_down = 1, 2
     (instance,) = launch(ec2)
     assert [states(ec2)[instance] for _turn in range(2)] == ["pending", "running"]
@@ -196,7 +196,7 @@ def test_resources_in_use_are_not_deleted(ec2: Any) -> None:
     ec2.delete_security_group(GroupId=group)
 
 
-def test_security_group_named_by_another_is_not_deleted(ec2: Any) -> None:
+def test_security_group_referenced_by_another_is_not_deleted(ec2: Any) -> None:
     (network,) = ec2.describe_vpcs()["Vpcs"]
     first, second = (
         ec2.create_security_group(GroupName=name, Description="d", VpcId=network["VpcId"])["GroupId"] for name in "ab"
@@ -207,7 +207,7 @@ def test_security_group_named_by_another_is_not_deleted(ec2: Any) -> None:
         ec2.delete_security_group(GroupId=first)
 
 
-def test_meter_ignores_foreign_resources_and_changes_to_them_are_seen(server: EC2Server, ec2: Any) -> None:
+def test_meter_ignores_foreign_resources_but_sees_changes_to_them(server: EC2Server, ec2: Any) -> None:
     name = [{"Key": "Name", "Value": "bert-2"}]
     strangers = launch(ec2, TagSpecifications=[{"ResourceType": "instance", "Tags": name}])
     server.mark_foreign()

@@ -42,7 +42,7 @@ def test_job_file_has_known_keys_and_existing_files(example: Path) -> None:
             assert json.loads((example / word).read_text())
 
 
-def test_sweep_has_each_strategy_on_one_and_two_nodes() -> None:
+def test_sweep_includes_each_strategy_on_one_and_two_nodes() -> None:
     example = CHECKOUT / "examples" / "strategies"
     known = yaml.safe_load((example / "variants.yml").read_text())
     compared = {(item["nnodes"], item["args"].removeprefix("--strategy ")) for item in known["sweep_variants"]}

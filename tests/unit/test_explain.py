@@ -30,11 +30,11 @@ CASE: dict[str, Any] = {
     ("text", "expected"),
     [("GPU full, smaller batch", "right"), ("gpu", "partly"), ("a cable", "wrong"), ("GPU batch disk", "wrong")],
 )
-def test_explanation_is_graded_by_the_expressions_of_its_case(text: str, expected: str) -> None:
+def test_explanation_is_graded_by_the_expressions_for_its_case(text: str, expected: str) -> None:
     assert grade(CASE, Answer("some-entry", text, "error")) == expected
 
 
-def test_case_without_an_explanation_is_silent() -> None:
+def test_case_without_an_explanation_counts_as_silent() -> None:
     assert grade(CASE, Answer("", "GPU batch", "")) == "silent"
 
 

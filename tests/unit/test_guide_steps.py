@@ -47,11 +47,11 @@ ROWS = table_rows()
         for step in steps
     ],
 )
-def test_step_of_a_guide_has_a_row_with_its_replacement(before: str, now: str) -> None:
+def test_guide_step_has_a_row_with_its_replacement(before: str, now: str) -> None:
     rows = [row for row in ROWS if before in row.before]
     assert rows, f"no row has {before!r} on the left"
     assert any(now in row.now for row in rows), f"beside {before!r} is {[row.now for row in rows]}"
 
 
-def test_each_row_names_the_replacement_of_the_step() -> None:
+def test_each_row_names_what_replaces_the_step() -> None:
     assert len(ROWS) > 80 and all(row.before and row.now for row in ROWS)

@@ -47,7 +47,7 @@ def test_standard_terms_are_not_counted_as_idiom(name: str) -> None:
     assert not house.is_idiom(name)
 
 
-def test_module_util_that_no_node_runs_is_listed(tmp_path: Path) -> None:
+def test_module_util_that_no_node_uses_is_listed(tmp_path: Path) -> None:
     for folder in ("modules", "module_utils/_facts", "plugin_utils", "action"):
         (tmp_path / "plugins" / folder).mkdir(parents=True)
     (tmp_path / "roles" / "data" / "vars").mkdir(parents=True)
@@ -104,11 +104,11 @@ def test_names_follow_the_glossary(folder: str) -> None:
     assert dialect.share <= house.IDIOM_LIMIT, dialect.names
 
 
-def test_each_class_name_denotes_one_class() -> None:
+def test_each_class_name_refers_to_a_single_class() -> None:
     assert house.repeated_classes(CHECKOUT) == {}
 
 
-def test_class_name_of_two_files_is_listed_unless_ansible_prescribes_it(tmp_path: Path) -> None:
+def test_class_name_used_in_two_files_is_listed_unless_ansible_prescribes_it(tmp_path: Path) -> None:
     (tmp_path / "plugins").mkdir()
     for name in ("a", "b"):
         (tmp_path / "plugins" / f"{name}.py").write_text("class Plan: ...\n\n\nclass FilterModule: ...\n")
@@ -116,12 +116,12 @@ def test_class_name_of_two_files_is_listed_unless_ansible_prescribes_it(tmp_path
 
 
 # Functions with `noqa`: they are more complex or have more parameters than ruff allows. Split new ones, and lower a
-# number when one of these is split.
+# number when one of these has been split.
 SUPPRESSED = {"C901": 9, "PLR0913": 41}
 
 
 @pytest.mark.parametrize("rule", SUPPRESSED)
-def test_number_of_too_complex_functions_only_shrinks(rule: str) -> None:
+def test_number_of_overly_complex_functions_only_decreases(rule: str) -> None:
     folders = ("plugins", "roles", "examples", "tests", "extensions")
     files = [path for folder in folders for path in house.sources(CHECKOUT, folder) if path != Path(__file__)]
     marks = sum(len(re.findall(rf"# noqa:.*\b{rule}\b", path.read_text(encoding="utf-8"))) for path in files)

@@ -33,7 +33,7 @@ INVENTORY_FILES = {
     "local": ["local.yml"],
     **{name: [f"{name}.yml", "ranks.yml"] for name in OTHER_CLOUDS},
 }
-# Of the sources without an API, the machines in their files.
+# For sources without an API, the machines listed in their files.
 MACHINES = {"local": ["local0", "local1"], "static": ["node0", "node1"]}
 OTHER_FILES = [
     ".gitignore",
@@ -137,7 +137,7 @@ def install(directory: Path) -> None:
     built = shell(f"ansible-galaxy collection build --output-path {directory}")
     assert built.code == 0, built.output
     (archive,) = directory.glob("muster-training-*.tar.gz")
-    # ansible.posix is installed beside ansible itself, in a directory that this ansible-galaxy does not search
+    # ansible.posix is installed next to ansible itself, in a directory that this ansible-galaxy does not search
     installed = shell(f"ansible-galaxy collection install --offline --no-deps --collections-path {directory} {archive}")
     assert installed.code == 0, installed.output
 
@@ -243,7 +243,7 @@ def test_existing_files_are_kept_and_named(shell: Shell) -> None:
     again = shell("ansible-playbook muster.training.init -e source=static -v")
     assert again.code == 0, again.output
     assert " changed=0 " in again.output
-    # The project's ansible.cfg lets YAML break long lines.
+    # The project's ansible.cfg allows YAML to break long lines.
     assert f"Existing files, left unchanged: {', '.join(shell.files())}" in " ".join(again.output.split())
     assert {name: (shell.directory / name).read_bytes() for name in shell.files()} == before
     assert before["site.yml"] == b"mine"
@@ -338,7 +338,7 @@ def test_secrets_stay_out_of_git(paperspace_project: Path, shell: Shell) -> None
         assert shell(f"git check-ignore --quiet {name}").code == 1
 
 
-# --- Use of the written files
+# --- How the written files are used
 
 
 def test_paperspace_inventory_lists_the_machines(

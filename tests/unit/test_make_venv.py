@@ -25,7 +25,7 @@ def make_venv(tmp_path: Path, *arguments: str, path: str = "/usr/bin:/bin") -> s
     )
 
 
-def test_named_interpreter_that_is_too_old_is_refused(tmp_path: Path) -> None:
+def test_given_interpreter_that_is_too_old_is_refused(tmp_path: Path) -> None:
     old = interpreter(tmp_path / "python3", 'if [ "$1" = --version ]; then echo "Python 3.8.18"; else exit 1; fi')
     run = make_venv(tmp_path, str(old))
     assert run.returncode == 1

@@ -208,14 +208,14 @@ def members(group: str) -> list[str]:
             names += [name for extended in entry["metadata"]["extend_group"] for name in members(extended)]
         else:
             names.append(entry)
-    return sorted(set(names))  # a module of several providers is in the group of each
+    return sorted(set(names))  # a module that supports several providers is in the group of each
 
 
 #: Modules with the option `provider`.
 CLOUD_MODULES = ("cluster", "cluster_info")
 
 
-def test_action_groups_have_the_modules_of_each_provider_and_all_modules() -> None:
+def test_action_groups_contain_each_providers_modules_and_all_modules() -> None:
     assert set(GROUPS) == {"all", "ec2", "paperspace"}
     for provider in ("ec2", "paperspace"):
         own = [name for name in MODULES if name.startswith(f"{provider}_")]
@@ -266,7 +266,7 @@ SECTIONS = {name for name, _title in load("changelogs/config.yaml")["sections"]}
 @pytest.mark.parametrize("path", sorted((CHECKOUT / "changelogs/fragments").glob("*")) or [None], ids=str)
 def test_changelog_fragments_list_sentences_in_known_sections(path: Path | None) -> None:
     if path is None:
-        return  # released: the fragments are in changelogs/changelog.yaml
+        return  # already released: the fragments are in changelogs/changelog.yaml
     assert re.fullmatch(r"[a-z0-9_-]+\.yml", path.name), "antsibull-changelog would ignore this file"
     fragment = yaml.safe_load(path.read_text(encoding="utf-8"))
     assert isinstance(fragment, dict) and set(fragment) <= SECTIONS, path.name

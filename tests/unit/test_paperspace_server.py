@@ -223,7 +223,7 @@ def test_machine_refuses_actions_while_one_is_in_progress(account: PaperspaceAcc
             api.get_machine(client, item["id"])
 
 
-def test_new_resources_appear_only_after_some_lists(account: PaperspaceAccount, client: Client) -> None:
+def test_new_resources_appear_only_after_several_list_requests(account: PaperspaceAccount, client: Client) -> None:
     account.hidden_lists = 2
     create(client)
     api.create_network(client, name="muster-bert", region="ny2")
@@ -231,7 +231,7 @@ def test_new_resources_appear_only_after_some_lists(account: PaperspaceAccount, 
     assert [len(api.list_networks(client)) for _turn in range(3)] == [0, 0, 1]
 
 
-def test_network_with_migrate_machines_takes_all_machines_of_the_region(client: Client) -> None:
+def test_network_with_migrate_machines_takes_all_machines_in_the_region(client: Client) -> None:
     mine, other_region = create(client).machine, create(client, region="ca1").machine
     taken = client.change("POST", "/private-networks", {"name": "n", "region": "ny2", "migrateMachines": True}).data
     assert api.get_machine(client, mine["id"])["networkId"] == taken["id"]
@@ -273,7 +273,7 @@ def test_any_change_to_foreign_resources_is_detected(account: PaperspaceAccount,
         before = serialize_foreign(account)
         try:
             change()
-        except RequestError:  # the network has machines: those of other users must not be deleted for this
+        except RequestError:  # the network has machines: those that belong to other users must not be deleted for this
             account.machines[:] = [m for m in account.machines if m["networkId"] != "nwlonger"]
         assert serialize_foreign(account) != before
 

@@ -24,7 +24,7 @@ from tests.unit.typed import give_collection
 CHECKOUT = Path(__file__).resolve().parents[2]
 PROGRAM = CHECKOUT / "roles/init/files/muster.py"
 pytestmark = pytest.mark.one_core
-NONE = """-e '{"launch_args": []}'"""  # instead of those in group_vars, which belong to another script
+NONE = """-e '{"launch_args": []}'"""  # instead of the ones in group_vars, which belong to a different script
 
 
 def load() -> Any:
@@ -122,7 +122,7 @@ muster = load()
         ("bucket-move --from a --to b", "bucket_move.yml -e source=a -e target=b"),
     ],
 )  # fmt: skip
-def test_short_words_translate_to_ansible_playbook_commands(typed: str, meant: str) -> None:
+def test_short_commands_translate_to_ansible_playbook_commands(typed: str, meant: str) -> None:
     word, *rest = shlex.split(typed)
     assert muster.translate(word, rest) == ["ansible-playbook", *shlex.split(meant)]
 
@@ -199,13 +199,13 @@ def test_extra_vars_that_ansible_accepts_are_not_refused(
     for name in ("HOME", "MINE"):
         monkeypatch.setenv(name, str(tmp_path / "home"))
     muster.check_files_and_values(muster.translate("launch", ["-e", value, "train.py", "@nowhere.yml", "{"]))
-    monkeypatch.setitem(sys.modules, "yaml", None)  # a Python beside Ansible's
+    monkeypatch.setitem(sys.modules, "yaml", None)  # a Python next to Ansible's
     muster.check_files_and_values(["-e", '{"a": 1'])
     with pytest.raises(muster.UsageError, match="/nojob.yml does not exist"):
         muster.check_files_and_values(["-e", '{"a": 1', "-e", "@nojob.yml"])
 
 
-def test_every_playbook_has_a_word_and_every_option_a_variable() -> None:
+def test_every_playbook_has_a_command_and_every_option_a_variable() -> None:
     assert {playbook for playbook, *_more in muster.COMMANDS.values()} == {
         path.stem for path in (CHECKOUT / "playbooks").glob("*.yml")
     } - {"init"}
@@ -226,7 +226,7 @@ def test_help_is_printed_for_each_spelling(typed: list[str], capsys: pytest.Capt
     assert capsys.readouterr().out.startswith(f"./muster launch: {muster.COMMANDS['launch'][2]}")
 
 
-def test_command_that_reads_the_name_of_a_run_has_an_option_for_it() -> None:
+def test_command_that_reads_a_run_name_has_an_option_for_it() -> None:
     """In its playbook, or in its role, except launch, which most commands share."""
     missing = []
     for command, (playbook, role, _summary, options) in muster.COMMANDS.items():
@@ -352,7 +352,7 @@ def failed_to_parse(*attempts: tuple[str, str], path: str) -> str:
         ("/x/odd.toml", [("toml", "bad toml")], "the inventory odd.toml cannot be read: bad toml"),
     ],
 )
-def test_inventory_error_is_that_of_the_plugin_for_the_file(
+def test_inventory_error_is_the_one_from_the_plugin_for_the_file(
     path: str, attempts: list[tuple[str, str]], message: str
 ) -> None:
     assert muster.inventory_error(failed_to_parse(*attempts, path=path)) == message
@@ -377,7 +377,7 @@ except KeyboardInterrupt:
     [
         (["Traceback (most recent call last):", "KeyboardInterrupt"], 130, "interrupted: nothing was started\n"),
         (["[ERROR]: User interrupted execution", "muster: interrupted"], 99, ""),
-        # another output callback does not explain it, and a run may have started
+        # a different output callback does not explain it, and a run may have started
         (["[ERROR]: User interrupted execution"], 99, "interrupted: ./muster status shows whether a run has started\n"),
         (["a warning"], 0, "a warning\n"),
     ],
@@ -392,7 +392,7 @@ def test_interruption_is_explained_without_a_traceback(
     stand_in.write_text(f"#!{sys.executable}\n" + INTERRUPTED.format(lines=lines, status=status))
     stand_in.chmod(0o755)
     master, slave = os.openpty()
-    # the first terminal that a session leader opens controls the session
+    # the first terminal that a session leader opens becomes the session's controlling terminal
     stdin = os.ttyname(slave) if terminal else os.devnull
     with subprocess.Popen(
         ["sh", "-c", f'exec "$@" < {stdin}', "sh", sys.executable, tmp_path / "muster", "site"],
@@ -492,7 +492,7 @@ def test_help_separates_a_long_option_from_its_text() -> None:
         ("launch job.yml -- --time-limit 12h", ""),
     ],
 )
-def test_options_of_launch_after_the_script_are_noted(typed: str, noted: str) -> None:
+def test_launch_options_after_the_script_are_noted(typed: str, noted: str) -> None:
     """A run without the limit that its user believes to have set costs money."""
     command, *arguments = typed.split()
     assert ", ".join(muster.misplaced_options(arguments, muster.translate(command, arguments))) == noted

@@ -47,7 +47,7 @@ def test_message_without_root_has_the_install_command(anybody: int | None) -> No
     ]
 
 
-def test_message_without_dpkg_names_packages_and_targets_without_packages(anybody: int | None) -> None:
+def test_message_without_dpkg_names_packages_and_targets_that_need_no_packages(anybody: int | None) -> None:
     run = system_packages(None, anybody)
     assert run.returncode == 1
     assert "whose names are known only for Debian and Ubuntu: podman crun " in run.stderr

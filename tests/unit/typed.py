@@ -29,7 +29,7 @@ def own_environment(directory: Path) -> dict[str, str]:
         "LC_ALL": "C.UTF-8",
         "ANSIBLE_COLLECTIONS_PATH": str(directory / "collections"),
         "ANSIBLE_NOCOLOR": "1",
-        **({"CI": os.environ["CI"]} if "CI" in os.environ else {}),  # Python collects garbage less often then
+        **({"CI": os.environ["CI"]} if "CI" in os.environ else {}),  # in that case Python collects garbage less often
     }
 
 
@@ -43,7 +43,7 @@ def typed(directory: Path, arguments: list[str], **environment: str) -> subproce
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=900,  # only a hang takes so long
+        timeout=900,  # only a hang takes this long
     )
 
 
@@ -52,7 +52,8 @@ def begun(directory: Path, arguments: list[str]) -> subprocess.Popen[str]:
     return subprocess.Popen(
         arguments,
         cwd=directory,
-        env={**own_environment(directory), "PYTHONUNBUFFERED": "1"},  # otherwise its output is lost when it is killed
+        # otherwise its output would be lost when it is killed
+        env={**own_environment(directory), "PYTHONUNBUFFERED": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -63,7 +64,7 @@ def begun(directory: Path, arguments: list[str]) -> subprocess.Popen[str]:
 def killed(process: subprocess.Popen[str]) -> str:
     """Kill a command and everything it has started immediately; return its output. A run continues on its own."""
     for item in family(process.pid):
-        with contextlib.suppress(ProcessLookupError):  # the process has exited meanwhile
+        with contextlib.suppress(ProcessLookupError):  # the process has exited in the meantime
             os.kill(item, signal.SIGKILL)
     output, _none = process.communicate(timeout=240)
     return output

@@ -254,7 +254,7 @@ def exchange(
     local_ports = ([listener.port] if listener.port else []) + listener.fixed
     greeting = {"token": request["probe"]["token"], "name": request["node"], "ports": local_ports}
     write_json_line(connection, greeting)
-    with contextlib.suppress(OSError):  # the send buffer is full without acknowledgements
+    with contextlib.suppress(OSError):  # the send buffer is full because nothing is being acknowledged
         connection.sendall(bytes(BULK_BYTES))
     # the other end may be waiting for our bulk data, and then for one of our ports
     connection.settimeout(EXCHANGE_TIMEOUT + CONNECT_TIMEOUT + 2.0)

@@ -437,7 +437,7 @@ PARTS: dict[str, Callable[[FactsContext], None]] = {
     "code": read_code,  # only if the request includes it
     "software": start_software,
     "image": start_image,  # if the request includes it
-    "job": start_job,  # if the request has it
+    "job": start_job,  # if the request includes it
     "system": read_system,
     "storage": read_storage,
     "names": read_names,

@@ -610,7 +610,7 @@ def render_verdict(  # noqa: C901
             f"{brief_error(failure['error'])}"
         )
         lines += render_explanation(explanation, failure)
-        if verdict.get("reactions"):  # records of earlier versions have none
+        if verdict.get("reactions"):  # records from earlier versions have none
             lines.append(f"  consequences: {format_reactions(verdict['reactions'])}")
         if failure["log"]:
             lines.append(f"  its log:      {failure['node']}:{failure['log']}")

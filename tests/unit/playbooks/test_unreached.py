@@ -76,7 +76,7 @@ def test_empty_group_error_names_the_group_with_machines(tmp_path: Path) -> None
     assert SAID in typed(tmp_path, [*arguments, "-e", "launch_group=gpus"]).stdout
 
 
-# It closes its standard input before Ansible has written everything; ssh sometimes does so, too.
+# It closes its standard input before Ansible has written everything; ssh sometimes does this, too.
 DEAF = """#!/bin/sh
 exec <&-
 sleep 1

@@ -47,7 +47,7 @@ OTHERS = [(["other.yml"], EMPTY), (["good.yml", "paperspace.yml"], UNREAD)]
             pytest.param(playbook, *case, marks=[pytest.mark.one_core, *marks])
             for playbook, cases in (("preflight", LAUNCH), *((name, OTHERS) for name in ELSEWHERE))
             for case in cases
-            # the rows of launch have the other inventories; the same plugin reads them
+            # the rows of `launch` contain the other inventories, which the same plugin reads
             for marks in (
                 [] if case[0] == ["good.yml", "paperspace.yml"] and playbook in FEW else [pytest.mark.thorough],
             )

@@ -19,7 +19,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._experiments.bench
 from tests.support.programs import install
 from tests.unit.supervised import free_port
 
-# Starts the program with a wrong all_reduce on the second node. Tensors for coordination have another dtype.
+# Starts the program with an incorrect all_reduce on the second node. Tensors used for coordination have a different
+# dtype.
 WRONG_SUM_LAUNCHER = """
 import runpy, sys
 import torch, torch.distributed as dist
@@ -74,9 +75,9 @@ def run_benchmark(directory: Path, seconds: dict[str, float], *launcher: str, pr
     return measured
 
 
-def test_everything_is_measured_and_a_wrong_sum_is_reported(tmp_path: Path) -> None:
+def test_everything_is_measured_and_an_incorrect_sum_is_reported(tmp_path: Path) -> None:
     (tmp_path / "wrong.py").write_text(WRONG_SUM_LAUNCHER)
-    seconds = {"matmul": 5.0, "copies": 0.1, "node": 5.0, "all": 60.0, "pairs": 0.0}  # pairs get the unused time
+    seconds = {"matmul": 5.0, "copies": 0.1, "node": 5.0, "all": 60.0, "pairs": 0.0}  # the pairs get the unused time
     output = run_benchmark(tmp_path, seconds, str(tmp_path / "wrong.py"))
     assert output["complete"] and output["backend"] == "gloo" and output["left_out"] == []
     measured = read_measurements(output, ["a", "b"])

@@ -389,7 +389,7 @@ def test_checkpoint_is_complete_once_stable_or_marked(settings: dict[str, Any], 
     assert completeness(marker="done") == [True, True]
 
 
-def test_absolute_directory_without_run_id_does_not_name_its_run(settings: dict[str, Any]) -> None:
+def test_absolute_directory_without_run_id_does_not_identify_its_run(settings: dict[str, Any]) -> None:
     assert local.has_directory_per_run(settings)
     assert local.has_directory_per_run({**settings, "directory": "/srv/{run_id}"})
     assert not local.has_directory_per_run({**settings, "directory": "/srv/out"})

@@ -153,7 +153,7 @@ def test_image_is_pulled_once_and_passed_on_to_all_nodes(tmp_path: Path, name: s
     assert [len(calls) for calls in cluster.calls("save")] == [1, 0, 0], "a second call wrote an archive"
 
 
-def test_node_with_the_image_gets_nothing_and_older_one_is_replaced(cluster: ImageCluster) -> None:
+def test_node_with_the_image_gets_nothing_and_an_older_image_is_replaced(cluster: ImageCluster) -> None:
     cluster.store_image(0, PULLED)
     cluster.store_image(1, PULLED, "another/name")
     cluster.store_image(2, b"an older one")
@@ -263,7 +263,7 @@ def test_requirements_are_one_layer_rebuilt_only_when_they_change(cluster: Image
     assert [len(calls) for calls in cluster.calls("build")] == [2, 0, 0]
 
 
-def test_registry_password_is_in_no_command_line_and_not_kept(cluster: ImageCluster) -> None:
+def test_registry_password_appears_in_no_command_line_and_is_not_kept(cluster: ImageCluster) -> None:
     (cluster.directories[0] / "store" / "refuse").write_text("me s3cr3t")
     denied = cluster.distribute(registry_user="me", registry_password="wrong")
     assert "pull access denied" in denied[0]["fault"]
@@ -309,7 +309,7 @@ print(json.dumps([bytes_needed(100, 90, *disks) for disks in ((1, 1, 1), (1, 1, 
     ]  # fmt: skip
 
 
-# Creates the transfer of an image on a node, and can fake the free space of its disks.
+# Creates an image transfer on a node, and can fake the free space on its disks.
 CREATE_TRANSFER = f"""
 import json, os, shutil, sys, types
 from {PACKAGE}._container_image.transfer import FileEntry, ImageTransfer, StepError
@@ -533,7 +533,7 @@ def test_context_is_hashed_without_loading_whole_files(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("link", [False, True])
 def test_socket_or_pipe_in_a_context_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, link: bool) -> None:
-    monkeypatch.chdir(tmp_path)  # the path of a socket is limited in length
+    monkeypatch.chdir(tmp_path)  # the length of a socket's path is limited
     context = tmp_path / "context"
     context.mkdir()
     path = Path("there") if link else Path("context/odd")

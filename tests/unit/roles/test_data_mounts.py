@@ -46,11 +46,11 @@ def check_listings(*listings: dict[str, Any]) -> tuple[bool, str]:
     ],
     ids=["the same", "another role's", "none", "of several roles"],
 )
-def test_equal_or_unrelated_listings_are_not_different(listings: list[dict[str, Any]]) -> None:
+def test_equal_or_unrelated_listings_are_not_reported_as_different(listings: list[dict[str, Any]]) -> None:
     assert check_listings(*listings)[0]
 
 
-def test_difference_names_the_calling_roles_variable() -> None:
+def test_reported_difference_names_the_calling_roles_variable() -> None:
     passed, message = check_listings({"mount-s3": LISTING}, {"mount-s3": OTHER_LISTING})
     assert not passed
     assert "nodes see different files in /mnt/a" in message

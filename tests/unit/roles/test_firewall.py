@@ -56,7 +56,7 @@ def test_table_accepts_only_nodes_ssh_and_open_ports() -> None:
     assert rules_module.format_own_table({**RULES, "close": False}) == ""
 
 
-def test_ufw_lines_hold_only_their_address_family() -> None:
+def test_ufw_lines_contain_only_addresses_of_their_family() -> None:
     four, six = (rules_module.format_iptables_lines(RULES, version) for version in (4, 6))
     assert "-A ufw-before-input -s 10.0.0.10 -j ACCEPT" in four
     assert "-A ufw-before-input -s 203.0.113.0/24 -p tcp --dport 22 -j ACCEPT" in four

@@ -54,7 +54,7 @@ def run_play(directory: Path, names: tuple[str, str], *options: str) -> Complete
         "roles": [role],
     }
     (directory / "play.yml").write_text(json.dumps([site_play]))
-    # --check protects this machine's /etc/hosts if the role continues by mistake
+    # --check protects this machine's /etc/hosts in case the role continues by mistake
     return typed(directory, ["ansible-playbook", "-i", "machines.yml", "play.yml", "--check", *options])
 
 

@@ -91,7 +91,7 @@ def test_a_machine_in_use_stays_on(machine: IdleMachine, signs: Any) -> None:
     assert machine.commands == []
 
 
-def test_ttl_powers_off_machine_used_only_by_people(machine: IdleMachine) -> None:
+def test_ttl_powers_off_a_machine_used_only_by_people(machine: IdleMachine) -> None:
     machine.observe_until(30 * HOUR, SSH)
     assert machine.now == 24 * HOUR
     (warning,) = machine.warnings
@@ -107,7 +107,7 @@ def test_ttl_never_ends_a_run_and_warns_after_it(machine: IdleMachine) -> None:
     assert len(machine.warnings) == 1
 
 
-def test_both_limits_may_be_off(tmp_path: Path) -> None:
+def test_both_limits_may_be_disabled(tmp_path: Path) -> None:
     machine = IdleMachine(tmp_path, idle_watch.IdleSettings(None, 24 * HOUR))
     machine.observe_until(23 * HOUR + 40 * MINUTE, NO_USE)
     assert machine.commands == []
@@ -118,7 +118,7 @@ def test_both_limits_may_be_off(tmp_path: Path) -> None:
     assert machine.commands == []
 
 
-def test_stay_keeps_the_machine_on_longer(machine: IdleMachine) -> None:
+def test_stay_command_keeps_the_machine_on_longer(machine: IdleMachine) -> None:
     machine.observe_until(BOOTED + 20 * MINUTE, NO_USE)
     idle_watch.write_state(str(machine.state), idle_watch.IdleState(stay_until=machine.now + 8 * HOUR))
     machine.observe_until(BOOTED + 8 * HOUR, NO_USE)
@@ -249,7 +249,7 @@ class FakePrograms:
         ({"nvidia_smi_pids": "4711\n"}, True, False),
         ({"nvidia_smi": FileNotFoundError("nvidia-smi")}, False, False),
         ({"nvidia_smi": subprocess.CalledProcessError(6, "nvidia-smi", "No devices were found\n")}, False, False),
-        # keeps the machine on, but no longer than the ttl
+        # keeps the machine on, but no longer than the TTL
         ({"nvidia_smi": subprocess.TimeoutExpired("nvidia-smi", 60)}, False, True),
         ({"nvidia_smi": subprocess.CalledProcessError(9, "nvidia-smi", "couldn't communicate")}, False, True),
         ({"systemctl": subprocess.CalledProcessError(1, "systemctl")}, False, True),
@@ -266,13 +266,14 @@ def test_the_processes_of_this_machine_can_be_read() -> None:
     assert os.getuid() in {entry.uid for entry in processes}
 
 
-def test_runs_of_root_administrators_and_the_jobs_user_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_of_root_administrators_and_the_jobs_user_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     accounts = [
         pwd.struct_passwd((name, "x", uid, gid, "", "/", "/bin/sh"))
         for name, uid, gid in (("root", 0, 0), ("ubuntu", 5, 5), ("op", 6, 27), ("trainer", 7, 7), ("other", 8, 8))
     ]
     group = grp.struct_group(("sudo", "x", 27, ["ubuntu"]))
-    monkeypatch.setattr("pwd.getpwall", lambda: accounts[:1])  # a directory such as LDAP does not list all accounts
+    # a directory service such as LDAP does not list all accounts
+    monkeypatch.setattr("pwd.getpwall", lambda: accounts[:1])
     monkeypatch.setattr("pwd.getpwuid", lambda uid: {account.pw_uid: account for account in accounts}[uid])
     uids = range(10)  # not all of them have an account
     monkeypatch.setattr("grp.getgrnam", lambda name: {"sudo": group}[name])

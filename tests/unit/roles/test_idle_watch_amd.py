@@ -46,7 +46,7 @@ class Programs:
         return recorded("usage_w7700.json") if "metric" in argv else ""
 
 
-def test_a_machine_that_computes_on_amd_is_in_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_machine_computing_on_amd_gpus_is_in_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(idle_watch, "AMD_DEVICE", str(tmp_path))
     assert idle_watch.read_usage(Programs(), "", str(tmp_path)).work == ["a GPU is in use (42 %)"]
     error = subprocess.TimeoutExpired("amd-smi", 60)
@@ -54,7 +54,7 @@ def test_a_machine_that_computes_on_amd_is_in_use(tmp_path: Path, monkeypatch: p
     assert (signs.work, signs.people) == ([], ["amd-smi is not responding (TimeoutExpired)"])
 
 
-def test_a_machine_without_amd_starts_no_process_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_machine_without_amd_gpus_starts_no_process_for_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(idle_watch, "AMD_DEVICE", str(tmp_path / "missing"))
     programs = Programs()
     idle_watch.read_usage(programs, "", str(tmp_path))

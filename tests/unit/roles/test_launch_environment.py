@@ -38,7 +38,7 @@ def environment(**variables: Any) -> dict[str, str]:
         ({"wandb_entity": "us", "hugging_face_models": ["a"]}, {"WANDB_ENTITY": "us"} | HOME | OFFLINE),
     ],
 )
-def test_job_environment_has_settings_of_hugging_face_and_wandb(
+def test_job_environment_contains_hugging_face_and_wandb_settings(
     variables: dict[str, Any], expected: dict[str, str]
 ) -> None:
     assert environment(**variables) == expected

@@ -14,7 +14,7 @@ import yaml
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job_file import SECRET_SETTINGS, read_job_keys
 
 ROLES = Path(__file__).resolve().parents[3] / "roles"
-# Settings of the user's job that apply to these programs as well, or have no effect on them.
+# Settings of the user's job that also apply to these programs, or that have no effect on them.
 OBSERVED = {
     *("launch_user", "launch_start_timeout", "launch_log_limit", "launch_stacks", "launch_hang_timeout"),
     *("launch_on_hang", "launch_notice_signal", "launch_notice_grace", "launch_restart_when"),

@@ -71,7 +71,7 @@ def test_driver_step_depends_only_on_freshly_read_state(tmp_path: Path) -> None:
     (tmp_path / "machines.yml").write_text(json.dumps(inventory))
     decision = driver_decision(state)
     assert decision["action"] == "refuse", decision
-    # --check protects the driver and packages of a machine with a GPU
+    # --check protects the driver and packages on a machine that has a GPU
     completed = typed(tmp_path, ["ansible-playbook", "-i", "machines.yml", "-c", "local", "play.yml", "--check"])
     assert completed.returncode == 0, completed.stdout
     assert "localhost: nothing: " in completed.stdout and decision["reason"] not in completed.stdout, completed.stdout

@@ -87,7 +87,7 @@ def test_no_role_passes_programs_or_requests_as_arguments() -> None:
         ({"code_source": ""}, False),
     ],
 )
-def test_auto_reads_requirements_from_the_code_source(
+def test_auto_setting_reads_requirements_from_the_code_source(
     variables: dict[str, Any], required: bool, tmp_path: Path
 ) -> None:
     (tmp_path / "requirements.txt").write_text("six\n")

@@ -14,15 +14,15 @@ from ansible_collections.muster.training.plugins.plugin_utils._node_call.program
 
 ROLES = Path(__file__).resolve().parents[3] / "roles"
 PATH_NAME = re.compile(r"_(?:directory|path|home|destination)$")
-# Directories in which root writes, with what refuses those that another user could replace
+# Directories that root writes to, and what rejects those that another user could replace
 ROOT_PATHS = {
     "s3_client_directory": "only_root",
     "container_image_directory": "only_root",  # if the engine is docker, which runs as root
     "docker_data_root_path": "muster.training.docker_data_root",
     "hugging_face_directory": "python_env",
-    "python_env_directory": "python_env",  # where python_env_user is root
+    "python_env_directory": "python_env",  # if python_env_user is root
 }
-# Paths that are accessed with the rights of the user who runs the jobs, or on this machine
+# Paths that are accessed with the permissions of the user who runs the jobs, or on this machine
 USER_PATHS = {
     "benchmark_directory",
     "checkpoints_directory",
@@ -57,14 +57,14 @@ def all_text(role: str) -> str:
     )
 
 
-def test_each_path_of_a_role_is_accessed_as_its_user_or_checked_for_root() -> None:
+def test_each_role_path_is_accessed_as_its_user_or_checked_for_root() -> None:
     paths = {name for role in ROLES.iterdir() for name in options(role) if PATH_NAME.search(name)}
     assert paths - USER_PATHS == set(ROOT_PATHS), "say here which rights a new path is accessed with"
     assert paths >= USER_PATHS, "this has been renamed or removed"
 
 
 @pytest.mark.parametrize("name", [name for name, check in ROOT_PATHS.items() if check == "only_root"])
-def test_directory_of_root_is_created_only_with_the_check(name: str) -> None:
+def test_root_directory_is_created_only_with_the_check(name: str) -> None:
     """No other module creates it, or a directory above it."""
     role = next(role.name for role in ROLES.iterdir() if name in options(role))
     alias = {"container_image_directory": "__container_image_path"}.get(name, name)

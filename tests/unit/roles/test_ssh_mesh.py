@@ -28,7 +28,7 @@ VARIABLES = Path(__file__).resolve().parents[3] / "roles" / "ssh_mesh" / "vars" 
         ({"ansible_connection": "local", "ansible_user": "ubuntu"}, "root", "root", ""),
     ],
 )  # fmt: skip
-def test_node_alone_never_decides_that_its_certificate_is_for_root(
+def test_node_alone_never_decides_that_its_certificate_is_valid_for_root(
     inventory: dict[str, str], node_user: str, user: str, error: str
 ) -> None:
     texts = yaml.safe_load(VARIABLES.read_text())

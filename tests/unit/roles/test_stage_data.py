@@ -148,7 +148,7 @@ def test_changed_local_file_is_fetched_again(s3: S3Server, tmp_path: Path) -> No
 def test_killed_transfer_resumes(s3: S3Server, tmp_path: Path) -> None:
     cluster = StageCluster(s3, tmp_path)
     cluster.shorten_start_timeout()
-    cluster.start(bandwidth=2.0)  # the large object takes its node ten seconds
+    cluster.start(bandwidth=2.0)  # the large object occupies its node for ten seconds
     killed_directory, other_directory = (cluster.directories[number] / ".muster-stage" for number in (1, 2))
     piece_lists = [file / "pieces" for file in (killed_directory, other_directory)]
     eventually(lambda: all(file.exists() and file.read_text().count("\n") >= 8 for file in piece_lists))

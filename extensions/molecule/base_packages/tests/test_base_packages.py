@@ -24,7 +24,7 @@ runcmd:
   - systemd-run --unit=slow apt-get install --yes /root/slow.deb
   - date +%s > /var/tmp/cloud-init-done
 """
-# A package whose installation takes a while, as an unattended upgrade does.
+# A package that takes a while to install, as an unattended upgrade does.
 SLOW = """
 mkdir -p /root/slow/DEBIAN
 cd /root/slow/DEBIAN
@@ -53,7 +53,7 @@ def fresh_login(lab: Lab, node: str, command: str) -> str:
 def test_package_database_is_consistent(lab: Lab, node: str) -> None:
     assert root(lab, node, "dpkg --audit") == ""
     root(lab, node, "apt-get update 2>&1 && apt-get check")
-    # Reads the lists of files of all packages, and complains of each that it cannot read.
+    # Reads the file lists of all packages, and complains about each one that it cannot read.
     root(lab, node, "dpkg-query --listfiles $(dpkg-query --show --showformat='${binary:Package} ') > /dev/null")
 
 
@@ -81,7 +81,7 @@ def test_installed_packages_work(lab: Lab, node: str) -> None:
 @pytest.mark.parametrize("node", NODES)
 def test_clock_synchronization_is_enabled(lab: Lab, node: str) -> None:
     assert root(lab, node, "systemctl is-enabled systemd-timesyncd") == "enabled"
-    # In a container, systemd does not start it; the test checks the request.
+    # In a container, systemd does not start it; the test checks the request instead.
     assert root(lab, node, "systemctl show --property=ConditionTimestampMonotonic --value systemd-timesyncd") != "0"
 
 

@@ -28,7 +28,7 @@ SETTINGS = {
     "checkpoints_stable_for": 1,
     "checkpoints_interval": 1,
     "checkpoints_bandwidth": 25,
-    "checkpoints_free_gib": 10**6,  # no disk has this much space, so each run gets a warning
+    "checkpoints_free_gib": 10**6,  # no disk has this much space, so every run gets a warning
     "stage_data_reserve_gib": 0.01,
 }
 
@@ -113,7 +113,7 @@ STAGED = {"stage_data_here": str(Path(__file__).parent), "stage_data_destination
         ("stage_data.yml", "/opt/planted/new", {**STAGED, "stage_data_bucket": ""}),
     ],
 )
-def test_root_writes_and_runs_no_program_below_a_directory_of_a_user(
+def test_root_writes_and_runs_no_program_below_a_users_directory(
     lab: Lab, s3: S3Server, playbook: str, directory: str, extra: dict[str, Any]
 ) -> None:
     shell(lab, "node1", PLANTED)

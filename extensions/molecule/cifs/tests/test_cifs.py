@@ -114,7 +114,7 @@ def changes(play: drive.Play) -> int:
     return sum(int(number) for number in re.findall(r"changed=(\d+)", play.output))
 
 
-@pytest.mark.thorough  # buckets are mounted by the same task files; in molecule/data they are shown in check mode
+@pytest.mark.thorough  # buckets are mounted by the same task files; in molecule/data they are tested in check mode
 def test_check_mode_changes_nothing(bench: Bench) -> None:
     play = bench.site("--check", "--diff")
     assert play.rc == 0 and f"What={bench.share('training-data')}" in play.output, play.output
@@ -144,7 +144,7 @@ def test_password_is_stored_only_in_a_root_owned_file(bench: Bench) -> None:
 
 
 def test_changed_password_is_stored_and_share_remounted(bench: Bench) -> None:
-    bench.password = "Jd4Vt2 = 'u'"  # this kernel can only reconnect with an ASCII password
+    bench.password = "Jd4Vt2 = 'u'"  # this kernel can reconnect only with an ASCII password
     bench.server.set_password("trainer", bench.password)
     play = bench.mount()
     assert changes(play) == 1

@@ -157,7 +157,7 @@ def test_code_can_be_copied_for_another_user(lab: Lab) -> None:
         assert root(lab, node, "find /home/trainer/project ! -user trainer") == ""
 
 
-def test_node_that_cannot_log_in_to_the_first_is_named(lab: Lab) -> None:
+def test_node_that_cannot_log_in_to_the_first_node_is_named(lab: Lab) -> None:
     root(lab, "node2", "mv /home/muster/.ssh/id_ed25519 /home/muster/.ssh/away")
     try:
         play = drive.run(CONVERGE, lab.inventory, options=("--limit", "node2"))
@@ -200,7 +200,7 @@ def test_all_nodes_check_out_the_same_commit(lab: Lab) -> None:
     again = drive.run(CONVERGE, lab.inventory, options=TWO, **source, code_version="main")
     assert unchanged(again), again.output
 
-    # a commit that is on no branch of the first node's clone
+    # a commit that is not on any branch of the first node's clone
     side = user(lab, "node1", "git -C repository.git rev-parse side")
     done = drive.run(CONVERGE, lab.inventory, options=TWO, **source, code_version=side)
     assert done.rc == 0, done.output

@@ -11,7 +11,7 @@ import pytest
 from tests.support.image_hosts import IMAGE, WEIGHTS, ImageHosts
 from tests.support.recap import unchanged
 
-# Three layers: vfs, which copies the lower layers, needs twice the size of the image. No job runs in it.
+# Three layers: vfs, which copies the lower layers, needs twice the image's size. No job runs in this image.
 MAKE_LAYERS = """
 set -e
 mkdir -p /var/tmp/layers && cd /var/tmp/layers
@@ -38,7 +38,7 @@ def test_all_nodes_have_same_image_with_job_requirements(docker: ImageHosts) -> 
     assert unchanged(again), again.output[-4000:]
 
 
-# pdsh looks up the name of the job's user, which is missing in the image ("who are you?")
+# pdsh looks up the job user's name, which does not exist in the image ("who are you?")
 @pytest.mark.parametrize(
     "launcher", ["torchrun", "deepspeed", "deepspeed-pdsh", "deepspeed-openmpi", "accelerate", "mpirun", "env"]
 )

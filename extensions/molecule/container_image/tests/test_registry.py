@@ -45,7 +45,7 @@ docker --config . push --quiet NAME
 docker rmi NAME
 rm -r /var/tmp/push
 """
-# Watches the command lines of all processes for the strings in a file, until another file exists.
+# Watches all processes' command lines for the strings in a file until another file exists.
 WATCH = """
 : > /var/tmp/seen
 while [ ! -e /var/tmp/enough ]; do

@@ -85,7 +85,7 @@ def test_a_second_run_changes_nothing(data: Data, mounted: drive.Play, package: 
 @pytest.mark.parametrize("secret", ["secret key", "access key"])
 def test_secrets_are_only_in_root_owned_files(data: Data, mounted: drive.Play, secret: str) -> None:
     value = SECRET if secret == "secret key" else data.s3.access_key
-    # verbatim, and as files and programs quote it
+    # verbatim, and in the forms in which files and programs quote it
     forms = {value, value.replace("\\", "\\\\").replace('"', '\\"').replace("$", "\\$"), repr(value)[1:-1]}
     assert not any(form in mounted.output for form in forms)
     places = "/etc /run /var /tmp /home /root /usr/lib/systemd/system"
@@ -134,7 +134,7 @@ def test_run_trains_from_mounted_data(data: Data, mounted: drive.Play) -> None:
 
 
 def test_unresponsive_server_is_reported_while_the_job_reads_nothing(data: Data, mounted: drive.Play) -> None:
-    # readers get an error after a while, which ends the run
+    # after a while, readers get an error, which ends the run
     play = drive.launch(data.lab, "ticks.py", launch_launcher="env", run_id="silent")
     play.wait_for("step 2 of rank 0")
     data.s3.hangs = True

@@ -154,12 +154,13 @@ def test_process_list_shows_only_the_nodes_own_processes(lab: Lab) -> None:
         eventually("The process is listed", lambda: "time.sleep(30)" in _commands(lab, 0), timeout=120)
         assert "time.sleep(30)" not in _commands(lab, 1)
     first = lab.processes(lab.nodes[1].name)[0]
-    # an upgrade of systemd, for example by base_packages, restarts it under its other name
+    # a systemd upgrade, for example by base_packages, restarts it under its other name
     assert (first.pid, first.user) == (1, "root") and first.command.split()[0] in ("/sbin/init", "/lib/systemd/systemd")
 
 
 def test_command_resumes_after_sigstop(lab: Lab) -> None:
-    # systemd stops all processes this way when a node shuts down: nsenter stops with its child, and nothing resumes it
+    # systemd stops all processes this way when a node shuts down: nsenter stops along with its child, and nothing
+    # resumes it
     done = lab.exec(lab.nodes[0].name, ["sh", "-c", "kill -STOP $$; echo goes on"], timeout=20)
     assert done.stdout == "goes on\n"
 

@@ -21,14 +21,14 @@ from tests.unit.pages import CONTAINERS, section
 
 NODES = ["node1", "node2"]
 IMAGE = "localhost/small"
-SETTINGS = {"storage-driver": "vfs"}  # test hosts have no disk that supports another one
+SETTINGS = {"storage-driver": "vfs"}  # the test hosts have no disk that supports a different one
 MAKE_IMAGE = f"""
 set -e
 {make_layer("/var/tmp/root.tar")}
 docker import /var/tmp/root.tar {IMAGE}
 rm /var/tmp/root.tar
 """
-# The job of a guide, by its name: the copied files exist, and the ranks of all nodes connect to each other.
+# The job in a guide, by name: the copied files exist, and the ranks on all nodes connect to each other.
 TRAIN = """
 import argparse, os
 import torch
@@ -146,11 +146,11 @@ def test_containers_end_with_the_run(image: Lab, how: str) -> None:
     if how == "stop":
         assert drive.run("stop.yml", image.inventory, run_id="image-stop").rc == 0
     elif how == "supervisor":
-        # rank 0 prints while the engine of the other node may still be creating its container
+        # rank 0 prints while the other node's engine may still be creating its container
         running = ["docker", "ps", "--quiet", "--filter", "status=running"]
         drive.eventually("node2 runs a container", lambda: image.exec("node2", running).stdout != "", 150)
         image.exec("node2", ["kill", "-9", str(drive.pid_of(image, "node2", "supervisor.py"))])
-    # the engine removes it, which takes long on a busy machine
+    # the engine removes it, which takes a long time on a busy machine
     drive.eventually("no container is left", lambda: containers(image) == "", 180, lambda: describe(image))
     drive.nothing_left(image, NODES, within=30)
     play.wait()
@@ -188,7 +188,7 @@ def test_container_being_created_ends_when_the_supervisor_is_killed(image: Lab) 
     assert containers(image) == "", "the engine has not created it later"
 
 
-def test_stacks_of_a_hang_in_containers(image: Lab) -> None:
+def test_stacks_of_a_hang_in_containers_are_reported(image: Lab) -> None:
     """The hook works in an image's own Python, whose processes have other pids inside the container."""
     play = launch(image, "image-hang", "loop", "3000", job="hangs.py", launch_launcher="env")
     play.wait_for(r"step 3", timeout=300)
@@ -207,7 +207,7 @@ def test_stacks_of_a_hang_in_containers(image: Lab) -> None:
         lines = [json.loads(line) for line in image.exec("node1", ["cat", samples]).stdout.splitlines()]
         return next((line["job_cores"] for line in reversed(lines) if line["node"] == node), None)
 
-    # another process in the container of node2, as a data loader is, without the variables of the run
+    # another process in node2's container, without the run's variables, as a data loader is
     spin = ["env", "-i", "/bin/sh", "-c", "while :; do :; done"]
     spinning = image.exec("node2", ["docker", "exec", "--detach", "muster-image-hang-node1", *spin])
     assert spinning.returncode == 0, spinning.stderr
@@ -320,7 +320,7 @@ def guide(image: Lab, tmp_path: Path) -> Project:
     assert done.returncode == 0, done.stderr
     project = Project(tmp_path, "static", {})
     inventory = yaml.safe_load(image.inventory.read_text())
-    inventory["training"]["vars"].pop("launch_script", None)  # the job file has it
+    inventory["training"]["vars"].pop("launch_script", None)  # the job file contains it
     hosts = yaml.safe_dump(inventory)
     settings = {
         "docker_engine_settings": SETTINGS,
@@ -334,7 +334,7 @@ def guide(image: Lab, tmp_path: Path) -> Project:
         with (tmp_path / name).open("a") as file:
             file.write(text)
     job = yaml.safe_load((tmp_path / "job.yml").read_text())
-    # torch is mounted rather than in the image; one rank per node, with two cores
+    # torch is mounted rather than included in the image; one rank per node, with two cores
     job["job"]["container_mounts"] += MOUNTS
     (tmp_path / "job.yml").write_text(yaml.safe_dump(job))
     for name, text in {

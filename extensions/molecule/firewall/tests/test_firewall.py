@@ -101,11 +101,11 @@ def boot(lab: Lab, *nodes: str) -> None:
         drive.eventually(f"{node} is back", partial(is_back, node), 120)
 
 
-def test_peers_reach_all_ports_and_others_only_open_ones(lab: Lab) -> None:
+def test_peers_can_reach_all_ports_and_others_only_open_ones(lab: Lab) -> None:
     with listening(lab, OPEN, EPHEMERAL):
         assert reached_by_peers(lab, EPHEMERAL) == {node: list(NODES) for node in NODES}
         assert reached_from_here(lab, EPHEMERAL) == []
-        # node4 has its own firewall, which the role must not open to others.
+        # node4 has its own firewall, which the role must not open to other machines.
         assert reached_from_here(lab, OPEN) == ["node1", "node2", "node3"]
     assert all(login(lab, node) for node in NODES)
 
@@ -117,7 +117,7 @@ def test_ping_is_accepted(lab: Lab) -> None:
             item.settimeout(3)
             item.connect((lab.node(node).address, 0))
             item.send(request)
-            assert item.recv(100)[20] == 0  # an echo reply, behind the header of IP
+            assert item.recv(100)[20] == 0  # an echo reply, after the IP header
 
 
 def test_rules_are_restored_after_reboot(breakable: Lab) -> None:
@@ -142,7 +142,7 @@ def test_rules_are_restored_after_nftables_reload(lab: Lab) -> None:
 
 def test_rules_that_lock_out_the_controller_are_rolled_back(lab: Lab) -> None:
     """SSH from a network that is not ours: no new connection gets in, until the node takes the rules back by itself."""
-    root(lab, "node3", "ufw delete allow 22/tcp")  # now only our rules accept SSH on node4
+    root(lab, "node3", "ufw delete allow 22/tcp")  # now only our rules allow SSH on node4
     before = {node: rules(lab, node) for node in NODES}
     kept = root(lab, "node1", "cat /etc/muster/firewall.json")
     locked_out: dict[str, bool] = {}

@@ -50,7 +50,7 @@ def test_file_has_one_block_and_keeps_foreign_lines(lab: Lab) -> None:
         assert "127.0.1.1" not in text
         assert lab.exec(node.name, ["getent", "hosts", "localhost"]).stdout
     assert "# our file server\n" in lab.exec("node1", ["cat", "/etc/hosts"]).stdout
-    assert "10.5.7.2" in lab.exec("node2", ["cat", "/etc/hosts"]).stdout  # the line has other names
+    assert "10.5.7.2" in lab.exec("node2", ["cat", "/etc/hosts"]).stdout  # the line contains other names
     mode = lab.exec("node1", ["stat", "--format=%a %U", "/etc/hosts"]).stdout
     assert mode == "644 root\n"
 

@@ -10,7 +10,7 @@ import pytest
 from tests.lab import Lab
 from tests.support import drive
 
-RATE = 198  # Mb/s per host, which the CPUs of this machine can sustain
+RATE = 198  # Mb/s per host, which this machine's CPUs can sustain
 LIMIT = "tc qdisc replace dev eth0 root tbf rate {rate}mbit burst 128kb latency 100ms"
 
 

@@ -40,7 +40,7 @@ FAULTS: dict[str, tuple[Callable[[Lab, str], None], str, str]] = {
     "name",
     ["first-off", "off", *(pytest.param(item, marks=pytest.mark.thorough) for item in ("first-reboots", "reboots"))],
 )
-def test_one_message_reports_the_end(lab: Lab, nodes: list[str], webhook: Any, name: str) -> None:
+def test_the_end_is_reported_in_a_single_message(lab: Lab, nodes: list[str], webhook: Any, name: str) -> None:
     fault, node, state = FAULTS[name]
     run_id = f"notify-{name}"
     play = drive.launch(lab, "ticks.py", run_id=run_id, nnodes=3, launch_launcher="env", launch_notify=webhook.url)

@@ -45,7 +45,7 @@ def test_each_connection_problem_is_named_with_remedy(lab: Lab, tmp_path: Path) 
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
     first, second = lab.node("node1").address, lab.node("node2").address
     (tmp_path / "changed").write_text(f"{first} {key.with_suffix('.pub').read_text()}")
-    # connections that are already open would also work with another key
+    # connections that are already open would also work with a different key
     own: dict[str, Any] = {"ansible_host": first, "ansible_ssh_args": "-o ControlMaster=no -o ControlPath=none"}
     hosts: dict[str, dict[str, Any]] = {
         "well": {},

@@ -39,7 +39,7 @@ def test_successful_run_leaves_a_record_and_no_secrets(lab: Lab, nodes: list[str
     shown: dict[str, Any] = {"roll": True, "launch_report": True, "launch_skip": ["own-name-loopback"]}
     play = drive.launch(lab, "loop.py", "--steps", "5", run_id="normal", nnodes=4, **shown).wait()
     assert play.rc == 0, play.output
-    # the first launch also says that it reads facts, since importing torch on each node takes a while
+    # the first launch also says that it is reading facts, since importing torch on each node takes a while
     assert len([line for line in drive.plain_lines(play) if not line.startswith("step ")]) <= 13, play.output
     drive.nothing_left(lab, nodes, within=15)
     verdict = drive.record(lab, "normal")
@@ -47,7 +47,7 @@ def test_successful_run_leaves_a_record_and_no_secrets(lab: Lab, nodes: list[str
     assert [(rank["host"], rank["rank"], rank["exit_code"]) for node in verdict["nodes"] for rank in node["ranks"]] == [
         (name, number, 0) for number, name in enumerate(nodes)
     ]
-    for name in nodes:  # the record is kept, the secrets are removed
+    for name in nodes:  # the record is kept, and the secrets are removed
         left = lab.exec(name, ["sh", "-c", "ls /home/muster/.muster/runs/normal/node*"]).stdout.split()
         assert "plan.json" in left and "token" not in left and "environment.json" not in left
         assert lab.exec(name, ["find", "/run/muster", "-mindepth", "2"]).stdout == ""
@@ -255,7 +255,7 @@ def test_run_continues_after_terminal_is_closed(lab: Lab, nodes: list[str]) -> N
     seen = b""
     while b"step 3 " not in seen:
         seen += os.read(master, 65536)
-    os.close(master)  # SIGHUP to all processes of the terminal
+    os.close(master)  # SIGHUP is sent to all processes of the terminal
     drive.eventually("the playbook is gone", lambda: process.poll() is not None, 120)
 
     def steps() -> int:
@@ -284,7 +284,7 @@ def test_run_continues_after_terminal_is_closed(lab: Lab, nodes: list[str]) -> N
     lab.exec(OTHER, ["kill", "-9", str(drive.rank_pid(lab, OTHER, "ticks.py"))])  # although no controller is watching
     drive.nothing_left(lab, nodes, within=10)
     assert first.wait().rc == 0, first.output
-    follow.wait()  # the command exits by itself, and has shown only this rank
+    follow.wait()  # the command exits by itself and has shown only this rank
     assert follow.rc == 0, follow.output
     assert not re.search(r"^step \d+ of rank [013]", follow.output, re.MULTILINE), follow.output
     status = drive.run("status.yml", lab.inventory, run_id="closed")

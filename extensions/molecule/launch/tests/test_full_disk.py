@@ -35,7 +35,7 @@ def test_full_disk_fails_the_run_and_is_reported(
     """The job fails because it cannot write; the supervisor continues, and reports how the job ended and why."""
     settings = {"launch_launcher": "env", "launch_node_directory": small_disks, "launch_skip": "disk-full"}
     settings["launch_notify"] = webhook.url
-    page = 4096  # how much a log may still grow on a full disk
+    page = 4096  # number of bytes by which a log may still grow on a full disk
     play = drive.launch(lab, "ticks.py", "--width", str(page), run_id=f"full-{node}", nnodes=4, **settings)
     play.wait_for(r"step 3 of rank 0\.\.")
     lab.exec(node, ["sh", "-c", f"cat /dev/zero > {small_disks}/fill"])

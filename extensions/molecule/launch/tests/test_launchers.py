@@ -32,7 +32,9 @@ def places(lab: Lab, run_id: str) -> list[tuple[int, int, int, str]]:
 
 
 @pytest.mark.parametrize("backend", [pytest.param("static", marks=pytest.mark.thorough), "c10d"])
-def test_torchrun_starts_ranks_of_unequal_slots(lab: Lab, nodes: list[str], backend: str, tmp_path: Path) -> None:
+def test_torchrun_starts_ranks_on_nodes_with_unequal_slots(
+    lab: Lab, nodes: list[str], backend: str, tmp_path: Path
+) -> None:
     more = tmp_path / "slots.yml"
     more.write_text("training: {hosts: {node1: {node_slots: 2}, node2: {node_slots: 1}, node3: {node_slots: 1}}}\n")
     options = ("-i", str(more))
@@ -43,7 +45,7 @@ def test_torchrun_starts_ranks_of_unequal_slots(lab: Lab, nodes: list[str], back
     master = lab.node("node1").address
     assert f"GLOO_SOCKET_IFNAME=eth0 NCCL_SOCKET_IFNAME==eth0 MASTER_ADDR={master}" in play.output, play.output
     assert places(lab, backend) == [(0, 4, 0, "node1"), (1, 4, 1, "node1"), (2, 4, 0, "node2"), (3, 4, 0, "node3")]
-    second = drive.run("logs.yml", lab.inventory, run_id=backend, rank=1)  # the second rank of its node
+    second = drive.run("logs.yml", lab.inventory, run_id=backend, rank=1)  # the second rank on its node
     shown = re.findall(r"^I am rank (\d+) of 4 local (\d+)", second.output, re.MULTILINE)
     assert second.rc == 0 and shown == [("1", "1")], second.output
 
@@ -84,7 +86,7 @@ def test_wandb_settings_are_in_the_jobs_environment(lab: Lab, nodes: list[str]) 
 
 
 @pytest.mark.thorough  # molecule/preflight tests this, and a launch runs the same checks
-def test_env_refuses_unequal_slots(lab: Lab, nodes: list[str], tmp_path: Path) -> None:
+def test_env_launcher_refuses_unequal_slots(lab: Lab, nodes: list[str], tmp_path: Path) -> None:
     more = tmp_path / "slots.yml"
     more.write_text("training: {hosts: {node1: {node_slots: 2}}}\n")
     play = drive.launch(lab, "first_node.py", launch_launcher="env", nnodes=2, options=("-i", str(more))).wait()
@@ -121,7 +123,7 @@ def test_check_mode_shows_plan_and_writes_nothing(lab: Lab, nodes: list[str]) ->
         assert drive.traces(lab, name) == ""
         assert lab.exec(name, ["test", "-e", "/home/muster/.muster/runs/checked"]).returncode != 0
     assert not (lab.inventory.parent / "runs" / "checked").exists()
-    assert play.output.count("torch.distributed.run") >= 2  # the command of each node
+    assert play.output.count("torch.distributed.run") >= 2  # each node's command
     for file in ("plan.json", "environment.json", "token"):
         assert play.output.count(f"+++ after: {file}") == 2, play.output
     assert "API_KEY" in play.output and "hunter2" not in play.output

@@ -19,7 +19,7 @@ from tests.support import drive
 
 SUDOERS = "/etc/sudoers.d/90-muster"
 TWO = ["node1", "node2"]
-LOGIN, ROOT = "l0gin-Kq9-{}", "l0gin-Kq9-{}"  # sudo asks for the password of the login
+LOGIN, ROOT = "l0gin-Kq9-{}", "l0gin-Kq9-{}"  # sudo asks for the login user's password
 VAULT_PASSWORD = "correct horse"
 CALLS = "/home/muster/.muster"
 
@@ -76,7 +76,7 @@ def options(directory: Path) -> tuple[str, ...]:
     return ("--vault-password-file", str(directory / "password"), "-vvvv")
 
 
-def test_nodes_with_passwords_in_a_vault_behind_a_bastion(lab: Lab, passwords: None, tmp_path: Path) -> None:
+def test_nodes_behind_a_bastion_work_with_passwords_from_a_vault(lab: Lab, passwords: None, tmp_path: Path) -> None:
     machines = inventory(lab, tmp_path)
     seen: set[str] = set()
 
@@ -108,7 +108,7 @@ def test_nodes_with_passwords_in_a_vault_behind_a_bastion(lab: Lab, passwords: N
 
 # tests/unit/playbooks/test_call_connections.py interrupts calls with keys
 @pytest.mark.parametrize("login", [pytest.param("key", marks=pytest.mark.thorough), "password"])
-def test_interrupted_calls_leave_nothing_here_and_on_nodes(
+def test_interrupted_calls_leave_nothing_behind_here_or_on_nodes(
     lab: Lab, nodes: list[str], tmp_path: Path, login: str, request: pytest.FixtureRequest
 ) -> None:
     """Nodes that wait inside a call, for a lock that another start holds."""
@@ -117,7 +117,7 @@ def test_interrupted_calls_leave_nothing_here_and_on_nodes(
         request.getfixturevalue("passwords")
         machines = inventory(lab, tmp_path)
     busy = "import sys, time; sys.argv[1:]; time.sleep(1000)"
-    # the interpreter of the calls hangs before it reads anything
+    # the interpreter used for the calls hangs before it reads anything
     for name in TWO:
         drive.said(
             lab,
@@ -135,7 +135,7 @@ def test_interrupted_calls_leave_nothing_here_and_on_nodes(
         stderr=subprocess.STDOUT,
         text=True,
         cwd=drive.CHECKOUT,
-        env={**os.environ, "ANSIBLE_STDOUT_CALLBACK": "muster.training.roll"},  # Molecule sets another one
+        env={**os.environ, "ANSIBLE_STDOUT_CALLBACK": "muster.training.roll"},  # Molecule sets a different one
         start_new_session=True,
     )
 

@@ -23,7 +23,7 @@ def refused(lab: Lab, names: list[str], *expected_text: str, job: str = "loop.py
     assert play.rc not in (None, 0), play.output
     for word in expected_text:
         assert word in play.output, play.output
-    # the listener of the connection tests may still wait for a peer that cannot connect
+    # the listener from the connection tests may still be waiting for a peer that cannot connect
     drive.eventually(
         f"all is as it was: {before}", lambda: {name: drive.traces(lab, name) for name in names} == before, 40
     )
@@ -48,7 +48,7 @@ def pretender(lab: Lab) -> Iterator[str]:
     lab.exec("node1", ["systemctl", "stop", "pretender"])
 
 
-def test_busy_nodes_are_refused_unless_run_is_replaced(lab: Lab, nodes: list[str], pretender: str) -> None:
+def test_busy_nodes_are_refused_unless_their_run_is_replaced(lab: Lab, nodes: list[str], pretender: str) -> None:
     first = drive.launch(lab, "ticks.py", run_id="first", nnodes=2, detach=True, launch_launcher="env").wait()
     assert first.rc == 0 and "step" not in first.output, first.output
     at_work = ["grep", "-q", "^step 3 ", "/home/muster/.muster/runs/first/node1/launcher.log"]
@@ -125,7 +125,7 @@ def test_unreachable_node_is_refused(lab: Lab, nodes: list[str], node: str) -> N
         lab.exec(node, ["systemctl", "start", "ssh"])
 
 
-def test_taken_or_unsafe_run_id_is_refused(lab: Lab, nodes: list[str]) -> None:
+def test_run_id_that_is_in_use_or_unsafe_is_refused(lab: Lab, nodes: list[str]) -> None:
     assert drive.launch(lab, "first_node.py", run_id="taken", nnodes=1, launch_launcher="env").wait().rc == 0
     refused(lab, nodes, "run-id-taken on node1", "run taken already exists", run_id="taken", nnodes=1)
     refused(lab, nodes, "is not a valid name", run_id="../up", nnodes=1)
@@ -201,5 +201,5 @@ def test_inventory_can_set_the_number_of_nodes(lab: Lab, nodes: list[str], tmp_p
 
 
 @pytest.mark.thorough  # tests/unit/plugins/plugin_utils/plan
-def test_elastic_needs_c10d(lab: Lab, nodes: list[str]) -> None:
+def test_elastic_runs_require_c10d(lab: Lab, nodes: list[str]) -> None:
     refused(lab, nodes, "needs launch_rdzv_backend: c10d", launch_rdzv_backend="static", nnodes="2:4")

@@ -63,7 +63,7 @@ def test_secrets_reach_the_job_and_are_visible_nowhere_else(lab: Lab, nodes: lis
     for name in nodes[:2]:
         listed = root(lab, name, "ps", "-eww", "-o", "args")
         assert "supervisor.py" in listed and PART not in listed and token not in listed
-        # check as another user on the node: all readable files, and the environments of other users' processes
+        # check as a different user on the node: all readable files, and the environments of other users' processes
         for word in (PART, token):
             pattern = f"[{word[0]}]{word[1:]}"  # the pattern must not match its own command line
             places = "/home /tmp /run /var/log /var/tmp /etc /proc/[0-9]*/environ /proc/[0-9]*/cmdline"

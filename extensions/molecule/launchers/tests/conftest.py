@@ -9,9 +9,9 @@ import pytest
 from tests.lab import Lab
 from tests.support import drive
 
-# All of them differ, and none supports the full syntax of sh.
+# They all differ from each other, and none supports the full syntax of sh.
 SHELLS = ("/bin/tcsh", "/usr/bin/fish", "/usr/bin/zsh")
-# If built from source, mpirun usually passes on the path of its libraries, in the syntax of the shell that it expects.
+# If built from source, mpirun usually passes on the path to its libraries, in the syntax of the shell that it expects.
 MPIRUN = """#!/bin/sh
 exec /usr/bin/mpirun --prefix /usr "$@"
 """

@@ -64,7 +64,7 @@ def test_exception_in_a_rank_ends_a_rank_that_ignores_sigterm(lab: Lab, nodes: l
     assert (failure["node"], failure["rank"], failure["error"]) == ("node1", rank, "ValueError: boom at step 5")
 
 
-@pytest.mark.thorough  # the test of secrets ends with a stop of pdsh
+@pytest.mark.thorough  # the secrets test ends by stopping pdsh
 @pytest.mark.parametrize("launcher", ["mpirun", "pdsh"])
 def test_stop_ends_run_on_all_nodes(lab: Lab, nodes: list[str], launcher: str) -> None:
     play = running(lab, launcher, f"stop-{launcher}", "--stubborn", "--detach")
@@ -108,7 +108,7 @@ def test_powered_off_node_ends_the_run(lab: Lab, nodes: list[str], launcher: str
 def test_killed_launcher_or_supervisor_ends_the_run(  # noqa: PLR0913
     lab: Lab, nodes: list[str], launcher: str, node: str, word: str, message: str
 ) -> None:
-    run_id = f"kill-{launcher}-{node}-{len(word)}"  # the name itself would be in the supervisor's command line
+    run_id = f"kill-{launcher}-{node}-{len(word)}"  # the name itself would appear in the supervisor's command line
     play = running(lab, launcher, run_id)
     lab.exec(node, ["kill", "-9", str(drive.pid_of(lab, node, word))])
     drive.nothing_left(lab, nodes, within=10)

@@ -11,7 +11,7 @@ from tests.support import drive
 @pytest.mark.parametrize(
     "shell", ["", *(pytest.param(shell, marks=pytest.mark.thorough) for shell in ("/bin/dash", "/bin/bash"))]
 )
-def test_machines_respond_with_any_login_shell(lab: Lab, nodes: list[str], shell: str) -> None:
+def test_machines_respond_regardless_of_login_shell(lab: Lab, nodes: list[str], shell: str) -> None:
     before = drive.said(lab, "node3", "getent", "passwd", "muster").strip().rpartition(":")[2]
     try:
         drive.said(lab, "node3", "usermod", "--shell", shell or before, "muster")

@@ -30,21 +30,21 @@ WAYS: dict[str, tuple[str, dict[str, Any]]] = {
         "deepspeed",
         {"launch_launcher": "deepspeed", "launch_deepspeed_launcher": "openmpi", "launch_environment": CPU},
     ),
-    # these two launchers distribute all processes evenly over the nodes
+    # these two launchers distribute all processes evenly across the nodes
     "accelerate": ("accelerate", {"launch_launcher": "accelerate", **TWO_AND_TWO}),
     "lightning": ("lightning", {"launch_launcher": "env", **TWO_AND_TWO}),
 }
 
 
 # tests/unit/oracles checks how Lightning and accelerate read their environment; test_faults starts accelerate, and
-# molecule/launch has torchrun with unequal slots.
+# molecule/launch runs torchrun with unequal slots.
 THOROUGH = ("torchrun", "pdsh", "openmpi", "lightning", "accelerate")
 
 
 @pytest.mark.parametrize(
     "way", [pytest.param(one, marks=pytest.mark.thorough) if one in THOROUGH else one for one in WAYS]
 )
-def test_each_launcher_starts_same_ranks_with_same_losses(lab: Lab, nodes: list[str], way: str) -> None:
+def test_each_launcher_starts_the_same_ranks_with_the_same_losses(lab: Lab, nodes: list[str], way: str) -> None:
     kind, settings = WAYS[way]
     arguments = [kind, "--steps", "4", *(["--nodes", "2", "--devices", "2"] if kind == "lightning" else [])]
     play = drive.launch(lab, "same_job.py", *arguments, run_id=way, **settings).wait()
@@ -55,7 +55,7 @@ def test_each_launcher_starts_same_ranks_with_same_losses(lab: Lab, nodes: list[
     assert places == (EQUAL if "nnodes" in settings else UNEQUAL)
     losses = sorted({result for text in texts for result in LOSS.findall(text)})
     assert [loss for _step, loss in losses] == LOSSES
-    if way not in ("torchrun", "lightning"):  # the exit of each rank is known, not only the launcher's
+    if way not in ("torchrun", "lightning"):  # the exit code of each rank is known, not only the launcher's
         ends = [rank["exit_code"] for node in drive.record(lab, way)["nodes"] for rank in node["ranks"]]
         assert ends == [0, 0, 0, 0]
 

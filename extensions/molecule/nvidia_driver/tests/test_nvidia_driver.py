@@ -102,7 +102,7 @@ def test_purge_that_would_remove_another_package_is_refused(lab: Lab) -> None:
 
 
 def test_node_with_active_run_is_left_unchanged(lab: Lab) -> None:
-    directory = "/srv/run/bert-1/node0"  # contains the supervisor, as after a start
+    directory = "/srv/run/bert-1/node0"  # contains the supervisor, as it does after a start
     root(lab, "node1", f"mkdir -p {directory} && echo 'import time; time.sleep(300)' > {directory}/supervisor.py")
     text = f"python3 {directory}/supervisor.py {directory} bert-1 10.0.0.1"
     root(lab, "node1", f"systemd-run --quiet --unit=run {text}")

@@ -20,12 +20,12 @@ def test_each_rank_ran_on_its_node(lab: Lab) -> None:
 
 def test_only_the_first_node_can_compile(lab: Lab) -> None:
     assert lab.exec("node1", ["which", "gcc"]).returncode == 0
-    # node3: other scenarios install packages on the first two nodes
+    # node3, because other scenarios install packages on the first two nodes
     assert lab.exec("node3", ["which", "gcc"]).returncode != 0
 
 
 def test_mpi4py_program_runs_on_all_nodes(lab: Lab) -> None:
-    # left by an earlier run of this test
+    # left behind by an earlier run of this test
     shutil.rmtree(lab.inventory.parent / "runs" / "mpi4py", ignore_errors=True)
     for name in ("node1", "node2", "node3"):
         lab.exec(name, ["rm", "-rf", f"{RUNS}/mpi4py"])

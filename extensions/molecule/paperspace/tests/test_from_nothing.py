@@ -72,7 +72,7 @@ def test_cluster_is_provisioned_runs_a_job_and_is_torn_down(lab: Lab, server: Pa
     project.run(f"ansible-playbook site.yml --tags {QUICK_ROLES}")
     output = project.run("ansible-playbook launch.yml -e nnodes=2")
     assert "step 4 sum 2 world 2" in output
-    assert "costs        0.18 USD an hour" in output, output  # includes the disks, as the machines report it
+    assert "costs        0.18 USD an hour" in output, output  # includes the disks, as reported by the machines
     verdict = json.loads((tmp_path / "runs" / "latest" / "result.json").read_text())
     assert verdict["state"] == "succeeded"
     assert 0 < verdict["cost"] < 0.02

@@ -59,8 +59,8 @@ def test_site_and_launch_work_on_rented_machines(lab: Lab, project: Project) -> 
     (record,) = (entry for entry in (project.directory / "runs").iterdir() if entry.is_dir() and not entry.is_symlink())
     verdict = json.loads((record / "result.json").read_text())
     assert verdict["state"] == "succeeded"
-    # By age according to the API's clock, whatever the order of its reply.
+    # By age according to the API's clock, regardless of the order of its reply.
     hosts = [rank["host"] for node in verdict["nodes"] for rank in node["ranks"]]
     assert hosts == [node.name for node in lab.nodes[:4]]
-    # The listeners of the network check before the launch exit by themselves after a while.
+    # The listeners from the network check before the launch exit by themselves after a while.
     drive.nothing_left(lab, hosts, within=60)

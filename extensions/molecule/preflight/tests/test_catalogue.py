@@ -153,7 +153,7 @@ NODE1, NODE2, NODE3, NODE4 = (["node1"], ["node2"], ["node3"], ["node4"])
 SCRIPT = {"launch_script": "/opt/job/train.py"}
 
 
-# Unrelated faults are injected together, on different hosts: each must have its own finding.
+# Unrelated faults are injected together on different hosts: each must have its own finding.
 @pytest.mark.parametrize(
     ("faults", "expected", "extra"),
     [
@@ -161,7 +161,7 @@ SCRIPT = {"launch_script": "/opt/job/train.py"}
         pytest.param(
             [hosts("node2", "1i 127.0.1.1 node2")], [("error", "own-name-loopback", NODE2)], {}, id="loopback"
         ),
-        # two rows of the table measured with glibc: last in the file, and on the line of localhost
+        # two rows of the table measured with glibc: last in the file, and on the line with localhost
         pytest.param(
             [
                 hosts("node2", "$a 127.0.1.1 node2"),
@@ -303,7 +303,7 @@ SCRIPT = {"launch_script": "/opt/job/train.py"}
             id="tcp-dropped-outward",
             marks=pytest.mark.thorough,
         ),
-        # the run's ports are open, as users often configure it, but not the ports of NCCL and gloo
+        # the run's ports are open, as users often configure it, but NCCL's and gloo's ports are not
         pytest.param(
             [nft("node1", NEW_FROM_PEERS.format("{ 1-21, 23-29498, 29501-65535 } tcp flags syn / syn,ack", "drop"))],
             [("error", "peers-blocked", NODE1)],
@@ -430,7 +430,7 @@ SCRIPT = {"launch_script": "/opt/job/train.py"}
             PYTHON,
             id="interpreters",
         ),
-        # --- storage, limits, clocks, and what is left over
+        # --- storage, limits, clocks, and what is left behind
         pytest.param(
             [
                 shell(
@@ -489,7 +489,7 @@ SCRIPT = {"launch_script": "/opt/job/train.py"}
             {},
             id="clocks-and-left-over",
         ),
-        # a node that does not respond is reported as missing, without the consequences
+        # a node that is not responding is reported as missing, without the consequences
         pytest.param(
             [shell("node3", "systemctl stop ssh", "systemctl start ssh"), lambda cluster: cluster.log_in_anew("node3")],
             [("error", "unreachable", NODE3)],

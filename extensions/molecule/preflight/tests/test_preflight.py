@@ -71,7 +71,7 @@ def test_nproc_per_node_below_1_is_refused(cluster: Cluster) -> None:
 
 
 @pytest.mark.thorough  # tests/unit/playbooks/test_no_effect.py
-def test_misspelt_variables_are_refused(cluster: Cluster) -> None:
+def test_misspelled_variables_are_refused(cluster: Cluster) -> None:
     play = drive.run("preflight.yml", cluster.lab.inventory, preflight_stict=True)
     assert play.rc == 2 and "preflight_strict" in play.output, play.output
 
@@ -85,7 +85,7 @@ def test_preflight_can_check_part_of_the_cluster(cluster: Cluster) -> None:
 
 
 def test_preflight_changes_nothing_and_leaves_nothing_behind(cluster: Cluster) -> None:
-    drive.nothing_left(cluster.lab, cluster.names, within=40)  # an earlier preflight may still await a peer
+    drive.nothing_left(cluster.lab, cluster.names, within=40)  # an earlier preflight may still be waiting for a peer
     play = drive.run("preflight.yml", cluster.lab.inventory, options=("--diff",))
     assert unchanged(play), play.output
     drive.nothing_left(cluster.lab, cluster.names, within=15)
@@ -124,7 +124,8 @@ def test_a_launch_is_refused_for_the_same_faults(cluster: Cluster) -> None:
     cluster.mend()
     play = drive.start("launch.yml", cluster.lab.inventory, **TRIVIAL).wait()
     assert play.rc == 0 and "WARNING" not in play.output, play.output
-    drive.nothing_left(cluster.lab, cluster.names, within=40)  # node4 has waited for node1 since the refused launch
+    # node4 has been waiting for node1 since the launch was refused
+    drive.nothing_left(cluster.lab, cluster.names, within=40)
 
 
 @pytest.mark.thorough  # molecule/launch skips a check in test_frozen_disk.py

@@ -13,7 +13,7 @@ SKIP: dict[str, Any] = {"launch_skip": ["own-name-loopback"]}
 
 
 @pytest.mark.thorough
-def test_node_that_returns_takes_part_in_an_elastic_run_again(lab: Lab, nodes: list[str]) -> None:
+def test_returning_node_takes_part_in_an_elastic_run_again(lab: Lab, nodes: list[str]) -> None:
     play = drive.launch(lab, "loop.py", run_id="elastic-return", nodes="node1,node2,node3", nnodes="2:3", **SKIP)
     play.wait_for(r"step 3 sum 3 world 3", timeout=300)
     lab.power_off("node3")

@@ -60,7 +60,7 @@ def strategy(name: str) -> Example:
 
 
 CASES = {
-    # the logs of the lost first node are available again before the end of the run
+    # the lost first node's logs become available again before the end of the run
     "ddp": Example(
         "ddp/train_ddp.py",
         ["--epochs", "60", "--checkpoint-every", "1", "--resume", "--checkpoint-dir", f"{SHARED}/ddp"],
@@ -70,7 +70,7 @@ CASES = {
         60,
         lost="node1",
     ),
-    # rank 0's file, which the spare gets from the first node
+    # rank 0's file, which the spare receives from the first node
     "lightning": Example(
         "lightning/train.py",
         ["--epochs", "20"],
@@ -79,7 +79,7 @@ CASES = {
         r"epoch (\d+)/20 loss ([\d.]+)",
         20,
     ),
-    # the shards of all ranks
+    # the shards from all ranks
     "fsdp": strategy("fsdp"),
     "zero3": strategy("zero3"),
     "hugging-face-deepspeed": Example(
@@ -107,7 +107,7 @@ def shared(lab: Lab, nodes: list[str]) -> None:
     directory = lab.inventory.parent / "shared"
     directory.mkdir(exist_ok=True)
     directory.chmod(0o777)
-    for path in directory.iterdir():  # the directory itself is mounted on the nodes since the last row
+    for path in directory.iterdir():  # the directory itself has been mounted on the nodes since the last row
         shutil.rmtree(path)
     share(lab, directory, SHARED)
     if TRANSFORMERS:

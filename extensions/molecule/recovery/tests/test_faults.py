@@ -14,7 +14,7 @@ from tests.support import drive
 pytestmark = pytest.mark.thorough  # tests/unit/plugins/module_utils/supervisor has the same faults on one machine
 CHECKPOINTS = "/home/muster/checkpoints"
 SKIP = ["own-name-loopback", "checkpoint-node-local"]
-# a file as torch.save writes it, which belongs to the user of the job
+# a file in the format that torch.save writes, which belongs to the job's user
 SAVE = """
 import os, sys, zipfile
 with zipfile.ZipFile(sys.argv[1], "w") as archive:
@@ -71,7 +71,7 @@ def print_phases(lab: Lab, run_id: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.usefixtures("checkpoints")
-def test_killed_rank_restarts_the_run_until_its_restarts_are_used_up(lab: Lab, nodes: list[str]) -> None:
+def test_killed_rank_restarts_the_run_until_no_restarts_are_left(lab: Lab, nodes: list[str]) -> None:
     options: dict[str, Any] = {"nnodes": 2, "launch_restarts": 1, "launch_restart_when": ["rank_failed"]}
     play = launch(lab, "killed", **options)
     play.wait_for(r"step 3 of attempt 0", timeout=300)
@@ -85,7 +85,7 @@ def test_killed_rank_restarts_the_run_until_its_restarts_are_used_up(lab: Lab, n
     drive.nothing_left(lab, nodes, within=15)
 
 
-def test_exception_of_the_script_is_not_restarted(lab: Lab, nodes: list[str]) -> None:
+def test_run_is_not_restarted_after_an_exception_in_the_script(lab: Lab, nodes: list[str]) -> None:
     play = drive.launch(
         lab, "ticks.py", run_id="raises", nnodes=2, launch_launcher="env", launch_restarts=2, launch_skip=SKIP
     )
@@ -124,7 +124,7 @@ def test_user_stops_a_run_between_two_attempts(lab: Lab, nodes: list[str]) -> No
     drive.nothing_left(lab, ["node1", "node2"], within=15)
 
 
-def test_torn_checkpoint_of_a_node_is_replaced_by_the_copy_of_another(
+def test_torn_checkpoint_on_a_node_is_replaced_by_another_nodes_copy(
     lab: Lab, nodes: list[str], checkpoints: str
 ) -> None:
     play = launch(lab, "torn", nnodes=2, launch_restarts=1, launch_restart_when=["rank_failed"])

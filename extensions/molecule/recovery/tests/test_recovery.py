@@ -102,7 +102,9 @@ def test_next_node_leads_the_run_after_the_first_is_powered_off(lab: Lab, nodes:
         pytest.param(("outgoing",), marks=pytest.mark.thorough),
     ],
 )
-def test_isolated_first_node_that_returns_runs_nothing(lab: Lab, nodes: list[str], directions: tuple[str, ...]) -> None:
+def test_isolated_first_node_runs_nothing_after_it_returns(
+    lab: Lab, nodes: list[str], directions: tuple[str, ...]
+) -> None:
     run_id = f"cut-{'-'.join(directions)}"
     options: dict[str, Any] = {"nnodes": 3, "launch_launcher": "env", "launch_restarts": 1, **QUICK}
     play = drive.launch(lab, "ticks.py", "--until", "end", run_id=run_id, launch_restart_min_nodes=2, **options)
@@ -139,7 +141,7 @@ def test_loss_of_the_first_of_two_nodes_ends_the_run_with_a_command_to_continue(
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        # tests/unit/plugins/module_utils/supervisor/test_attempt_plan.py checks the attempts of all launchers
+        # tests/unit/plugins/module_utils/supervisor/test_attempt_plan.py checks the attempts for all launchers
         pytest.param(
             "c10d",
             {"launch_launcher": "torchrun", "launch_rdzv_backend": "c10d"},

@@ -20,7 +20,7 @@ dist.all_gather_object(names, socket.gethostname())
 print("rank", os.environ["RANK"], "sees", *names, flush=True)
 dist.destroy_process_group()
 """
-# As some providers configure new machines: SSH on port 22, and nothing else.
+# As some providers configure new machines: SSH on port 22 and nothing else.
 FIREWALL = """#!/usr/sbin/nft -f
 flush ruleset
 table inet site {

@@ -59,7 +59,7 @@ def site(lab: Lab, project: Path, *options: str, roll: bool = False, **extra: An
     """Run site.yml as a user would, with a separate SSH port for the nodes; roll: also with our output."""
     # A test host shares its kernel with this machine, except for network settings.
     kernel = {"base_packages_sysctl": {"net.core.somaxconn": 5000}}
-    # torch for the CPU comes from the index that pip on the test hosts uses for all packages.
+    # The CPU build of torch comes from the index that pip on the test hosts uses for all packages.
     software = {"pytorch_index_url": "", "python_env_requirements_files": ["~/project/requirements.txt"]}
     given = {"ssh_mesh_port": 2222, "code_source": str(project), **software, **kernel, **extra}
     return drive.run("site.yml", lab.inventory, options=options, timeout=540, roll=roll, **given)
@@ -103,7 +103,7 @@ def tasks(play: drive.Play) -> list[str]:
     return [task for task, _again in groupby(output)]
 
 
-def test_new_host_key_is_accepted_and_changed_one_refused(lab: Lab, tmp_path: Path) -> None:
+def test_new_host_key_is_accepted_and_changed_host_key_is_refused(lab: Lab, tmp_path: Path) -> None:
     """By the checkout's ansible.cfg; what an inventory says comes before it."""
     machines = yaml.safe_load(lab.inventory.read_text())
     hosts = machines["training"]["vars"]
@@ -144,7 +144,7 @@ def test_new_host_key_is_accepted_and_changed_one_refused(lab: Lab, tmp_path: Pa
         ),
     ],
 )
-def test_a_misspelt_variable_is_refused(lab: Lab, project: Path, wrong: str, message: str) -> None:
+def test_a_misspelled_variable_is_refused(lab: Lab, project: Path, wrong: str, message: str) -> None:
     given: dict[str, Any] = {wrong: 2222}
     play = site(lab, project, "--tags", "base_packages", **given)
     assert play.rc == 2, play.output
@@ -172,7 +172,7 @@ def test_unusable_node_is_named_before_anything_changes(lab: Lab, project: Path)
 
 
 @pytest.mark.thorough
-def test_check_mode_on_untouched_hosts_changes_nothing(lab: Lab, project: Path) -> None:
+def test_check_mode_on_pristine_hosts_changes_nothing(lab: Lab, project: Path) -> None:
     assert "127.0.1.1" in root(lab, "node2", "getent hosts node2"), "these hosts were touched before"
     before = states(lab)
     play = site(lab, project, "--check", "--diff", roll=True)
@@ -206,7 +206,7 @@ def test_one_run_sets_up_the_cluster(lab: Lab, project: Path) -> None:
         assert root(lab, name, "/opt/muster/envs/project/env/bin/python -c 'import colorama; print(1)'") == "1"
     listed = drive.run("env.yml", lab.inventory)
     assert listed.rc == 0 and re.search(r"project +3\.\d+ +2\.13\.0\+cpu .* node1, node2", words(listed)), listed.output
-    # any port is open from node to node, behind node2's firewall too
+    # any port is open between nodes, including those behind node2's firewall
     root(lab, "node2", "touch /run/port")
     root(lab, "node2", f'systemd-run --quiet --unit=listener sh -c "exec python3 -uc \\"{port}\\" > /run/port"')
     drive.eventually("it listens", lambda: bool(root(lab, "node2", "cat /run/port")), 120)
@@ -225,7 +225,7 @@ def test_a_second_run_changes_nothing(lab: Lab, project: Path) -> None:
 
 
 @pytest.mark.thorough  # tests/unit/plugins/module_utils/python_env/test_solve.py, and test_environments.py
-def test_second_project_has_its_own_environment_that_shares_torch(lab: Lab, tmp_path: Path) -> None:
+def test_second_project_has_its_own_environment_but_shares_torch(lab: Lab, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
     (other / "requirements.txt").write_text("six\n")

@@ -19,10 +19,10 @@ SETTINGS = {"slurm_enabled": True, "slurm_gpu_files": "/dev/fakegpu[0-9]*"}
 def hosts() -> Iterator[Lab]:
     """Two hosts with Debian 13, each with a fake GPU."""
     lab = Lab.up(nodes=2, name="slurm13", suite="trixie")
-    shutil.rmtree(lab.inventory.parent / "runs", ignore_errors=True)  # records of an earlier scenario
+    shutil.rmtree(lab.inventory.parent / "runs", ignore_errors=True)  # records from an earlier scenario
     try:
         for node in lab.nodes:
-            # a new image without package lists
+            # a new image that has no package lists yet
             command = "mknod /dev/fakegpu0 c 1 3 && rm -rf /var/lib/apt/lists/*"
             assert lab.exec(node.name, ["bash", "-c", command]).returncode == 0
         yield lab

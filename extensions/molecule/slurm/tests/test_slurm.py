@@ -297,7 +297,7 @@ def test_run_continues_while_the_controller_restarts(lab: Lab, cluster: Path) ->
     drive.eventually("nodes are idle", lambda: states(lab)["node2"] == "idle", 120)
 
 
-@pytest.mark.thorough  # Slurm checks time limits once a minute
+@pytest.mark.thorough  # Slurm checks time limits once per minute
 def test_ranks_get_a_notice_before_the_time_limit(lab: Lab, cluster: Path) -> None:
     play = in_queue(lab, "limited", launch_slurm_time="2", launch_notice_grace=5, launch_stop_grace=5).wait()
     assert "Slurm will end the job" in play.output, play.output
@@ -323,7 +323,7 @@ def test_requeued_job_starts_the_run_again(lab: Lab, cluster: Path) -> None:
     assert lab.exec("node2", ["test", "-e", f"{directory}/node1/requeue"]).returncode == 1, "secrets remain"
 
 
-def test_run_without_a_queue_is_refused_on_nodes_with_a_job(lab: Lab, occupied: str) -> None:
+def test_run_outside_the_queue_is_refused_on_nodes_with_a_job(lab: Lab, occupied: str) -> None:
     play = drive.launch(lab, "ticks.py", nnodes=2, run_id="refused", launch_launcher="env").wait()
     assert play.rc != 0 and f"slurm-job on node2: Slurm runs job {occupied} on the node" in play.output, play.output
 

@@ -20,7 +20,7 @@ from tests.support.machine_packages import add_packages
 pytestmark = pytest.mark.thorough
 PACKAGES = ["slurmd", "slurmctld", "slurm-client", "munge", "dbus", "libpam-slurm-adopt"]
 USER = "ada"
-# No driver has them: opening one fails with "No such device or address", or else "Operation not permitted".
+# No driver provides them: opening one fails with "No such device or address", or else "Operation not permitted".
 GPUS = ["/dev/fakegpu0", "/dev/fakegpu1"]
 SETTINGS = {"slurm_enabled": True, "slurm_gpu_files": "/dev/fakegpu[0-9]*", "slurm_start_timeout": 300}
 
@@ -69,7 +69,7 @@ def test_second_run_changes_nothing(cluster: VirtualMachine) -> None:
     assert play.rc == 0 and "changed=0" in play.output, play.output
 
 
-def test_job_cannot_open_the_gpu_of_another(cluster: VirtualMachine) -> None:
+def test_job_cannot_open_another_jobs_gpu(cluster: VirtualMachine) -> None:
     opened = "; ".join(f"head -c 1 {path}" for path in GPUS)
     output = as_user(cluster, f"srun --gres=gpu:1 sh -c '{opened}'")
     assert output.count("Operation not permitted") == 1 and output.count("No such device or address") == 1, output

@@ -33,7 +33,8 @@ def engines(lab: Lab) -> Iterator[Lab]:
     """Two hosts of a cluster with both engines and a small image; Slurm is removed afterwards."""
     play = site(lab)
     assert play.rc == 0, play.output
-    settings = {"docker_engine_settings": {"storage-driver": "vfs"}}  # test hosts have no disk for another driver
+    # the test hosts have no disk for a different driver
+    settings = {"docker_engine_settings": {"storage-driver": "vfs"}}
     play = drive.run("docker.yml", lab.inventory, options=("--limit", "node1,node2"), timeout=400, **settings)
     assert play.rc == 0, play.output
     root(lab, "node1", f"set -e\n{make_layer(TAR)}\ndocker import {TAR} {IMAGE}; rm {TAR}")

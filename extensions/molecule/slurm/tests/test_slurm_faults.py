@@ -18,7 +18,7 @@ from tests.support.slurm_hosts import as_user, end_run, has_job, in_queue, pid_o
 
 pytestmark = pytest.mark.thorough
 NODES = ["node1", "node2"]
-SCRIPT = r" srun |/slurm_script| sleep 1$"  # processes of the batch script
+SCRIPT = r" srun |/slurm_script| sleep 1$"  # the batch script's processes
 PREEMPTION = {"PreemptType": "preempt/partition_prio", "PreemptMode": "REQUEUE"}
 
 
@@ -159,7 +159,7 @@ def has_child(lab: Lab, node: str) -> bool:
     return lab.exec(node, ["pgrep", "--full", "^sleep 4322"]).returncode == 0
 
 
-def test_cancelled_run_ends_although_its_ranks_ignore_it(idle: Lab) -> None:
+def test_cancelled_run_ends_even_if_its_ranks_ignore_the_cancellation(idle: Lab) -> None:
     """Slurm sends SIGKILL later than the supervisor, which can still write the verdict."""
     play = in_queue(idle, "stubborn", "--stubborn", "--detach", launch_stop_grace=5)
     play.wait_for("step 3 of rank 0")
@@ -181,7 +181,7 @@ def test_stop_ends_run_and_job(idle: Lab) -> None:
     assert drive.record(idle, "stops")["state"] == "stopped"
 
 
-def test_drained_node_completes_its_run_and_gets_no_other(idle: Lab) -> None:
+def test_drained_node_completes_its_run_and_gets_no_further_runs(idle: Lab) -> None:
     play = in_queue(idle, "drained", "--until", "enough")
     play.wait_for("step 3 of rank 0")
     root(idle, "node1", "scontrol update NodeName=node2 State=DRAIN Reason='new fan'")
@@ -262,7 +262,7 @@ def test_two_users_take_turns(idle: Lab) -> None:
         assert left == [], node
 
 
-def test_preempted_run_saves_and_begins_again(idle: Lab) -> None:
+def test_preempted_run_saves_and_starts_again(idle: Lab) -> None:
     """A partition with priority takes the nodes away, after the time in which the run may save."""
     limits = {"launch_notice_grace": 5, "launch_stop_grace": 5}
     root(

@@ -103,7 +103,7 @@ def set_up(lab: Lab) -> None:
         root(lab, node, f"install -d -o ada -g ada -m 700 ~ada/.ssh; echo '{public}' > ~ada/.ssh/authorized_keys")
         if daemons:
             root(lab, node, f"echo 'SLURMD_OPTIONS=\"-N {names[node]}\"' > /etc/default/slurmd")
-            # the controller starts only as the host that it is configured as
+            # the controller starts only on the host that it is configured for
             root(lab, node, f"hostname {names[node]}; systemctl start {daemons}")
     drive.eventually(
         "the nodes are idle",
@@ -119,7 +119,7 @@ def remove(lab: Lab) -> None:
             lab,
             node,
             f"systemctl stop {daemons} munge; hostname {node}; rm -rf /etc/slurm/*.conf /etc/default/slurmd"
-            " /var/lib/slurm/slurmctld/*",  # slurmctld refuses another cluster's name
+            " /var/lib/slurm/slurmctld/*",  # slurmctld refuses to start for another cluster's name
         )
 
 
@@ -179,7 +179,7 @@ def test_failure_ends_the_run_and_the_job(campus: Campus) -> None:
         assert left == [], node
 
 
-def test_preemption_is_a_notice_although_slurm_signals_the_ranks(campus: Campus) -> None:
+def test_preemption_is_treated_as_a_notice_although_slurm_signals_the_ranks(campus: Campus) -> None:
     """Without preempt_send_user_signal, Slurm sends SIGTERM to all processes when the grace period begins."""
     play = campus.launch("third", "--stubborn", launch_notice_grace=5, launch_stop_grace=5)
     play.wait_for("step 3 of rank 0")

@@ -20,7 +20,7 @@ train = ["colorama"]
 py-modules = ["project"]
 """
 
-# Imitates the parts of conda that the role uses: environments are created with the system's Python.
+# Imitates the parts of conda that the role uses: environments are created with the system Python.
 CONDA = r"""#!/bin/sh
 set -eu
 root=${0%/bin/conda}

@@ -66,13 +66,13 @@ def judge(lab: Lab, node: str, inventory: Path, chosen: tuple[str, ...], directo
 def debian_11() -> Iterator[Lab]:
     """A host of Debian 11."""
     lab = Lab.up(nodes=1, name="old", suite="bullseye")
-    # this Python's OpenSSL finds the machine's own authority only by the name of a link
+    # this Python's OpenSSL finds the machine's own certificate authority only by the name of a link
     root(lab, "node1", "update-ca-certificates")
     yield lab
     down(lab.name)
 
 
-@pytest.mark.thorough  # 3.8 lacks more, and an image of another release takes a minute
+@pytest.mark.thorough  # 3.8 lacks more features, and an image of a different release takes a minute
 def test_software_and_runs_work_on_debian_11(debian_11: Lab, tmp_path: Path) -> None:
     inventory = of_one_node(debian_11, "node1", tmp_path / "machines.yml", "/usr/bin/python3")
     chosen = (
@@ -94,7 +94,7 @@ def python_3_8(lab: Lab) -> Iterator[str]:
         unpack = lab.ssh("node3", "sudo tar --directory=/ --extract")
         subprocess.run(unpack, stdin=tar.stdout, check=True, timeout=120)
     path = "/usr/local/bin/python3"
-    home = PYTHON_3_8.parts[1]  # root's home, which other users must be able to traverse
+    home = PYTHON_3_8.parts[1]  # root's home directory, which other users must be able to traverse
     mode = root(lab, "node3", f"stat --format=%a /{home}")
     root(lab, "node3", f"chmod o+x /{home}; ln -s {PYTHON_3_8}/bin/python3.8 {path}")
     yield path

@@ -109,7 +109,7 @@ def typed(lab: Lab, *options: str) -> list[str]:
     return [program, STAND_INS, "-i", str(lab.inventory), "--limit", "node2", "-e", "part=typed", *options]
 
 
-def test_typed_secrets_are_stored_and_not_echoed(lab: Lab) -> None:
+def test_secrets_that_are_typed_in_are_stored_but_not_echoed(lab: Lab) -> None:
     root(lab, "node2", "rm -f /home/muster/.netrc /home/muster/.cache/huggingface/token")
     process, terminal = drive.terminal(typed(lab, "-vvv"), NO_SECRETS)
     answers = {"Weights and Biases key (input is hidden)": KEY, "Hugging Face token (input is hidden)": TOKEN}
@@ -119,7 +119,7 @@ def test_typed_secrets_are_stored_and_not_echoed(lab: Lab) -> None:
             if select.select([terminal], [], [], 1)[0]:
                 with contextlib.suppress(OSError):  # Linux reports the end of a terminal this way
                     seen += os.read(terminal, 65536).decode(errors="replace")
-            elif not termios.tcgetattr(terminal)[3] & termios.ECHO:  # wait for the prompt: earlier input is lost
+            elif not termios.tcgetattr(terminal)[3] & termios.ECHO:  # wait for the prompt: earlier input would be lost
                 asked = max(answers, key=seen.rfind)
                 os.write(terminal, f"{answers[asked]}\r".encode() if asked in seen else b"")
         assert process.returncode == 0, seen
@@ -251,7 +251,7 @@ def test_failed_installation_is_shown_and_logged_without_index_token(lab: Lab) -
     assert "S3CR3T-TOKEN" not in play.output + root(lab, "node1", f"cat {log}")
 
 
-@pytest.mark.thorough  # tests/unit/plugins/module_utils/python_env/test_python_env.py has the refusals too
+@pytest.mark.thorough  # tests/unit/plugins/module_utils/python_env/test_python_env.py also covers the refusals
 def test_conda_is_not_installed_without_consent_and_a_hash(lab: Lab) -> None:
     refused = stand_in(lab, "conda", python_env_conda_installer_url="https://repo.anaconda.com/miniconda/x.sh")
     assert refused.rc == 2
@@ -298,7 +298,8 @@ def gpus(lab: Lab) -> Iterator[None]:
         root(lab, node, "rm -f /usr/local/bin/nvidia-smi")
 
 
-# tests/unit/plugins/module_utils/torch/test_flash_attention.py tests which wheel; it is installed like all others.
+# tests/unit/plugins/module_utils/torch/test_flash_attention.py tests which wheel is chosen; it is installed like all
+# others.
 @pytest.mark.thorough
 def test_flash_attention_is_installed_from_a_matching_wheel(lab: Lab, gpus: None) -> None:
     play = stand_in(lab, "flash")

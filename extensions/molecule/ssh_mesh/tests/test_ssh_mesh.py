@@ -55,7 +55,7 @@ def test_ssh_client_configuration_applies_to_peers_only(lab: Lab) -> None:
 
 
 def test_host_with_another_identity_is_refused(lab: Lab) -> None:
-    # node2 replies with its certificate, which is not good for the name node3.
+    # node2 replies with its certificate, which is not valid for the name node3.
     code, output = as_user(lab, "node1", "ssh -o BatchMode=yes -o HostKeyAlias=node3 node2 true")
     assert code == 255
     assert "Host key verification failed" in output
@@ -113,7 +113,7 @@ def test_private_keys_stay_where_they_were_made(lab: Lab) -> None:
             for path in authority.rglob("*")
             if path.is_file() and key.splitlines()[3].encode() in path.read_bytes()
         ]
-        # a file with the key is created: a working search finds this file only
+        # a file that contains the key is created: a working search finds only this file
         search = f"echo {secret} > /var/tmp/planted; grep -rlF {secret} /etc/ssh /home /root /tmp /var/tmp"
         result = lab.exec(node.name, ["sh", "-c", search])
         assert lab.exec(node.name, ["rm", "/var/tmp/planted"]).returncode == 0
@@ -205,7 +205,7 @@ def test_node_can_join_leave_and_return(lab: Lab, tmp_path: Path) -> None:
     assert {node: _files(lab, node) for node in before} == before, "a new node touches only itself"
     for node in before:
         assert logins(lab, "node4", [node]) == {node: node}
-    # The other nodes trust the authority for the nodes in their known_hosts.
+    # The other nodes trust the certificate authority for the nodes in their known_hosts.
     assert "verification failed" in logins(lab, "node1", [addresses["node4"]])[addresses["node4"]]
     _mesh(three, tmp_path / "ca", **short)
     for node in before:
@@ -218,7 +218,7 @@ def test_node_can_join_leave_and_return(lab: Lab, tmp_path: Path) -> None:
     assert logins(lab, "node1", ["node2"]) == {"node2": "node2"}
 
     assert _validity(lab, "node1") < 4 / 24
-    play = _mesh(three, tmp_path / "ca")  # it is reachable again, and 4 hours are less than 12 weeks: all are renewed
+    play = _mesh(three, tmp_path / "ca")  # it is reachable again, and 4 hours is less than 12 weeks: all are renewed
     names = [*before, "node4"]
     for node in names:
         assert logins(lab, node, names) == {name: name for name in names}
@@ -227,7 +227,7 @@ def test_node_can_join_leave_and_return(lab: Lab, tmp_path: Path) -> None:
     assert secret not in play.output
 
 
-def test_machine_gets_no_certificate_for_a_name_it_gives_itself(lab: Lab, tmp_path: Path) -> None:
+def test_machine_gets_no_certificate_for_a_name_that_it_chose_itself(lab: Lab, tmp_path: Path) -> None:
     """node3 calls itself github.com; and an earlier certificate that says so is revoked."""
     authority = tmp_path / "ca"
     pair = _with_nodes(lab, tmp_path / "pair.yml", ["node1", "node3"])

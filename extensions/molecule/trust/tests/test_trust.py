@@ -15,18 +15,18 @@ from tests.support.cluster import Cluster
 from tests.support.trust_rows import DIRECTORY, HOME, PROGRAM, ROWS, USER
 
 CHECKOUT = Path(__file__).resolve().parents[4]
-HOSTS = ("node1", "node2")  # links that replace directories, and files in them
+HOSTS = ("node1", "node2")  # links that replace directories and files inside them
 TOLD = "/var/tmp/told"
 TELL = f"#!/bin/sh\nid --user >> {TOLD}\nexit 1\n"
-# Programs that root calls by name, placed first in the user's PATH, and startup files of shells and Python.
+# Programs that root calls by name, placed first on the user's PATH, and startup files for shells and Python.
 PROGRAMS = [
     *(f"{HOME}/{place}/{name}" for place in ("bin", ".local/bin") for name in ("python3", "rsync", "ssh-keygen", "sh")),
     f"{HOME}/.bash_profile",
-    # in the default directory of the role python_env, which belongs to the user here
+    # in the role python_env's default directory, which belongs to the user here
     *(f"/opt/muster/{place}" for place in ("env/bin/python", "s3/env/bin/python", "tools/uv")),
 ]
 PACKAGE = "Package: mount-s3\nVersion: 1\nArchitecture: all\nMaintainer: nobody\nDescription: none"
-# A small fake of an engine: it has no image and cannot pull any.
+# A minimal fake engine: it has no image and cannot pull any.
 PODMAN = r"""#!/bin/sh
 [ "$1" = info ] && { echo /var/tmp; exit; }
 echo "Error: no such image" >&2
@@ -53,7 +53,7 @@ def roles_with_a_user() -> set[str]:
 
 def test_each_role_with_a_user_has_a_row() -> None:
     of_rows = {row.role or name for name, row in ROWS.items()}
-    # data_mounts: the roles that call it have rows; idle_watch: only compares the owners of processes with the user
+    # data_mounts: the roles that call it have rows; idle_watch: it only compares process owners with the user
     assert roles_with_a_user() - {"data_mounts", "idle_watch"} == of_rows
 
 

@@ -207,7 +207,7 @@ def test_playbook_names_missing_variables(tmp_path: Path) -> None:
     assert "target and region must be set: -e target=..." in done.stdout
 
 
-@pytest.mark.parametrize("missing", ["boto3", "botocore"])  # other programs install botocore alone
+@pytest.mark.parametrize("missing", ["boto3", "botocore"])  # other programs install botocore without boto3
 def test_missing_boto3_is_reported_with_install_command(tmp_path: Path, missing: str) -> None:
     give_collection(tmp_path)
     (tmp_path / "without").mkdir()

@@ -95,7 +95,7 @@ def test_node_rank_is_returned_only_when_inventory_sets_it() -> None:
 
 def test_rank_0_candidates_are_first_node_and_first_address_as_text() -> None:
     nodes = choose("training", GROUPS, {"a": host(9), "b": host(30), "c": host(4)}, None, [])
-    assert master_candidates(nodes) == {"a", "b"}  # compared as texts: 10.0.0.30 comes before 10.0.0.9
+    assert master_candidates(nodes) == {"a", "b"}  # compared as strings: 10.0.0.30 comes before 10.0.0.9
     assert master_candidates(nodes[2:]) == {"c"}
 
 

@@ -25,7 +25,7 @@ BUSY: dict[str, Any] = {"runs": [{"run_id": "other", "address": "127.0.0.9"}]}
         (NODES, {"a": IDLE}, "synced", False, "refused"),
         (NODES, {"a": IDLE, "b": BUSY}, "synced", False, "refused"),
         (NODES, {"a": IDLE, "b": BUSY}, "synced", True, ""),
-        # a run of other nodes that are also this machine
+        # a run on other nodes that are also this machine
         (HERE, {"a": BUSY, "b": BUSY}, "synced", False, ""),
     ],
 )

@@ -201,7 +201,7 @@ def sprinkle(server: EC2Server) -> None:
     ec2.create_placement_group(GroupName="muster-bert-2", Strategy="cluster")
     named = [{"Key": "Name", "Value": "muster-bert"}, {"Key": "muster:cluster", "Value": "bert"}]
     theirs = ec2.create_vpc(CidrBlock="10.0.0.0/16", TagSpecifications=[{"ResourceType": "vpc", "Tags": named}])
-    # tags of a machine in a network that is not ours
+    # tags of a machine in a network that does not belong to us
     marked = [*named, {"Key": "muster:made-by", "Value": "muster.training"}]
     tagged = [{"ResourceType": "subnet", "Tags": marked}]
     ec2.create_subnet(VpcId=theirs["Vpc"]["VpcId"], CidrBlock="10.0.0.0/20", TagSpecifications=tagged)
@@ -213,7 +213,7 @@ def sprinkle(server: EC2Server) -> None:
     ec2.allocate_address(Domain="vpc")
     run("bert-0", {})
     run("bert-1", {"muster:cluster": "bert"})
-    run("bert-0", ours)  # "launch more like this": all tags of a node, but not from a request of ours
+    run("bert-0", ours)  # "launch more like this": all of a node's tags, but the machine was not requested by us
     run("bertha-0", {**ours, "muster:cluster": "bertha"}, ClientToken="muster-bertha")
     server.mark_foreign()
     server.requests.clear()

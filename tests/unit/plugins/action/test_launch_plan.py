@@ -120,7 +120,7 @@ def test_rank_order_warning_does_not_suggest_static_for_elastic_run() -> None:
 @pytest.mark.parametrize(
     ("order", "given"),
     [
-        (("node1", "node2", "node3"), {"rdzv_backend": "c10d"}),  # torch's order as well
+        (("node1", "node2", "node3"), {"rdzv_backend": "c10d"}),  # also torch's order
         (("node3", "node2", "node1"), {}),
         (("node3", "node2", "node1"), {"launcher": "env"}),
         (("node3", "node2", "node1"), {"rdzv_backend": "c10d", "ranked": False}),  # no order was requested

@@ -614,7 +614,7 @@ def test_address_reassigned_to_foreign_machine_is_not_released(bench: Bench) -> 
     assert bench.nodes() == []
 
 
-# --- A template of a node, and machines from it
+# --- A template created from a node, and machines created from it
 
 
 def templates(bench: Bench) -> list[str]:
@@ -708,7 +708,7 @@ def test_teardown_can_keep_template_and_reports_it(bench: Bench) -> None:
     done = bench.remove(remove_templates=False)
     assert re.search(r"no machines of bert remain; the template golden \(\w+\) is kept; remove it with", done.message)
     assert templates(bench) == ["golden"]
-    again = bench.remove(remove_templates=False)  # the machine no longer exists; its name is in the record
+    again = bench.remove(remove_templates=False)  # the machine no longer exists, but its name is in the record
     assert "the template golden" in again.message
     bench.remove()
     bench.nothing_left()

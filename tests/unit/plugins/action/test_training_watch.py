@@ -208,7 +208,8 @@ def test_each_request_continues_at_previous_cursor(watch: Watch) -> None:
 
 def test_progress_line_is_shown_once_per_interval(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
     nodes = [{"state": state} for state in ("running", "ended", "lost", "waiting")]
-    begun = {"state": "running", "nodes": nodes, "started": 4000.0}  # a time before the first poll, by the node's clock
+    # a time before the first poll, according to the node's clock
+    begun = {"state": "running", "nodes": nodes, "started": 4000.0}
     running = [answer(status={**begun, "updated": 7600.0 + 5 * number}) for number in range(8)]
     watch(answer("step 7 loss 0.3\n"), *running, END, seconds=5.0, progress_interval=20)
     assert shown(capsys) == [

@@ -250,7 +250,7 @@ def test_play_without_roles_shows_the_messages_of_its_tasks(tmp_path: Path) -> N
         *(f"node{n}: node{n} itself" for n in range(1, 4)),
         "inventory_hostname: node1",
         *("1", "2"),
-        "there is no GPU",  # a node whose message contains its name is named once, or not at all
+        "there is no GPU",  # a node whose message already contains its name is named once, or not at all
         "node2: only here",
         "[WARNING]: mind this",  # no message about the group `nobody`, since another play had nodes
     ]
@@ -382,7 +382,7 @@ def test_playbook_without_nodes_is_reported(tmp_path: Path) -> None:
 def test_interruption_names_the_playbook_at_any_verbosity(verbosity: int, monkeypatch: pytest.MonkeyPatch) -> None:
     callback = roll.CallbackModule()
     monkeypatch.setattr(callback._display, "verbosity", verbosity)
-    monkeypatch.setattr(Default, "v2_playbook_on_start", lambda *_arguments: None)  # needs a command line
+    monkeypatch.setattr(Default, "v2_playbook_on_start", lambda *_arguments: None)  # requires a command line
     callback.v2_playbook_on_start(SimpleNamespace(_file_name="/project/playbooks/status.yml"))
     assert callback.playbook == "status"
 

@@ -323,7 +323,7 @@ def test_no_password_is_in_the_cache(project: Project, cluster: dict[str, Any]) 
     assert "1 + 1" not in kept.read_text()
 
 
-# --- Errors, as a person reads them
+# --- Errors as a person reads them
 
 
 def failed(run: Run) -> str:
@@ -454,7 +454,7 @@ def test_temporary_failures_are_explained_when_retries_are_off(
     project: Project, server: PaperspaceServer, monkeypatch: pytest.MonkeyPatch, fault: PaperspaceFault, text: str
 ) -> None:
     server.faults = [fault]
-    timeout = 0.5 if fault.delay else 30  # even an immediate reply may be slow on a busy machine
+    timeout = 0.5 if fault.delay else 30  # even an immediate reply may be slow to arrive on a busy machine
     message = project.refusal({"retries": 0, "timeout": timeout}, monkeypatch)
     assert text in message
     assert message.startswith("GET /machines")

@@ -69,7 +69,7 @@ def test_hosts_keep_inventory_order_or_are_sorted_by_name() -> None:
     assert names(build_rank_table(addresses, order="name")) == ["10.0.0.9", "10.0.0.10", "10.0.0.100"]
 
 
-def test_names_with_equal_numbers_have_a_fixed_order() -> None:
+def test_names_with_equal_numbers_have_a_deterministic_order() -> None:
     hosts = cluster("node01", "node1", "node001")
     expected = names(build_rank_table(hosts, order="name"))
     assert names(build_rank_table(hosts[::-1], order="name")) == expected
@@ -95,7 +95,7 @@ def test_nnodes_takes_the_first_of_the_sorted_group() -> None:
     assert names(build_rank_table(hosts, nnodes=1, rank0="a")) == ["a"]
 
 
-def test_unused_host_is_checked_too() -> None:
+def test_unused_host_is_also_checked() -> None:
     hosts = [*cluster("a", "b"), HostSpec("c", "10.0.0.300", 1)]
     assert "c: its address '10.0.0.300' is malformed" in the_problem(hosts, nnodes=2)
 
@@ -110,7 +110,7 @@ def test_digit_strings_are_accepted_as_numbers() -> None:
     assert all(isinstance(node.slots, int) for node in table.nodes)
 
 
-def test_addresses_come_out_in_canonical_form() -> None:
+def test_addresses_are_returned_in_canonical_form() -> None:
     assert build_rank_table([HostSpec("a", "FD00:0::0A", 1)]).master.address == "fd00::a"
 
 
@@ -124,7 +124,7 @@ def test_link_local_addresses_are_accepted_if_all_hosts_have_them() -> None:
     assert build_rank_table([HostSpec("a", "169.254.0.1", 1), HostSpec("b", "169.254.0.2", 1)]).nnodes == 2
 
 
-def test_host_names_may_be_addresses_without_a_short_name_clash() -> None:
+def test_host_names_may_be_addresses_without_short_name_conflicts() -> None:
     hosts = [HostSpec("10.0.0.1", "10.0.0.1", 1), HostSpec("10.0.0.2", "10.0.0.2", 1)]
     assert build_rank_table(hosts).nnodes == 2
 
@@ -235,7 +235,7 @@ def test_unusable_addresses_are_refused(address: Any, result: str) -> None:
     assert "Set node_address of this host" in lines[0]
 
 
-def test_loopback_is_refused_on_each_host_that_has_it() -> None:
+def test_loopback_is_refused_for_each_host_that_has_it() -> None:
     hosts = [*cluster("a"), HostSpec("b", "127.0.0.1", 1), HostSpec("c", "127.0.1.1", 1)]
     assert [line[:2] for line in problems(hosts)] == ["b:", "c:"]
 
@@ -369,7 +369,7 @@ def test_lookup_of_an_unknown_node_or_rank_is_refused() -> None:
 
 
 @given(clusters(), st.randoms(use_true_random=False))
-def test_explicit_ranks_make_the_order_of_the_input_irrelevant(hosts: list[HostSpec], chance: random.Random) -> None:
+def test_input_order_is_irrelevant_with_explicit_ranks(hosts: list[HostSpec], chance: random.Random) -> None:
     ranks = list(range(len(hosts)))
     chance.shuffle(ranks)
     ranked = [replace(host, rank=rank) for host, rank in zip(hosts, ranks, strict=True)]
@@ -380,7 +380,7 @@ def test_explicit_ranks_make_the_order_of_the_input_irrelevant(hosts: list[HostS
 
 
 @given(clusters(), st.sampled_from(["inventory", "name"]), st.data())
-def test_ranks_are_a_partition_of_the_world(hosts: list[HostSpec], order: str, data: st.DataObject) -> None:
+def test_ranks_partition_the_world(hosts: list[HostSpec], order: str, data: st.DataObject) -> None:
     nnodes = data.draw(st.integers(1, len(hosts)))
     rank0 = data.draw(st.none() | st.sampled_from([host.name for host in hosts]))
     table = build_rank_table(hosts, nnodes=nnodes, order=order, rank0=rank0)
@@ -447,7 +447,7 @@ def build_and_look_up(hosts: Iterable[HostSpec], **options: Any) -> None:
 
 @pytest.mark.parametrize("options", [{}, {"order": "name"}, {"rank0": "n7"}])
 @pytest.mark.parametrize("ranked", [False, True])
-def test_work_does_not_grow_quadratically_with_the_number_of_hosts(options: dict[str, Any], ranked: bool) -> None:
+def test_work_grows_less_than_quadratically_with_the_number_of_hosts(options: dict[str, Any], ranked: bool) -> None:
     def steps(count: int) -> int:
         hosts = [
             HostSpec(f"n{number}", f"10.0.{number >> 8}.{number & 255}", 8, number - 1 if ranked else None)

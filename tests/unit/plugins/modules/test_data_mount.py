@@ -82,7 +82,7 @@ def test_password_is_neither_in_the_journal_nor_in_the_reply(
     monkeypatch.setattr(basic, "has_journal", False)
     monkeypatch.setattr(basic.AnsibleModule, "_log_to_syslog", lambda _self, message: logged.append(message))
     credentials = {"username": "trainer", "password": password, "domain": "LAB"}
-    # an invalid path is refused before anything is changed
+    # an invalid path is rejected before anything is changed
     given = {"path": "mnt/trainer", "kind": "cifs", "source": "//10.0.0.2/LAB", "credentials": credentials}
     with patch_module_args({**given, "user": "root"}), pytest.raises(SystemExit):
         data_mount.main()

@@ -19,7 +19,7 @@ def ask(capsys: pytest.CaptureFixture[str], **given: Any) -> dict[str, Any]:
     return result
 
 
-def test_former_data_root_is_returned_and_shown_in_the_diff(
+def test_previous_data_root_is_returned_and_shown_in_the_diff(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
@@ -42,7 +42,7 @@ def test_missing_docker_is_reported(capsys: pytest.CaptureFixture[str], monkeypa
     assert result["msg"] == "Docker's data was not moved: docker cannot be run: No such file or directory."
 
 
-def test_check_mode_expects_an_engine_that_is_installed_first(
+def test_check_mode_accounts_for_an_engine_that_would_be_installed_first(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")

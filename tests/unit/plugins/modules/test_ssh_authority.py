@@ -158,7 +158,7 @@ def test_certificate_is_renewed_before_it_expires(params: dict[str, Any], tmp_pa
     assert renewed["changed"]
     before, after = (read(result["certificates"]["node0"]["user"], tmp_path) for result in (short, renewed))
     assert before != after
-    for line in ("Key ID", "Public key"):  # one entry must revoke both
+    for line in ("Key ID", "Public key"):  # a single entry must revoke both
         assert [item for item in before.splitlines() if line in item] == [
             item for item in after.splitlines() if line in item
         ]
@@ -190,7 +190,7 @@ def test_concurrent_runs_create_one_authority(params: dict[str, Any], monkeypatc
     def make_while_the_second_comes(directory: Path) -> str:
         monkeypatch.setattr(ssh_authority, "create_authority", make)
         second.start()
-        second.join(1)  # it waits for us; without a lock it would create its own key, which ours would replace
+        second.join(1)  # it waits for us; without a lock it would create its own key, which would be replaced by ours
         assert second.is_alive()
         return make(directory)
 

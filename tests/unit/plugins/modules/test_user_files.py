@@ -74,7 +74,7 @@ def test_directories_and_files_are_created_once(home: Path) -> None:
     assert (again["changed"], again["diff"]) == (False, [])
 
 
-def test_directory_that_another_node_creates_at_the_same_moment_is_used(
+def test_directory_created_by_another_node_at_the_same_time_is_used(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create = os.makedirs
@@ -165,7 +165,7 @@ def test_line_without_a_mark_replaces_nothing(home: Path, before: str, after: st
     assert keys.read_text() == after
 
 
-def test_closed_home_loses_group_write_access_and_gains_no_access(home: Path) -> None:
+def test_home_directory_with_restricted_access_loses_only_group_write_permission(home: Path) -> None:
     home.chmod(0o775)
     assert keep(directories=[{"path": "~", "closed": True}])["changed"]
     assert mode(home) == "755"

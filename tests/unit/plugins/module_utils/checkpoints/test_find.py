@@ -19,7 +19,7 @@ from ansible_collections.muster.training.plugins.module_utils._checkpoints.find 
 
 ARCHIVE = Path(__file__).resolve().parents[3] / "fixtures" / "checkpoints" / "checkpoints.tar.xz"
 VERSION = "lightning_logs/version_0/checkpoints"
-# name: format, the checkpoints newest first, ranks, whether another number of ranks cannot load it
+# name: format, checkpoints (newest first), ranks, whether it cannot be loaded by a different number of ranks
 REAL = {
     "transformers": ("transformers", [("checkpoint-4", 4), ("checkpoint-2", 2)], 2, False),
     "deepspeed": ("deepspeed", [("global_step2", 2), ("global_step1", 1)], 2, False),
@@ -179,7 +179,7 @@ def write_safetensors(path: Path, size: int = 16, header: bytes | None = None) -
     ("header", "complete"),
     [
         (None, True),
-        (b"{}", False),  # bytes that no tensor claims
+        (b"{}", False),  # bytes that do not belong to any tensor
         (b"[" * 100_000, False),
         (b'{"w": {"data_offsets": [0, 99]}}', False),
         (b'{"w": {"data_offsets": ["0", 16]}}', False),

@@ -14,7 +14,8 @@ import pytest
 from ansible_collections.muster.training.plugins.module_utils._containers import data_root
 from ansible_collections.muster.training.plugins.module_utils._files import root_path
 
-# One fake for docker, systemctl and cp. It follows the settings, counts its calls, and fails at those in `fail`.
+# A single fake for docker, systemctl and cp. It follows the settings, counts its calls, and fails on those listed in
+# `fail`.
 ENGINE = """#!{python}
 import json, os, shutil, subprocess, sys
 from pathlib import Path
@@ -87,7 +88,7 @@ class Machine:
             patch.setenv("PATH", f"{self.home}/bin:{os.environ['PATH']}")
             patch.setattr(data_root, "SETTINGS", str(self.home / "daemon.json"))
             patch.setattr(data_root, "RECORD", str(self.home / "record/moved.json"))
-            if not self.is_path_checked:  # the directories of a test belong to the user who runs it
+            if not self.is_path_checked:  # a test's directories belong to the user who runs it
                 patch.setattr(root_path, "root_only_error", lambda _path: "")
             target = path or str(self.home / "disk/docker")
             try:
@@ -150,7 +151,7 @@ def test_failure_at_any_step_restores_the_previous_state(
         answer = other.move(fail=str(step))
         if answer["error"]:
             other.assert_as_before()
-        else:  # a call whose failure does not matter, or that is tried again
+        else:  # a call whose failure does not matter, or that is retried
             harmless += 1
             assert other.settings["data-root"] == str(other.home / "disk/docker")
     assert harmless <= 2
@@ -175,7 +176,7 @@ def test_copy_in_use_by_the_engine_is_not_deleted(machine: Machine) -> None:
     calls = (machine.home / "calls").read_text().splitlines()
     last = max(number for number, line in enumerate(calls, 1) if line.startswith("docker image"))
     other = Machine(machine.home / "disk")
-    answer = other.move(fail=f"{last} {last + 1}")  # the check of the copy, and the stop after it
+    answer = other.move(fail=f"{last} {last + 1}")  # the verification of the copy, and the stop that follows it
     copy = other.home / "disk/docker"
     assert (other.home / "up").read_text() == str(copy), "what this test is about"
     assert sorted(path.name for path in (copy / "images").iterdir()) == ["a", "b"]
@@ -217,7 +218,7 @@ def test_copy_that_cannot_be_removed_is_reported(
     def undo() -> str:
         return str(program.undo("old", str(tmp_path / "old"), str(tmp_path / "copy"), existed))
 
-    # a directory that existed before and can be emptied but not removed is a mount point
+    # a directory that already existed and can be emptied but not removed is a mount point
     assert ("and the copy was removed" in undo()) == existed
     (tmp_path / "copy/file").touch()
     output = undo()

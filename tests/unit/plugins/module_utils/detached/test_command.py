@@ -98,7 +98,7 @@ def test_log_directory_belongs_to_the_user(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_large_stdin_is_not_passed_as_an_argument() -> None:
-    secret = json.dumps({"wheels": ["w" * 1000] * 500, "token": "s3cr3t"})  # an argument is limited to 128 KiB
+    secret = json.dumps({"wheels": ["w" * 1000] * 500, "token": "s3cr3t"})  # a single argument is limited to 128 KiB
     argv = (sys.executable, "-c", "import sys; print(len(sys.stdin.read()), open('/proc/self/cmdline').read())")
     answer = ask(*argv, stdin=secret)
     assert answer["output"].startswith(f"{len(secret)} ") and "s3cr3t" not in answer["output"], answer

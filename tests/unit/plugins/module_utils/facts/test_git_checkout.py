@@ -93,8 +93,8 @@ def test_commit_is_read_from_packed_refs_detached_heads_and_worktrees(checkout: 
     "head",
     [
         "",
-        "ref: refs/heads/none",  # a checkout without a commit
-        "ref: refs/heads/.invalid",  # the content of HEAD if references are stored in another format
+        "ref: refs/heads/none",  # a checkout without any commits
+        "ref: refs/heads/.invalid",  # the content of HEAD if references are stored in a different format
         "ref: ../../secret",
         "ref: refs/../../secret",
         "ref: refs/heads/loop",

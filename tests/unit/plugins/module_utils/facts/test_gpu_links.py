@@ -64,7 +64,7 @@ def config_space(control: int | None) -> bytes:
         (config_space(0x1D), True),
         (config_space(0x00), False),
         (config_space(None), False),
-        (bytes(64), None),  # everything that a user can read
+        (bytes(64), None),  # everything that an ordinary user can read
         (b"\xff" * 4096, False),  # a removed device
     ],
 )

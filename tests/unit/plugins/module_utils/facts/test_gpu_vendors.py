@@ -58,7 +58,7 @@ def add_program(machine: Path, name: str, script: str) -> None:
         ([("0x10de", "0x030200")], "nvidia"),
         ([("0x1002", "0x120000")], "amd"),  # MI300X
         ([("0x1002", "0x038000")], "amd"),  # MI210
-        ([("0x1002", "0x030000")], "nvidia"),  # integrated graphics: not for computing
+        ([("0x1002", "0x030000")], "nvidia"),  # integrated graphics: not meant for computing
         ([("0x10de", "0x030200"), ("0x1002", "0x120000")], "nvidia"),
     ],
 )
@@ -84,7 +84,7 @@ def test_facts_of_amd_gpus(machine: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(amd_gpus, "DEVICE_FILES", ("/nonexistent", "x"))
     query = gpu_vendors.start_query()
     facts = query.result()
-    assert query.smi is None  # no query of nvidia-smi follows
+    assert query.smi is None  # no nvidia-smi query follows
     assert facts["vendor"] == "amd" and facts["rocm"] == "7.1.0-61"
     assert facts["smi"] == {"state": "ok", "said": "", "path": str(machine / "bin" / "amd-smi")}
     assert facts["count"] == 2 and facts["pci"] == 2
@@ -146,6 +146,6 @@ def test_nvidia_node_starts_no_amd_process(machine: Path) -> None:
     add_device(machine, "0000:05:00.0", "0x10de", "0x030200")
     add_program(machine, "amd-smi", STUB)
     add_program(machine, "nvidia-smi", "#!/bin/sh\nexit 9\n")
-    (machine / "amdgpu").mkdir()  # the driver of integrated graphics
+    (machine / "amdgpu").mkdir()  # the driver for integrated graphics
     assert gpu_vendors.start_query().result()["vendor"] == "nvidia"
     assert not (machine / "bin" / "amd-smi.calls").exists()

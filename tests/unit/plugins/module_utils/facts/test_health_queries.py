@@ -15,7 +15,7 @@ from ansible_collections.muster.training.plugins.module_utils._health.gpu_health
 
 NAMES = ", ".join(DEVICE_FIELDS)
 DEVICE = "0, GPU-1, 1655, 00000000:01:00.0, 4, 5, 16, 16, 0"
-# The stand-in refuses a query with an unknown field entirely, like nvidia-smi. KNOWN: the supported name.
+# The stand-in rejects the whole query if it contains an unknown field, like nvidia-smi. KNOWN: the supported name.
 SMI = f"""#!/bin/sh
 echo "$*" >> "$SMI_LOG"
 case "$*" in
@@ -45,7 +45,7 @@ def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return set_known
 
 
-def test_health_starts_nvidia_smi_three_times_more_than_a_launch_without_it(smi: Any) -> None:
+def test_health_check_starts_nvidia_smi_three_more_times_than_a_launch_without_it(smi: Any) -> None:
     log = smi("clocks_throttle_reasons.active")
     links = gpu_links.LinkQuery()
     query = health.HealthQuery(links.links)

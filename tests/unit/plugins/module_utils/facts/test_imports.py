@@ -88,7 +88,7 @@ def test_imports_that_the_job_executes_are_tested(project: Path, source: str, re
         assert text.startswith(expected) and certain == expected_certain
 
 
-def test_modules_of_the_user_are_read_but_not_executed(project: Path) -> None:
+def test_users_modules_are_read_but_not_executed(project: Path) -> None:
     effect = project / "effect"
     package = project / "lib"
     package.mkdir()
@@ -104,7 +104,7 @@ def test_modules_of_the_user_are_read_but_not_executed(project: Path) -> None:
     assert result["files"] == 4
 
 
-def test_module_of_the_job_is_found_like_a_script(project: Path) -> None:
+def test_jobs_module_is_found_like_a_script(project: Path) -> None:
     (project / "pkg").mkdir()
     (project / "pkg" / "__init__.py").write_text("")
     (project / "pkg" / "train.py").write_text("from . import helper\n")
@@ -127,7 +127,7 @@ def test_hanging_import_is_stopped_at_the_deadline(project: Path, monkeypatch: p
     (project.parent / "site-packages" / "sleeps.py").write_text("import time\ntime.sleep(3600)\n")
     (project / "train.py").write_text("import sleeps\n")
     result = run(project)
-    assert result["ended"] in ("time", "unknown")  # on a busy machine the interpreter may not have started
+    assert result["ended"] in ("time", "unknown")  # on a busy machine the interpreter may not have started yet
     assert result["ended"] == "unknown" or result["failures"][0]["statement"] == "import sleeps"
 
 
@@ -194,7 +194,7 @@ def test_features_are_read_from_the_sources(project: Path, source: str, features
     assert result["features"] == features and not result["tested"] and result["failures"] == []
 
 
-def test_output_of_libraries_cannot_forge_types() -> None:
+def test_library_output_cannot_forge_types() -> None:
     forged = {"failures": [{"file": 1, "error": ["x"]}, 7], "cuda": "no", "libraries": [1], "files": "x", "python_h": 3}
     text = f"{import_program.MARK}{json.dumps({'result': forged})}\n{import_program.MARK}not json\n"
     result = imports.parse_result(CommandOutput(0, text))
@@ -231,7 +231,7 @@ def ones(count, device):
         ("1 / 0", "()", [{"gpu": -1, "error": "ZeroDivisionError: division by zero"}]),
     ],
 )
-def test_kernel_is_run_on_each_gpu_and_success_remembered(
+def test_kernel_is_run_on_each_gpu_and_success_is_remembered(
     project: Path, monkeypatch: pytest.MonkeyPatch, init: str, broken: str, result: list[dict[str, Any]]
 ) -> None:
     monkeypatch.setattr(imports, "has_gpus", lambda: True)
@@ -244,7 +244,7 @@ def test_kernel_is_run_on_each_gpu_and_success_remembered(
         assert run(project, cuda=True)["cuda"] == []
 
 
-def test_job_in_an_image_is_tested_in_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_job_that_uses_an_image_is_tested_once_in_the_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a stand-in for the engine that runs the command on this machine."""
     monkeypatch.setenv("HOME", str(tmp_path))
     engine = tmp_path / "podman"

@@ -50,7 +50,7 @@ def test_deepspeed_shards_are_counted_in_the_latest_checkpoint(tmp_path: Path) -
     assert job_needs.read_checkpoints(["--load", "/mnt/x"], "/", lambda _path: "/mnt") == {}
 
 
-def test_caches_are_in_the_directories_of_the_libraries(tmp_path: Path) -> None:
+def test_cache_locations_are_the_libraries_cache_directories(tmp_path: Path) -> None:
     variables = {"HF_HOME": str(tmp_path / "hf"), "XDG_CACHE_HOME": "/absent/cache"}
     caches = job_needs.read_caches(variables, str(tmp_path), "me", no_mount)
     assert caches["HF_HOME"]["path"] == str(tmp_path / "hf") and caches["HF_HOME"]["explicit"]
@@ -68,7 +68,7 @@ def test_file_instead_of_a_cache_directory_is_not_writable(tmp_path: Path) -> No
     assert not job_needs.describe_directory(str(tmp_path / "hf" / "hub"))["writable"]
 
 
-def test_compilers_are_those_of_the_job(tmp_path: Path) -> None:
+def test_compilers_checked_are_the_ones_that_the_job_uses(tmp_path: Path) -> None:
     for name in ("gcc", "mycc"):
         (tmp_path / name).touch(0o755)
     (tmp_path / "bin").mkdir()
@@ -106,7 +106,7 @@ def test_wandb_is_needed_only_if_the_job_certainly_uses_it(
     assert job_needs.uses_wandb(arguments, names, text) == expected
 
 
-def test_credentials_of_the_node_are_those_of_its_profile(tmp_path: Path) -> None:
+def test_node_credentials_come_from_its_profile(tmp_path: Path) -> None:
     assert job_needs.aws_credentials({}, str(tmp_path)) == {"source": "", "expires": ""}
     (tmp_path / ".aws").mkdir()
     path = tmp_path / ".aws" / "credentials"
@@ -130,7 +130,7 @@ def test_credentials_of_the_node_are_those_of_its_profile(tmp_path: Path) -> Non
         ("huggingface.co", ("", 0)),
     ],
 )
-def test_host_of_a_service_is_that_of_its_url(url: str, target: tuple[str, int]) -> None:
+def test_service_host_is_taken_from_its_url(url: str, target: tuple[str, int]) -> None:
     assert job_needs.endpoint(url) == target
 
 
@@ -155,7 +155,7 @@ def metadata(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bytes]]:
     server.close()
 
 
-def test_role_of_a_machine_counts_as_credentials(metadata: list[bytes]) -> None:
+def test_machine_role_counts_as_credentials(metadata: list[bytes]) -> None:
     assert job_needs.has_machine_role()
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ansible_collections.muster.training.plugins.module_utils._facts.numa import read_numa
 
-# An HGX H100 with two sockets: the addresses of its GPUs, in nvidia-smi's order.
+# An HGX H100 with two sockets: its GPUs' addresses, in nvidia-smi's order.
 GPUS = {"0000:18:00.0": 0, "0000:2a:00.0": 0, "0000:9a:00.0": 1, "0000:ab:00.0": 1}
 
 
@@ -25,12 +25,12 @@ def test_gpus_and_cpus_are_read(tmp_path: Path) -> None:
         write(tmp_path / "devices" / address / "numa_node", str(node))
     write(tmp_path / "nodes" / "node0" / "cpulist", "0-47,96-143")
     write(tmp_path / "nodes" / "node1" / "cpulist", "48-95,144-191")
-    write(tmp_path / "nodes" / "node2" / "cpulist", "")  # memory only, like that of a GH200's GPU
+    write(tmp_path / "nodes" / "node2" / "cpulist", "")  # memory only, as for a GH200's GPU
     expected = {"gpus": [0, 0, 1, 1], "cpus": {"0": "0-47,96-143", "1": "48-95,144-191"}}
     assert read_numa(*(str(tmp_path / name) for name in ("nodes", "gpus", "devices"))) == expected
 
 
-def test_virtual_machine_without_topology_has_unknown_nodes(tmp_path: Path) -> None:
+def test_virtual_machine_without_topology_has_unknown_numa_nodes(tmp_path: Path) -> None:
     write(tmp_path / "gpus" / "0000:00:05.0" / "information", "Model: NVIDIA RTX A6000")
     write(tmp_path / "devices" / "0000:00:05.0" / "numa_node", "-1")
     assert read_numa(*(str(tmp_path / name) for name in ("nodes", "gpus", "devices"))) == {"gpus": [-1], "cpus": {}}

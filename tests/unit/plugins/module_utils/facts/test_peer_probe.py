@@ -64,7 +64,7 @@ def test_nodes_arriving_in_turn_test_each_pair_in_both_directions() -> None:
     answers = {number: peer_probe.PeerProbe(request(number, 3, ports=fixed[number])).result() for number in (1, 2, 3)}
     assert {answer["port"] for answer in answers.values()} == {PORT}
     assert answers[1]["fixed"] == [FIXED]
-    # all refused the first node, and the last node connected to all
+    # all nodes refused the first node, and the last node connected to all of them
     assert {outcome["to"] for outcome in answers[1]["peers"].values()} == {"Connection refused"}
     for early, late in ((1, 2), (1, 3), (2, 3)):
         met = answers[late]["peers"][f"node{early}"]
@@ -91,12 +91,12 @@ def test_next_candidate_port_is_used_if_the_first_is_in_use(monkeypatch: pytest.
     monkeypatch.setattr(peer_probe, "EXCHANGE_TIMEOUT", 2.0)  # the unknown client sends nothing
     monkeypatch.setattr(peer_probe, "CONNECT_TIMEOUT", 3.0)
     with socket.socket() as stranger:
-        stranger.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # the port of the previous test
+        stranger.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # the port from the previous test
         stranger.bind((address(1), PORT))
         stranger.listen()
         first = peer_probe.PeerProbe(request(1, 2, ports=[PORT])).result()
         assert first["port"] == SECOND
-        assert first["fixed"] == []  # none of our processes listens on it: another check reports ports in use
+        assert first["fixed"] == []  # no process of ours is listening on it: another check reports ports in use
         second = peer_probe.PeerProbe(request(2, 2)).result()
     assert second["peers"]["node1"]["to"] == ""
     assert second["peers"]["node1"]["answered_by"] == "node1"
@@ -154,7 +154,7 @@ def test_dropped_full_size_packets_are_visible_in_byte_counts(monkeypatch: pytes
         b"5\n",
     ],
 )
-def test_unknown_clients_get_no_reply_and_do_no_harm(said: bytes) -> None:
+def test_unknown_clients_get_no_reply_and_cause_no_harm(said: bytes) -> None:
     peer_probe.PeerProbe(request(1, 2)).result()
     with socket.create_connection((address(1), PORT), timeout=120) as stranger:
         try:
@@ -170,7 +170,7 @@ def test_unknown_clients_get_no_reply_and_do_no_harm(said: bytes) -> None:
     eventually(lambda: all_gone(2))
 
 
-def test_listener_that_no_peer_reaches_ends_after_its_lifetime() -> None:
+def test_listener_that_no_peer_reaches_exits_after_its_lifetime() -> None:
     peer_probe.PeerProbe(request(1, 2, lifetime=3)).result()
     assert not all_gone(1)
     eventually(lambda: all_gone(1))

@@ -27,11 +27,11 @@ def query(directory: Path, arguments: list[str], interpreter: str = "") -> dict[
         (["--config", "--data", "s3://b/x", "--deepspeed", "zero.json"], {"deepspeed": "zero.json"}),
     ],
 )
-def test_inputs_are_found_by_the_names_of_options(arguments: list[str], expected: dict[str, str]) -> None:
+def test_inputs_are_found_by_option_names(arguments: list[str], expected: dict[str, str]) -> None:
     assert provenance.input_arguments(arguments) == expected
 
 
-def test_content_and_names_identify_an_input(tmp_path: Path) -> None:
+def test_input_is_identified_by_its_content_and_names(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
     (data / "a").write_text("one")
@@ -62,16 +62,14 @@ def test_staged_file_is_identified_by_its_checksum_until_it_changes(tmp_path: Pa
     assert provenance.describe_input(str(tmp_path), 0)[0]["digest"] == unknown
 
 
-def test_too_many_files_are_not_identified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inputs_with_too_many_files_are_not_identified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(provenance, "MAX_INPUT_FILES", 2)
     for name in "abcd":
         (tmp_path / name).touch()
     assert provenance.describe_input(str(tmp_path), 100)[0]["digest"] == ""
 
 
-def test_packages_of_an_interpreter_and_locks_next_to_its_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_interpreter_packages_and_environment_locks_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(software, "INTERPRETER_TIMEOUT", 240.0)
     result = query(tmp_path, [], sys.executable)["environment"]
     assert result["python"] == sys.version.split()[0] and result["packages"]["pytest"] == pytest.__version__
@@ -89,7 +87,7 @@ def test_packages_of_an_interpreter_and_locks_next_to_its_environment(
     assert [lock["layer"] for lock in result["locks"]] == ["base", "late"]
 
 
-def test_commits_of_models_and_datasets(tmp_path: Path) -> None:
+def test_commits_of_models_and_datasets_are_read(tmp_path: Path) -> None:
     hub = tmp_path / ".cache" / "huggingface" / "hub"
     for folder, commit in (("models--org--model", "a" * 40), ("datasets--org--data", "b" * 40), ("models--x", "no")):
         (hub / folder / "refs").mkdir(parents=True)

@@ -115,7 +115,7 @@ def test_nvidia_smi_failures_are_classified(name: str, code: int, state: str) ->
         assert node_gpus.diagnose(node_commands.CommandOutput(code, text))[1] in " ".join(text.split())
 
 
-def test_gpu_processes_are_parsed_whatever_their_names() -> None:
+def test_gpu_processes_are_parsed_regardless_of_their_names() -> None:
     assert node_gpus.parse_processes(recorded("apps_535.csv")) == [
         {
             "gpu": "GPU-c7d2f5a1-1e8b-49c6-a4d3-0b9e6f18d203",
@@ -638,7 +638,7 @@ def test_disk_space_is_read_at_the_nearest_existing_directory(tmp_path: Path) ->
 # --- system ----------------------------------------------------------------------------------------------------------
 
 
-def test_leftover_variables_are_reported_with_where_they_are_set(
+def test_leftover_variables_are_reported_with_the_place_where_they_are_set(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in os.environ:
@@ -740,7 +740,7 @@ def test_earlier_probe_does_not_make_ports_appear_in_use(tmp_path: Path, parts: 
     assert facts["binds"] == {str(port): ""}
 
 
-def test_programs_are_found_on_the_node_whatever_the_interpreter(
+def test_programs_are_found_on_the_node_regardless_of_the_interpreter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With launch_image the interpreter is one of the image, and what must be here is the engine."""
@@ -784,7 +784,7 @@ def test_missing_user_is_reported_by_name(tmp_path: Path, parts: list[str]) -> N
     assert answer["error"].startswith("user 'nobody-here' does not exist on this node: create it, or set launch_user")
 
 
-def test_environments_of_a_machines_image_are_found_without_starting_them(tmp_path: Path) -> None:
+def test_environments_in_a_machine_image_are_found_without_starting_them(tmp_path: Path) -> None:
     def make(interpreter: str, packages: str, torch: bool = True) -> None:
         for path in (tmp_path / interpreter, tmp_path / packages / "torch" / "version.py"):
             path.parent.mkdir(parents=True, exist_ok=True)

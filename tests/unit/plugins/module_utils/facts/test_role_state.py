@@ -48,7 +48,7 @@ def test_each_state_is_stored_under_its_name(monkeypatch: pytest.MonkeyPatch) ->
     assert role_state.main({}) == {}
 
 
-def test_unreadable_state_is_an_error_alone_and_omitted_among_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_state_is_an_error_if_requested_alone_and_omitted_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state, "state", not_debian)
     monkeypatch.setattr(resolution, "read_state", lambda: {"hostname": "node1"})
     assert role_state.main(ASKED) == {"hosts_file": {"hostname": "node1"}}
@@ -135,7 +135,7 @@ def test_packages_of_the_driver_are_read_only_with_a_gpu(
     assert (driver["gpus"], driver["driver"]["packages"]) == (gpus, ["one"] if asked else [])
 
 
-def test_key_directories_are_closed_to_others(tmp_path: Path) -> None:
+def test_key_directories_are_inaccessible_to_others(tmp_path: Path) -> None:
     home, key = tmp_path / "home", tmp_path / "home" / ".ssh" / "id_ed25519"
     key.parent.mkdir(parents=True)
     home.chmod(0o750)

@@ -20,7 +20,7 @@ def test_each_job_is_listed_once(tmp_path: Path) -> None:
     for name, title in TITLES.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "cmdline").write_bytes(title)
-    (tmp_path / "16").mkdir()  # a process that has just ended
+    (tmp_path / "16").mkdir()  # a process that has just exited
     (tmp_path / "self").mkdir()
     assert read_slurm_jobs(str(tmp_path), os.getuid()) == ["7", "12"]
     assert read_slurm_jobs(str(tmp_path), os.getuid() + 1) == [], "a user's own process may have any title"

@@ -14,14 +14,14 @@ from tests.unit.hostile import BAD_FILES, DIGITS, make_bad_file, nested_director
 
 
 @pytest.mark.parametrize("kind", BAD_FILES)
-def test_bad_json_file_counts_as_missing(tmp_path: Path, kind: str) -> None:
+def test_bad_json_file_is_treated_as_missing(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "status.json"
     make_bad_file(path, kind)
     value = bounded.read_json(str(path))
     assert value is None or kind in ("another type", "a list", "digits", "nan", "newlines")
 
 
-def test_nesting_ignores_brackets_in_strings() -> None:
+def test_nesting_check_ignores_brackets_in_strings() -> None:
     text = json.dumps({"a": "[" * 1000, "b\\": ['"[[[', "\\"]})
     assert bounded.nesting(text) == 2
     assert bounded.parse_json(text) == json.loads(text)

@@ -39,7 +39,7 @@ def test_devices_are_read_from_the_output_of_several_commands() -> None:
     assert (second["index"], second["ecc_uncorrected"], second["memory_used_mib"]) == (1, 3, 284)
 
 
-def test_recording_with_less_information_is_read() -> None:
+def test_recording_with_less_information_can_be_read() -> None:
     (device,) = amd_smi.parse_devices(recorded("static_mi210.json"), "", "", {})
     assert (device["name"], device["target"], device["memory_mib"]) == ("AMD Instinct MI210", "gfx90a", 65520)
     assert device["driver"] == "of kernel 6.14.0-24-generic"
@@ -90,6 +90,6 @@ def test_unexpected_output_yields_no_values(text: str) -> None:
     assert all(device["memory_mib"] is None for device in amd_smi.parse_devices(text, text, text, {}))
 
 
-def test_memory_is_in_mebibytes_whatever_the_unit() -> None:
+def test_memory_is_in_mebibytes_regardless_of_the_unit() -> None:
     values = [{"value": 2**30, "unit": "B"}, {"value": 1, "unit": "GB"}, 1024, {"value": 1024}]
     assert [amd_smi.mebibytes(value) for value in values] == [1024.0, 1024.0, 1024.0, None]

@@ -35,7 +35,7 @@ def test_a_healthy_node_passes_each_test(diagnose: Any, case: str, number: int) 
     assert not any(test["details"] for test in reply["tests"])
 
 
-def test_failures_have_the_text_of_all_their_rows(diagnose: Any) -> None:
+def test_failures_contain_the_text_of_all_their_rows(diagnose: Any) -> None:
     failed = [test for test in diagnose("fail")["tests"] if test["result"] == "Fail"]
     text = "Error: GPU 3 had memory errors and row remappings are pending"
     assert failed == [{"name": "Page Retirement/Row Remap", "result": "Fail", "details": text}]

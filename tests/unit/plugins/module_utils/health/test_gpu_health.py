@@ -50,7 +50,7 @@ def test_devices() -> None:
     assert gpu_health.parse_devices('Field "x" is not a valid field to query.\n') == []
 
 
-def test_remapped_rows() -> None:
+def test_remapped_rows_are_read() -> None:
     rows = gpu_health.parse_remapped(ROWS)
     assert rows["GPU-a"] == {"correctable": 0, "uncorrectable": 0, "pending": False, "failure": False}
     assert (rows["GPU-b"]["pending"], rows["GPU-b"]["failure"]) == (True, False)
@@ -58,7 +58,7 @@ def test_remapped_rows() -> None:
     assert rows["GPU-d"]["failure"]
 
 
-def test_throttling() -> None:
+def test_throttling_is_read() -> None:
     first, second = (("index", field) for field in gpu_health.THROTTLE_FIELDS)
     lines = "index, clocks_throttle_reasons.active\n0, 0x0000000000000001\n1, 0x40\n"
     assert gpu_health.parse_throttling(lines, first) == [1, 0x40]

@@ -19,12 +19,12 @@ def write(directory: Path, files: dict[str, str]) -> None:
         path.write_text(text)
 
 
-def test_memory_of_this_machine() -> None:
+def test_memory_of_this_machine_is_read() -> None:
     memory = host_health.read_memory()
     assert 0 < memory["available_bytes"] <= memory["total_bytes"] and "swap_total_bytes" in memory
 
 
-def test_ports_with_counters(tmp_path: Path) -> None:
+def test_ports_are_read_with_their_counters(tmp_path: Path) -> None:
     port = "mlx5_0/ports/1"
     write(
         tmp_path,
@@ -49,7 +49,7 @@ def test_ports_with_counters(tmp_path: Path) -> None:
     ]
 
 
-def test_disk_that_fills_up_is_forecast() -> None:
+def test_time_until_a_disk_is_full_is_forecast() -> None:
     forecast = host_health.DiskForecast()
     for second in range(0, 300, 15):
         forecast.add(second, 10_000 - 10 * second)

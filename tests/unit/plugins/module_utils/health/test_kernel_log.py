@@ -16,7 +16,7 @@ from ansible_collections.muster.training.plugins.module_utils._health import ker
 XID = "NVRM: Xid (PCI:0000:44:00): 79, GPU has fallen off the bus"
 
 
-def test_record_has_time_and_text_of_the_kernel_only() -> None:
+def test_record_has_only_the_kernels_time_and_text() -> None:
     assert kernel_log.parse_record(f"3,1234,5000000,-;{XID}\n SUBSYSTEM=pci\n".encode(), 100.0) == (105.0, XID)
     assert kernel_log.parse_record(f"12,1234,5000000,-;{XID}\n".encode(), 100.0) is None, "a program's own message"
     assert kernel_log.parse_record(b"nonsense", 100.0) is None
@@ -59,7 +59,7 @@ def test_log_that_cannot_be_read_is_reported(tmp_path: Path, monkeypatch: pytest
     assert query.result(0.0) == expected
 
 
-def test_journal_replaces_a_log_of_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_journal_is_read_if_only_root_can_read_the_kernel_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "journal_command", lambda *_options: ["echo", f"1764236400.1 gpu3 kernel: {XID}"])
     result = health.KernelLogQuery(str(tmp_path / "missing")).result(0.0)
     assert result["readable"] and [error["code"] for error in result["errors"]] == [79]

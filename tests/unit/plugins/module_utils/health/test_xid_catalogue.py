@@ -136,13 +136,13 @@ LINES = [
 
 
 @pytest.mark.parametrize(("line", "code", "pci", "level"), LINES)
-def test_line_of_a_kernel_log(line: str, code: int | None, pci: str, level: str) -> None:
+def test_line_of_a_kernel_log_is_parsed(line: str, code: int | None, pci: str, level: str) -> None:
     error = parse_line(line)
     parsed = (error.code, error.pci, error.level) if error is not None else (None, "", "")
     assert parsed == (code, pci, level)
 
 
-def test_description_has_the_action_that_nvidia_recommends() -> None:
+def test_description_includes_the_action_that_nvidia_recommends() -> None:
     error = parse_line(LINES[0][0])
     assert error is not None
     assert describe_error(error, "GPU 2") == (
@@ -154,7 +154,7 @@ def test_description_has_the_action_that_nvidia_recommends() -> None:
     assert recovery is not None and recovery.action == "recovery action: GPU Reset Required"
 
 
-def test_unknown_code_is_reported_as_an_error_of_the_job() -> None:
+def test_unknown_code_is_reported_as_a_job_error() -> None:
     error = parse_line("NVRM: Xid (PCI:0000:44:00): 999, something new")
     assert error is not None and (error.level, error.text) == (JOB, "something new")
 
@@ -166,5 +166,5 @@ def test_each_code_has_a_known_bucket() -> None:
 
 
 @pytest.mark.parametrize("address", ["0000:44:00", "00000000:44:00.0", "44:00.0", "0:44:00"])
-def test_addresses_have_one_form(address: str) -> None:
+def test_addresses_have_a_single_form(address: str) -> None:
     assert normalize_pci(address) == "0000:44:00"

@@ -22,7 +22,7 @@ def test_block_of_returns_exactly_the_merged_lines() -> None:
     assert resolution.block_of("127.0.0.1 localhost\n") == ""
 
 
-def test_resolver_replies_that_differ_from_the_block_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resolver_replies_that_differ_from_the_hosts_block_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     document = {
         "node1": [("gethostbyname", ["10.0.0.1"]), ("getaddrinfo", ["10.0.0.1"]), ("getfqdn", ["node1"])],
         "node2": [("gethostbyname", ["127.0.1.1"]), ("getaddrinfo", ["10.0.0.2"]), ("getfqdn", ["localhost"])],

@@ -185,7 +185,8 @@ def test_password_is_written_verbatim_on_its_line() -> None:
     [
         ("//10.0.0.2/data", "//10.0.0.2/data"),
         ("\\\\10.64.92.2\\sdvkpg3v2v", "//10.64.92.2/sdvkpg3v2v"),
-        ("\\10.64.92.2\\sdvkpg3v2v", "//10.64.92.2/sdvkpg3v2v"),  # how YAML reads the source in double quotes
+        # how YAML reads the source when it is in double quotes
+        ("\\10.64.92.2\\sdvkpg3v2v", "//10.64.92.2/sdvkpg3v2v"),
         (" //nas.lab/a b/sub/ ", "//nas.lab/a b/sub"),
     ],
 )
@@ -238,7 +239,8 @@ def test_mount_s3_source_and_options() -> None:
         ("cifs", {"options": {"ro": True}}, "the option ro is set by read_only of the mount"),
         ("cifs", {"options": {"sec,x": True}}, "'sec,x' is not an option"),
         ("cifs", {"options": {"sec": "ntlmssp,guest"}}, "cannot contain commas"),
-        ("cifs", {"options": {"file_mode": 420}}, "in quotes, such as '0755'"),  # 0644 without quotes, to YAML
+        # what YAML makes of 0644 without quotes
+        ("cifs", {"options": {"file_mode": 420}}, "in quotes, such as '0755'"),
         ("cifs", {"options": {"seal": True, "vers": 2.1}}, "seal needs SMB 3 or newer"),
     ],
 )
@@ -268,7 +270,7 @@ def test_valid_mounts_are_accepted() -> None:
         ensure.validate(KINDS[name], expected)
 
 
-# What s3fs 1.90 wrote into the journal
+# What s3fs 1.90 wrote to the journal
 CREDENTIALS_REFUSED = """
 curl.cpp:RequestPerform(2363): HTTP response code 403, returning EPERM. Body Text: <?xml version="1.0"?>
 <Error><Code>{}</Code><Message>{}</Message><RequestId>0</RequestId></Error>

@@ -71,7 +71,7 @@ def test_removal_of_the_default_environment_keeps_other_files_in_its_directory(d
     assert (directory / "datasets" / "big").exists()
 
 
-def test_environment_in_use_is_kept_and_its_run_named(directory: Path) -> None:
+def test_environment_in_use_is_kept_and_the_run_using_it_is_named(directory: Path) -> None:
     python = directory / "envs" / "toy" / "env" / "bin" / "python"
     process = subprocess.Popen(
         [python, "-c", "print(flush=True); input()"],

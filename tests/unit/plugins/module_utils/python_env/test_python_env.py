@@ -150,7 +150,7 @@ def test_missing_packages_are_those_locked_but_not_installed(given: dict[str, An
     assert installing.install({**given, "lock": lock}) == {"changed": False}
 
 
-def test_python_that_auto_resolves_to_does_not_change_the_lock_key(given: dict[str, Any]) -> None:
+def test_python_chosen_by_auto_does_not_change_the_lock_key(given: dict[str, Any]) -> None:
     """The environment keeps its Python, which later runs find there."""
     place = EnvironmentPaths(given)
     key = solve.lock_key(place, given)
@@ -303,7 +303,7 @@ def test_missing_compiler_is_named_with_the_command(given: dict[str, Any], monke
     assert solve.compiler_advice(place) == ""
 
 
-def test_long_list_of_removed_packages_is_short() -> None:
+def test_long_list_of_removed_packages_is_shortened() -> None:
     assert installing.describe_packages(["a", "b"]) == "a, b"
     names = [f"package-{number:02}" for number in range(60)]
     assert installing.describe_packages(names) == (
@@ -396,7 +396,7 @@ def test_index_token_is_used_without_being_exposed(
     assert "401" in refused["fault"] and "cannot read the package index" in refused["fault"]
 
 
-# --- Trust of root ----------------------------------------------------------------------------------------------------
+# --- What root may trust ----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -611,14 +611,14 @@ INDEX = "https://download.pytorch.org/whl"
 @pytest.mark.parametrize(
     ("url", "version", "index"),
     [
-        (f"{INDEX}/BUILD", "2.7.1+cu126", f"{INDEX}/cu126"),  # role pytorch has not run in this play
+        (f"{INDEX}/BUILD", "2.7.1+cu126", f"{INDEX}/cu126"),  # the role pytorch has not run in this play
         (f"{INDEX}/cu126", "2.7.1+cu126", f"{INDEX}/cu126"),  # this index has the build
         (f"{INDEX}/BUILD", "2.7.1", ""),
         ("https://mirror/simple", "2.7.1", "https://mirror/simple"),
         (f"{INDEX}/BUILD", None, ""),
     ],
 )
-def test_torch_index_does_not_depend_on_the_roles_of_a_play(
+def test_torch_index_does_not_depend_on_which_roles_are_in_a_play(
     given: dict[str, Any], url: str, version: str | None, index: str
 ) -> None:
     place = EnvironmentPaths(given)
@@ -648,7 +648,7 @@ def test_digest_of_installed_project_requirements_is_recorded(
     ("line", "refused"),
     [("torch==2.4.0", True), ("torch == 2.13", False), ("torch==2.13.0", False), ("torch>=2", False)],
 )
-def test_project_pinning_another_torch_is_refused_with_the_setting(
+def test_project_pinning_a_different_torch_is_refused_naming_the_setting(
     line: str, refused: bool, given: dict[str, Any]
 ) -> None:
     asked = {**given, "project": {**PROJECT, "texts": {"requirements.txt": f"six\n{line}\ntorchvision==0.1\n"}}}

@@ -18,14 +18,14 @@ from tests.unit.wheel_index import add_wheel
 __all__ = ["pip_wheel", "request_of"]  # fixtures
 
 
-def test_removed_environment_gets_the_same_files_again(request_of: Any, tmp_path: Path) -> None:
+def test_rebuilt_environment_gets_the_same_files_as_the_removed_one(request_of: Any, tmp_path: Path) -> None:
     request = request_of("requirements", 20, requirements=["six"])
     assert run_layer(request)["six"] == "99.0"
     lock = steps.run_step({**request, "step": "read_lock"})["lock"]
     home = Path(request["directory"])
     shutil.rmtree(home)
     add_wheel(tmp_path / PYPI, "six", "100.0")
-    request = request_of("requirements", 20, requirements=[])  # the store has pip again, as from an index
+    request = request_of("requirements", 20, requirements=[])  # the store has pip again, as if it came from an index
     restored = steps.run_step({**request, "step": "restore", "lock": lock})["lock"]
     assert restored == lock
     steps.run_step({**request, "step": "install", "lock": restored})
@@ -33,7 +33,7 @@ def test_removed_environment_gets_the_same_files_again(request_of: Any, tmp_path
     wheel = next(entry for entry in lock["files"] if entry["file"].startswith("six-"))
     assert sha256_of(str(home / "store" / wheel["file"])) == wheel["sha256"]
 
-    # the index has other content under the same name: the file is named, and no lock is written
+    # the index has different content under the same name: the file is named, and no lock is written
     shutil.rmtree(home)
     add_wheel(tmp_path / PYPI, "six", "99.0", files={"six.py": "VERSION = 'changed'\n"})
     request = request_of("requirements", 20, requirements=[])
@@ -51,7 +51,7 @@ def test_removed_environment_gets_the_same_files_again(request_of: Any, tmp_path
         "numpy-1.0.whl",
     ],
 )
-def test_file_name_is_not_a_pip_option(file: str) -> None:
+def test_file_name_is_not_treated_as_a_pip_option(file: str) -> None:
     with pytest.raises(StepError, match="the lock of the run to repeat is damaged: .* is not the name of a wheel"):
         requirement_of({"file": file, "sha256": "b" * 64})
 

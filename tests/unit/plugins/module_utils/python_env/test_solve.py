@@ -105,7 +105,7 @@ def project(text: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("requirements", "torch", "vision"),
     [
-        ({"project": project("timm\n")}, "2.13.0", "0.28.0"),  # only required by a dependency
+        ({"project": project("timm\n")}, "2.13.0", "0.28.0"),  # required only by a dependency
         ({"project": project("torch==2.0.1\ntorchvision==0.15.2\n")}, "2.0.1", "0.15.2"),  # guide 001
     ],
 )
@@ -188,7 +188,7 @@ def test_requirement_that_the_installed_torch_may_satisfy_is_left_to_pip(line: s
     solve.check_torch(request, {"torch": {"version": "2.5.1+cu121"}})
 
 
-def test_requirement_of_another_torch_names_the_setting() -> None:
+def test_requirement_for_a_different_torch_names_the_setting() -> None:
     request = {"project": {"texts": {"requirements.txt": "numpy\ntorch==2.0.1\n"}}, "files": []}
     with pytest.raises(StepError, match="torch 2.5.1.cu121 was installed before it. Set pytorch_version to 2.0.1"):
         solve.check_torch(request, {"torch": {"version": "2.5.1+cu121"}})

@@ -75,7 +75,7 @@ def test_launcher_log_of_other_nodes_is_packed_only_with_logs(tmp_path: Path) ->
     assert files["launcher.log"] == b"step 7\n"
 
 
-def test_over_the_limit_smallest_files_are_packed_and_the_rest_listed(
+def test_smallest_files_are_packed_first_if_over_the_limit_and_the_rest_are_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(archive_selection, "MEASURED_LIMIT", 1000)

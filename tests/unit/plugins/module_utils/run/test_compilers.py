@@ -16,7 +16,7 @@ from tests.unit.supervised import eventually
 SCRIPT = "sleep 600 & first=$!; ./cc1plus 600 & read line; kill $first $!"
 
 
-def test_compilers_below_the_supervisor_are_named_after_a_silence(tmp_path: Path) -> None:
+def test_compilers_started_below_the_supervisor_are_named_after_a_period_of_silence(tmp_path: Path) -> None:
     shutil.copy(str(shutil.which("sleep")), tmp_path / "cc1plus")
     log = tmp_path / "stdout.log"
     log.write_text("step 1\n")

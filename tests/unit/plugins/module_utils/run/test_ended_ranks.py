@@ -16,7 +16,7 @@ def test_ranks_are_listed_as_ranges() -> None:
     assert format_ranks([0, 1, 2, 5, 7, 8]) == "ranks 0-2, 5, 7-8"
 
 
-def test_message_names_the_ranks_that_exited_and_those_that_run() -> None:
+def test_message_names_the_ranks_that_exited_and_those_still_running() -> None:
     assert describe_ended_ranks({}, NODES) == ""
     assert describe_ended_ranks(dict.fromkeys(range(8), 180.0), NODES[:2]) == (
         "ranks 0-7 on node0 exited with 0 3 min ago; ranks 8-15 on node1 still run"

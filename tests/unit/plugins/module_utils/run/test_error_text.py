@@ -104,14 +104,14 @@ def test_fatal_error_is_the_message_of_the_runtime(text: str, message: str) -> N
     assert fatal_error(text) == message
 
 
-def test_banner_is_the_final_message_without_its_rules() -> None:
+def test_banner_without_its_rules_is_the_final_message() -> None:
     banner = f"starting\n{BANNER}\nThere are not enough slots\n\nEither request fewer\n{BANNER}\n"
     assert final_message(banner) == "There are not enough slots\nEither request fewer"
     assert final_message(f"usage: x\n{BANNER}\n") == "usage: x"
     assert final_message("\n \n") == ""
 
 
-def test_tail_has_frames_of_a_stack_as_one_line() -> None:
+def test_tail_shows_each_stack_frame_on_one_line() -> None:
     frames = "".join(f"frame #{number}: c10::f() + 0x57\n" for number in range(60))
     assert tail_lines(f"the cause\n{frames}end\n{frames}") == (
         "the cause\n    (60 C++ frames)\nend\n    (60 C++ frames)"
@@ -126,14 +126,14 @@ def test_tail_is_bounded() -> None:
 @pytest.mark.parametrize(
     "prefix", ["node1: [rank18]: ", "xxx1: ", "3: ", "[1,3]<stderr>:", "[trainer0|0]:", "(worker6, rank=6, pid=8930) "]
 )
-def test_traceback_with_a_launcher_prefix_is_an_error(prefix: str) -> None:
+def test_traceback_with_a_launcher_prefix_is_recognized_as_an_error(prefix: str) -> None:
     lines = [f"{prefix}{line}" for line in f"{TRACEBACK}ValueError: boom\nat 3".splitlines()]
     other = [f"node9: {line}" for line in f"{TRACEBACK}KeyError: 'later'".splitlines()]
     mixed = [line for pair in zip(lines, other, strict=False) for line in pair] + lines[len(other) :]
     assert first_error("\n".join(["node1: step 1", *mixed])) == "ValueError: boom\nat 3"
 
 
-def test_exception_whose_traceback_is_cut_off_is_found_before_one_that_was_ignored() -> None:
+def test_exception_with_a_truncated_traceback_is_preferred_over_an_ignored_one() -> None:
     text = (
         '    self.optimizer = Adam(model)\n  File "/lib/builder.py", line 60, in check\n    raise Exception(message)\n'
         "Exception: CUDA 11.0 does not match 10.1\nException ignored in: <function Adam.__del__ at 0x7f>\n"
@@ -148,12 +148,12 @@ def test_traceback_quoted_in_a_log_is_not_an_error(prefix: str) -> None:
     assert first_error(f"{prefix}{TRACEBACK}ValueError: boom\n") == ""
 
 
-def test_prefix_is_searched_in_linear_time() -> None:
+def test_prefix_search_takes_linear_time() -> None:
     started = time.process_time()
     for piece in ("a1.", "[a,", "(rank=", "a1: "):
         first_error(f"{piece * 200_000}\n" * 2)
         first_error(f"{piece}\n" * 200_000)
-    assert time.process_time() - started < 20  # about 1 s; a search that tries all splits would take minutes
+    assert time.process_time() - started < 20  # about 1 s; a search that tries every way to split would take minutes
 
 
 def test_hydra_advice_is_not_part_of_the_error() -> None:

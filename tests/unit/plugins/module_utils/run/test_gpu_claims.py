@@ -37,7 +37,7 @@ def visible(run: Run, rank: int) -> str:
     return str(eventually(lambda: log.read_text(encoding="utf-8").strip() if log.exists() else ""))
 
 
-def test_two_runs_share_their_nodes_if_their_gpus_differ(plan: Start) -> None:
+def test_two_runs_share_their_nodes_if_they_use_different_gpus(plan: Start) -> None:
     first, second = plan(0, 1), plan(2, 3)
     for run in (first, second):
         run.start()
@@ -90,7 +90,7 @@ def test_facts_show_the_gpus_of_each_run(plan: Start) -> None:
 
 
 @pytest.mark.parametrize("content", ["[]", '{"gpus": "all"}', "not JSON"])
-def test_unreadable_plan_claims_all_gpus(tmp_path: Path, content: str) -> None:
+def test_unreadable_plan_is_treated_as_using_all_gpus(tmp_path: Path, content: str) -> None:
     (tmp_path / "plan.json").write_text(content)
     assert gpu_claims.claim_of(str(tmp_path)) == {"gpus": [], "working_directory": ""}
     assert gpu_claims.claim_of(str(tmp_path / "missing"))["gpus"] == []

@@ -54,7 +54,7 @@ def test_the_trend_is_the_mean_of_the_gpus_over_time() -> None:
     assert utilization_trend("") == utilization_trend("error\n" + lines[0][:20]) == []
 
 
-def test_file_of_an_older_version_is_read() -> None:
+def test_file_from_an_older_version_is_read() -> None:
     """It has no column for the limit; a file begun by it and continued by this version has both kinds of line."""
     former = IDLE.replace(", 700.00", "")
     assert last_sample(former) == (last_sample(IDLE)[0], [{**SECOND, "power_limit_watts": None}])

@@ -30,7 +30,7 @@ def text_of(*gpus: Sequence[tuple[float, float]]) -> str:
         ([TRAINS] * 20 + [WAITS] * 3, True),
         ([TRAINS] * 20 + [WAITS] * 30, True),
         ([IDLE] * 8 + [TRAINS, IDLE] * 10 + [WAITS] * 3, True),
-        ([TRAINS] * 20 + [WAITS] * 2, False),  # too short a time
+        ([TRAINS] * 20 + [WAITS] * 2, False),  # too short a duration
         ([TRAINS] * 20 + [WAITS] * 2 + [TRAINS], False),
         ([TRAINS] * 20 + [IDLE] * 10, False),  # waits for data
         ([LIGHT] * 50, False),  # a small model, which always uses little

@@ -63,13 +63,13 @@ def ended(tmp_path: Path) -> Run:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_requests_survive_any_file_of_an_ended_run(ended: Run, tmp_path: Path, name: str) -> None:
+def test_requests_survive_any_file_left_by_an_ended_run(ended: Run, tmp_path: Path, name: str) -> None:
     intact = shutil.copytree(ended.node(0), tmp_path / "intact")
     for kind in BAD_FILES:
         make_bad_file(ended.node(0) / name, kind)
         for operation in ("read", "watch", "pack", "stop"):
             if operation == "watch" and name == "plan.json":
-                continue  # then the run does not exist
+                continue  # in that case the run does not exist
             node_request(ended, operation)
         assert list_runs.main({**ended.request(0), "remove": []})["removed"] == []
         if kind == "link":
@@ -136,7 +136,7 @@ def test_damaged_run_is_stopped_and_removed_by_a_replacement(alive: Run) -> None
 
 
 @pytest.mark.parametrize("plan", ["another run", "another node", "another unit"])
-def test_plan_of_another_program_is_ignored(ended: Run, plan: str) -> None:
+def test_another_programs_plan_is_ignored(ended: Run, plan: str) -> None:
     changes: dict[str, Any] = {
         "another run": {"run_id": "another", "unit": "muster-another"},
         "another node": {"node": {**ended.plans[0]["node"], "node_rank": 5}},

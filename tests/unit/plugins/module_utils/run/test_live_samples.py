@@ -133,7 +133,7 @@ def test_a_node_cannot_send_more_samples_than_the_interval_allows(tmp_path: Path
     assert len(read_samples(log.path, START)[0]) == 2
 
 
-def test_reader_survives_arbitrary_files_of_the_job(tmp_path: Path) -> None:
+def test_reader_survives_arbitrary_job_files(tmp_path: Path) -> None:
     path = tmp_path / live_samples.FILE
     assert read_samples(str(path), START) == ([], START)
     os.mkfifo(path)

@@ -67,7 +67,7 @@ def test_prometheus_reads_the_names_units_and_values_of_dcgm_exporter_and_dstack
     assert values["muster_job_gpu_memory_total_bytes", "1"] == 4096 * 2**20
     assert values["muster_run_nodes", "running"] == 3.0
     assert values["muster_job_duration_seconds_total", ""] == 12.25
-    assert ("DCGM_FI_DEV_POWER_USAGE", "1") not in values  # the driver omits it
+    assert ("DCGM_FI_DEV_POWER_USAGE", "1") not in values  # the driver omits this value
     assert ("muster_node_disk_total_bytes", "") not in values
 
 

@@ -72,7 +72,7 @@ FLAT = 'Traceback (most recent call last):\nFile "/job/train.py", line 3, in mai
 )
 def test_exception_and_frame_are_found_in_each_format(text: str) -> None:
     assert first_error(text) == "ValueError: boom"
-    if text != CLUSTER:  # the rank prefixes of the cluster's text remain
+    if text != CLUSTER:  # the rank prefixes in the cluster's text remain
         assert '  File "/job/train.py", line 3, in main\n    load(path)\n' in plain_output(text)
 
 
@@ -88,7 +88,7 @@ def test_other_output_is_unchanged(text: str) -> None:
     assert plain_output(text) == text
 
 
-def test_alternating_lines_of_ranks_are_read_rank_by_rank() -> None:
+def test_interleaved_lines_of_ranks_are_read_rank_by_rank() -> None:
     one, two = (f"{TRACEBACK}{error}\n".splitlines() for error in ("ValueError: boom", "KeyError: 'x'"))
     lines = [line for pair in zip(one, two, strict=True) for line in (f"[rank1]: {pair[0]}", f"[rank2]: {pair[1]}")]
     assert first_error("\n".join(lines)) == "ValueError: boom"
@@ -118,7 +118,7 @@ def test_c_library_message_is_the_error(line: str) -> None:
     assert fatal_error(f"step 3\n{line}\nFatal Python error: Aborted\n").startswith(line[:30])
 
 
-def test_lost_indentation_behind_the_prefix_of_a_rank_is_restored() -> None:
+def test_indentation_lost_after_a_rank_prefix_is_restored() -> None:
     text = "".join(f"[rank3]: {line}\n" for line in FLAT.splitlines())
     assert first_error(text) == "ValueError: boom"
     assert plain_output(text).splitlines()[1:3] == [

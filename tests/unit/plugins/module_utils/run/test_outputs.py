@@ -33,7 +33,7 @@ def told(run: Run, *more: str) -> list[str]:
     return [file["name"] for file in answer["files"]]
 
 
-def test_job_files_in_the_run_directory_are_listed_without_musters(tmp_path: Path) -> None:
+def test_job_files_in_the_run_directory_are_listed_without_musters_own_files(tmp_path: Path) -> None:
     ours: tuple[str, ...] = (
         "launcher.log",
         "nccl.a.1.log",

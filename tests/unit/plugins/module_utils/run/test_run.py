@@ -133,7 +133,7 @@ def test_long_log_of_an_ended_run_is_read_to_its_end(tmp_path: Path, line: str) 
 
 
 @pytest.mark.parametrize("line", ["step\n" + 40 * "x" + "\n", "x"], ids=["lines", "one line without an end"])
-def test_watcher_far_behind_skips_to_the_end_but_keeps_all_results(tmp_path: Path, line: str) -> None:
+def test_watcher_that_is_far_behind_skips_to_the_end_but_keeps_all_results(tmp_path: Path, line: str) -> None:
     run = make_run(tmp_path, [["/bin/true"]])
     node = run.node(0)
     node.mkdir(parents=True)
@@ -278,7 +278,7 @@ def start() -> Iterator[Starter]:
     processes: list[subprocess.Popen[str]] = []
 
     def starter(*arguments: str, environment: dict[str, str] | None = None, user: str = "") -> int:
-        python = "/usr/bin/python3" if user else sys.executable  # other users may be unable to read our directory
+        python = "/usr/bin/python3" if user else sys.executable  # other users may not be able to read our directory
         process = subprocess.Popen(
             [python, "-c", SLEEP, *arguments],
             stdout=subprocess.PIPE,
@@ -664,12 +664,12 @@ def fake_supervisor(start: Starter, directory: str, run_id: str, address: str) -
 
 
 @pytest.mark.parametrize("supervision", ["auto", "process"])
-def test_start_beside_a_live_run_is_refused_unless_shared(
+def test_start_next_to_a_live_run_is_refused_unless_shared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, supervision: str
 ) -> None:
     run = make_run(tmp_path, [["/bin/true"]])
     run.plans[0]["supervision"] = supervision
-    # on a machine of several nodes another address is another node
+    # on a machine that hosts several nodes, a different address means a different node
     address = run.plans[0]["node"]["address"] if supervision == "process" else "10.0.0.9"
     other = {"run_id": "other", "address": address, "directory": "/else/other/node0", "pid": 1, "owner": "trainer"}
     monkeypatch.setattr(run_start, "find_supervisors", lambda: [other])  # this machine may have more
@@ -703,7 +703,7 @@ def test_live_run_in_another_directory_is_not_reported_as_missing(
     fake_supervisor(start, f"/else/{run.run_id}/node0", run.run_id, "10.0.0.9")
     user = pwd.getpwuid(os.geteuid()).pw_name
     for look in (run_stop.stop, run_status.read):
-        # also those of another user, in a directory of all users' runs
+        # including those of another user, in a directory that contains all users' runs
         with monkeypatch.context() as patch:
             patch.setattr(run_runs, "runs_directory", lambda _request: "/else")
             of_another = [{**item, "user": os.geteuid() + 1} for item in run_alive.find_supervisors()]
@@ -808,7 +808,7 @@ def test_start_after_a_power_failure_removes_the_last_runs_secrets(tmp_path: Pat
         ("0::/", ""),
         ("0::/system.slice/ssh.service", ""),
         ("0::/system.slice/muster-lab.slice/podman.scope", ""),
-        # a user creates those
+        # these are created by a user
         ("0::/user.slice/user-1000.slice/user@1000.service/system.slice/muster-first.service", ""),
     ],
 )
@@ -844,7 +844,7 @@ def test_supervisor_crash_is_written_to_its_log(tmp_path: Path) -> None:
 
 def test_supervisor_files_are_accessible_only_to_their_owner(tmp_path: Path) -> None:
     run = make_run(tmp_path, [["/bin/true"]])
-    run.sources["supervisor.py"] += "\n"  # unchanged sources would run from compiled modules elsewhere
+    run.sources["supervisor.py"] += "\n"  # unchanged sources would be run from compiled modules elsewhere
     before = os.umask(0)
     try:
         run.start()
@@ -919,11 +919,11 @@ def test_unit_command_sets_name_user_and_stop_timeout(tmp_path: Path) -> None:
     assert {"--unit=muster-first.service", "--uid=trainer", "--service-type=exec", "--collect"} <= set(command)
     assert "--property=TimeoutStopSec=27" in command, "the supervisor needs the grace and a few seconds to end itself"
     assert "--property=KillMode=mixed" in command
-    # systemd would open it as root, in a directory in which the user may put a link
+    # systemd would open it as root, in a directory where the user could place a link
     assert not any("StandardOutput" in word or "StandardError" in word for word in command)
 
 
-def test_unit_watchdog_has_the_timeout_of_the_guard(tmp_path: Path) -> None:
+def test_unit_watchdog_uses_the_guards_timeout(tmp_path: Path) -> None:
     command = unit(tmp_path, "/runs/first/node0", timeouts={"grace": 7, "silence": 10})
     assert {"--property=WatchdogSec=15", "--property=NotifyAccess=main"} <= set(command)
 
@@ -983,7 +983,7 @@ def test_systemd_understands_each_property(tmp_path: Path, monkeypatch: pytest.M
     ("sudo", "expected"),
     [
         ('shift; exec "$@"', (3, "no such unit\n")),
-        # a host that does not know its own name: sudo warns, and it is the command that fails
+        # a host that does not know its own name: sudo prints a warning, but it is the command that fails
         (
             'echo "sudo: unable to resolve host node1" >&2; shift; exec "$@"',
             (3, "sudo: unable to resolve host node1\n"),

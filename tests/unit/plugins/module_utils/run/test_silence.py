@@ -18,7 +18,8 @@ PAUSES = (
     timeouts.PREEMPTION_QUERY_TIMEOUT,
     timeouts.CHECKPOINT_RESUME_TIMEOUT,
 )
-FIRST_RETRANSMISSION = 0.2  # seconds after which TCP repeats lost data; then after twice that, and so on
+# seconds after which TCP retransmits lost data for the first time; the interval then doubles each time
+FIRST_RETRANSMISSION = 0.2
 
 
 def retransmissions(seconds: float) -> list[float]:

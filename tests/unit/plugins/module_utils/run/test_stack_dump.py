@@ -36,7 +36,7 @@ LOADER = [
 ]
 
 
-def test_wrapper_of_a_debugged_run_is_not_attributed_to_the_users_code() -> None:
+def test_debug_wrapper_is_not_attributed_to_the_users_code() -> None:
     frames = [
         ("/runs/first/node0/hooks/debug_rank.py", 43, "wrapper"),
         (f"{TORCH}/distributed/distributed_c10d.py", 1899, "init_process_group"),
@@ -126,7 +126,7 @@ def test_traceback_of_an_uncaught_exception_is_a_stack() -> None:
     assert classify(frames)["kind"] == COLLECTIVE
 
 
-def test_python_has_the_signals_that_the_hook_uses() -> None:
+def test_python_supports_the_signals_that_the_hook_uses() -> None:
     import signal
 
     from ansible_collections.muster.training.plugins.module_utils._supervisor.programs import stack_hook

@@ -45,7 +45,7 @@ def call(operation: str, **request: Any) -> dict[str, Any]:
     return allocation.main({"operation": operation, "user": "", "options": {}, "nodes": CANDIDATES, **request})
 
 
-def test_any_nodes_of_the_inventory_are_requested(fake: Path) -> None:
+def test_any_nodes_in_the_inventory_can_be_requested(fake: Path) -> None:
     assert call("allocate", count=2, options={"exclude": "gpu1", "partition": "gpu"}) == {"changed": True, "job": "12"}
     options = (fake / "options").read_text().split()
     assert {"--nodes=2", "--ntasks=2", "--exclusive", "--gres=gpu:8", "--partition=gpu"} <= set(options)
@@ -57,7 +57,7 @@ def test_more_nodes_than_the_inventory_has_are_refused(fake: Path) -> None:
     assert "the inventory has 3 nodes" in call("allocate", count=4)["error"]
 
 
-def test_controller_that_restarts_gets_the_job_later(fake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_restarting_controller_receives_the_job_later(fake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (fake / "down").write_text("1\n2\n")
     assert call("allocate", count=1)["job"] == "12"
     (fake / "down").write_text("1\n2\n")
@@ -65,7 +65,7 @@ def test_controller_that_restarts_gets_the_job_later(fake: Path, monkeypatch: py
     assert "Unable to contact slurm controller" in call("allocate", count=1)["error"]
 
 
-def test_job_is_awaited_until_it_has_nodes(fake: Path) -> None:
+def test_launch_waits_until_the_job_has_nodes(fake: Path) -> None:
     first = call("wait", job="12", message="")
     assert first == {"state": "waiting", "message": "queued as Slurm job 12, position 2, reason Resources"}
     (fake / "job").write_text("JobState=RUNNING Reason=None NodeList=gpu[0,2] BatchHost=gpu0\n")
@@ -95,7 +95,7 @@ def hold(fake: Path) -> subprocess.Popen[str]:
     )
 
 
-def test_step_starts_on_the_held_nodes_under_the_name_of_the_run(fake: Path) -> None:
+def test_step_starts_on_the_held_nodes_under_the_runs_name(fake: Path) -> None:
     call("allocate", count=2)
     (fake / "job").write_text("JobState=RUNNING NodeList=gpu[0,2] BatchHost=gpu0\n")
     directory = fake / "it's" / "node1"

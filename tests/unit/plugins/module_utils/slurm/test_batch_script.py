@@ -41,7 +41,7 @@ def test_nodes_are_matched_by_address_or_by_name() -> None:
 @pytest.mark.parametrize(
     ("resources", "expected"), [("gpu:8", 8), ("gpu:h100:8(S:0-1)", 8), ("gpu:a:2,gpu:b:1", 3), ("(null)", 0), ("", 0)]
 )
-def test_gpu_count(resources: str, expected: int) -> None:
+def test_gpus_are_counted(resources: str, expected: int) -> None:
     assert gpu_count(resources) == expected
 
 
@@ -81,7 +81,7 @@ def test_requeue_is_expedited_where_the_cluster_allows_it(version: str, paramete
     ("programs", "status", "updates"),
     [
         ({}, 1, ["update JobId=12 Requeue=0"]),
-        # slurmctld does not reply: better completed than held forever
+        # slurmctld is not responding: better to complete than to be held forever
         ({"scontrol": "exit 1"}, 0, ["update JobId=12 Requeue=0"]),
         ({"srun": "exit 0"}, 0, []),
         ({"squeue": "echo PENDING"}, 1, []),  # the run has requeued its job
@@ -145,7 +145,7 @@ def test_script_ends_after_a_run_that_has_lost_nodes(
     (tmp_path / "script").write_text(batch_script("bert", nodes, ["gpu1"]))
     environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURMD_NODENAME": "gpu1", "SLURM_JOB_ID": "12"}
     number = signal.Signals[f"SIG{batch_script_module.END_SIGNALS[code]}"]
-    # a shell cannot catch a signal that was ignored when it started, as SIGHUP is below nohup
+    # a shell cannot trap a signal that was ignored when it started, as SIGHUP is under nohup
     restore = functools.partial(signal.signal, number, signal.SIG_DFL)
     command = ["/bin/sh", str(tmp_path / "script")]
     with subprocess.Popen(command, env=environment, preexec_fn=restore, stderr=subprocess.PIPE, text=True) as process:

@@ -69,7 +69,7 @@ def kernel_error(code: int) -> dict[str, Any]:
         ({"disks": {"/tmp": {"bytes": 1 << 40, "inodes": 3}}}, ["disk-full"]),
     ],
 )
-def test_problems(changes: dict[str, Any], expected: list[str]) -> None:
+def test_problems_are_reported(changes: dict[str, Any], expected: list[str]) -> None:
     assert [finding.id for finding in find_problems(readings(**changes), NOTHING)] == expected
 
 
@@ -99,7 +99,7 @@ def test_port_and_nvlinks_are_reported_missing_only_if_the_node_had_them_before(
         ("State=DOWN* Reason=Not responding [slurm@2026-11-27T21:00:00] Comment=x", "DOWN*", "Not responding"),
     ],
 )
-def test_parse_node(line: str, state: str, reason: str) -> None:
+def test_node_is_parsed(line: str, state: str, reason: str) -> None:
     assert parse_node(line) == {"state": state, "reason": reason}
 
 
@@ -116,13 +116,13 @@ THEIRS = {"state": "MIXED+DRAIN", "reason": "disk swap on Monday"}
         (OURS, [XID], [], "", False),
         (OURS, [RUN], [], "explain", False),
         (OURS, [], ["gpu-xid Xid 79"], "resume", True),
-        (THEIRS, [], [], "", True),  # another reason, so not ours to resume
+        (THEIRS, [], [], "", True),  # a different reason, so it is not ours to resume
         (THEIRS, [XID], [], "", False),
         (IDLE, [XID], ["gpu-xid Xid 79"], "", True),  # a person resumed it nevertheless
         (IDLE, [XID, RUN], ["gpu-xid Xid 79"], "drain", False),
     ],
 )
-def test_decisions(
+def test_drain_and_resume_decisions_are_made(
     node: dict[str, str], findings: list[NodeFinding], drained_for: list[str], action: str, accepted: bool
 ) -> None:
     decision = decide(node, findings, drained_for)

@@ -52,7 +52,9 @@ LOST = [{"name": "node0", "state": "ended", "report": REPORT}, {"name": "node1",
         (result("stopped", first_node=None), 1, 0, False),
     ],
 )
-def test_ends_that_justify_a_requeue_are_recognized(end: dict[str, Any], code: int, life: int, expected: bool) -> None:
+def test_endings_that_justify_a_requeue_are_recognized(
+    end: dict[str, Any], code: int, life: int, expected: bool
+) -> None:
     assert lives.is_worth_requeueing(end, code, life, LIMIT) is expected
 
 
@@ -96,7 +98,7 @@ def end_first_life(directory: Path) -> None:
     (directory / "measured").mkdir()
 
 
-def test_requeued_job_has_the_files_of_the_first(directory: Path) -> None:
+def test_requeued_job_has_the_files_of_the_first_job(directory: Path) -> None:
     before = json.loads((directory / "plan.json").read_text())
     lives.begin_life(str(directory), {"SLURM_JOB_ID": "12"})
     kept = directory / "requeue"
@@ -214,7 +216,7 @@ def test_run_between_two_lives_can_be_removed_from_the_queue(
     assert json.loads((directory / "status.json").read_text())["state"] == "stopped"
 
 
-def test_success_ends_the_lives(directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_success_ends_the_sequence_of_lives(directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = fake_scontrol(tmp_path, monkeypatch)
     lives.begin_life(str(directory), {})
     write_end(directory, "succeeded")

@@ -34,7 +34,7 @@ def test_cpus(tmp_path: Path, cpus: list[tuple[int, int]], expected: tuple[int, 
     assert counts == expected if expected else counts[0] == counts[2] == 1 and counts[1] >= 1
 
 
-def test_gpus_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+def test_gpus_are_in_numerical_order(tmp_path: Path) -> None:
     for number in (10, 2, 0):
         (tmp_path / f"nvidia{number}").touch()
     (tmp_path / "nvidiactl").touch()
@@ -58,5 +58,5 @@ def test_units() -> None:
 @pytest.mark.parametrize(
     ("version", "expected"), [("22.05.8-4+deb12u3", "22.05.8"), ("1:24.11.5-4", "24.11.5"), ("none", "")]
 )
-def test_upstream_version(version: str, expected: str) -> None:
+def test_upstream_version_is_extracted(version: str, expected: str) -> None:
     assert node_state.upstream_version(version) == expected

@@ -23,13 +23,14 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
 from ansible_collections.muster.training.plugins.module_utils._slurm import queue, run_job
 from tests.unit.supervised import Run, end_by_force, eventually, make_run
 
-# Each gets the arguments of a Slurm command. The file `queue` holds squeue's output, `nodes` that of scontrol.
+# Each gets the arguments of a Slurm command. The file `queue` contains squeue's output, and `nodes` contains
+# scontrol's.
 PROGRAMS = {
     "squeue": 'case "$*" in *PENDING*) echo 11; echo 12;; *) cat "$FAKE/queue";; esac',
     "scancel": 'echo "$*" >> "$FAKE/cancelled"; : > "$FAKE/queue"',
     "scontrol": 'case "$*" in "show node"*) cat "$FAKE/nodes";; *) echo "JobState=CANCELLED Reason=None";; esac',
     "sbatch": 'cat > "$FAKE/script"; echo "$*" > "$FAKE/options"; echo "12;cluster"',
-    # starts the task of each node at the same time, as a step does
+    # starts each node's task at the same time, as a step does
     "srun": 'while [ "$1" != /bin/sh ]; do shift; done; '
     'for name in gpu0 gpu1; do SLURMD_NODENAME=$name setsid "$@" & done; wait',
 }
@@ -83,7 +84,7 @@ def test_run_waits_and_shows_its_position(tmp_path: Path, fake: Path) -> None:
     assert run_job.main(request) == {"state": "waiting", "message": expected}
 
 
-def test_supervisor_of_a_waiting_run_is_compiled(tmp_path: Path, fake: Path) -> None:
+def test_supervisor_of_a_queued_run_is_compiled(tmp_path: Path, fake: Path) -> None:
     run = make_run(tmp_path / "runs", [["/bin/true"]])
     sources = {**run.sources, "program/_supervisor/newer.py": "match 1:\n    case\n"}
     written(run, supervisor=sources)
@@ -191,7 +192,7 @@ def test_run_is_requeued_after_a_notice_and_restarts(tmp_path: Path, fake: Path)
             eventually(lambda: all((run.node(rank) / "ready").exists() for rank in (0, 1)))
             first.send_signal(signal.SIGUSR1)
             eventually(lambda: (fake / "requeued").exists())
-            first.send_signal(signal.SIGTERM)  # as Slurm does in this case
+            first.send_signal(signal.SIGTERM)  # what Slurm does in this case
             first.wait(60)
         result = run.result()
         assert (result["state"], result["notice"]["source"]) == ("interrupted", "slurm")

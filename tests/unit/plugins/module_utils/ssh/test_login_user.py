@@ -22,7 +22,7 @@ def processes(proc: Path, *lines: tuple[int, int, int]) -> str:
     return str(proc)
 
 
-def test_login_user_under_sudo_is_the_caller_of_sudo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_login_user_under_sudo_is_the_user_who_called_sudo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """sshd (root), its process for the user, the user's shell, sudo, python."""
     monkeypatch.setattr(pwd, "getpwuid", lambda uid: ME if uid == 1000 else pwd.struct_passwd(["root", *ME[1:]]))
     proc = processes(tmp_path, (10, 1, 0), (20, 10, 1000), (30, 20, 1000), (40, 30, 0), (50, 40, 0))

@@ -88,7 +88,7 @@ def test_timestamps_are_those_of_nvidia_smi() -> None:
     assert seconds(amd_sampler.format_timestamp(1795000000.25)) == pytest.approx(1795000000.25, abs=0.002)
 
 
-def test_the_command_is_that_of_the_vendor() -> None:
+def test_sampling_command_is_that_of_the_gpu_vendor() -> None:
     facts: dict[str, Any] = {
         "node_python": {"path": "/usr/bin/python3"},
         "gpus": {"vendor": "amd", "count": 8, "selected": [2, 3], "smi": {"path": "/opt/rocm/bin/amd-smi"}},

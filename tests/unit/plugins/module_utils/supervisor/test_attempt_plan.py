@@ -58,7 +58,7 @@ def comparable(plan: Any) -> dict[str, Any]:
         for word in plan["command"]
         if not word.startswith(("--log-dir=", "--rdzv-id=", "--hostfile=", "--config_file=", "/runs/"))
     ]
-    # variables that differ per attempt, or contain the run directory
+    # variables that differ between attempts or contain the run directory
     own = ("MUSTER_ATTEMPT", "MUSTER_NOTICE_FILE", "TORCH_FR_DUMP_TEMP_FILE")
     environment = {name: value for name, value in plan["environment"].items() if name not in own}
     parts = ("world_size", "launcher_environment", "files")
@@ -88,7 +88,7 @@ def test_later_attempt_of_fewer_nodes_equals_a_launch_on_these_nodes(options: di
                 later = plan_of_attempt(plan, attempt, directory)
                 launched = planned(names, own, **options)
                 if options == {"launcher": "deepspeed", "deepspeed_launcher": "openmpi"} or "mpirun" in str(options):
-                    later["command"] = without_network(later["command"])  # the network of all nodes also works
+                    later["command"] = without_network(later["command"])  # the network that all nodes share also works
                     launched["command"] = without_network(launched["command"])
                 assert comparable(later) == comparable(launched)
                 assert later["node"]["attempt_rank"] == launched["node"]["node_rank"]

@@ -13,7 +13,7 @@ import pytest
 from ansible_collections.muster.training.plugins.module_utils._run.status import describe
 from tests.unit.supervised import Run, eventually, free_port, make_run, started_runs
 
-# Each node writes its member number, its rank and the world size in each attempt, and keeps running.
+# In each attempt, each node writes its member number, its rank and the world size, and keeps running.
 WAIT = 'echo "member $1 rank $NODE_RANK of $WORLD_SIZE"; exec sleep 600'
 Starter = Callable[..., Run]
 
@@ -81,7 +81,7 @@ def test_run_restarts_on_the_same_nodes_after_a_rank_was_killed(launch: Starter)
 @pytest.mark.parametrize(
     ("kind", "text"), [("pipe", "not a regular file"), ("a list", "does not contain environment variables")]
 )
-def test_attempt_whose_variables_the_job_replaced_ends_the_run_with_the_reason(
+def test_run_ends_with_the_reason_if_the_job_replaced_the_attempt_variables(
     launch: Starter, kind: str, text: str
 ) -> None:
     replace = "mkfifo $file" if kind == "pipe" else "echo '[1]' > $file"
@@ -107,7 +107,7 @@ def test_script_that_raises_is_not_started_again(launch: Starter) -> None:
     assert "the same error would end the next attempt as well" in result["not_restarted"]
 
 
-def test_run_ends_when_its_restarts_are_used_up(launch: Starter) -> None:
+def test_run_ends_when_all_its_restarts_have_been_used(launch: Starter) -> None:
     run = launch("[ $1 = 0 ] && exec sleep 600; kill -9 $$", restarts=2, restart_when=("rank_failed",))
     run.wait_for("failed")
     result = run.result()

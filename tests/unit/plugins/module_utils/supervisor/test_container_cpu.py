@@ -72,7 +72,7 @@ def test_cgroup_that_contains_other_processes_is_not_the_container(path: str, ow
     assert is_separate(("", path), ("", own)) == separate
 
 
-def test_usage_of_a_cgroup_below_another_one_is_counted_once() -> None:
+def test_nested_cgroup_usage_is_counted_once() -> None:
     assert outermost([("", "/a/b"), ("", "/a"), ("", "/ab"), ("", "/a")]) == [("", "/a"), ("", "/ab")]
 
 
@@ -125,7 +125,7 @@ def test_cgroup_is_read_until_it_is_removed(
     assert cpu.ticks(str(tmp_path)) == {("", "/docker/b"): TICKS}
 
 
-def test_cpu_of_a_container_without_a_cgroup_is_that_of_its_processes(
+def test_cpu_usage_of_a_container_without_a_cgroup_is_that_of_its_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, contained: Callable[..., subprocess.Popen[bytes]]
 ) -> None:
     """The engine's client, a child of the supervisor with the same variables, is not a part of it."""
@@ -145,7 +145,7 @@ def test_cpu_of_a_container_without_a_cgroup_is_that_of_its_processes(
         os.kill(int(str(pid)), 9)
 
 
-def test_idle_node_of_a_run_in_containers_is_named(
+def test_idle_node_is_named_in_a_run_that_uses_containers(
     tmp_path: Path, contained: Callable[..., subprocess.Popen[bytes]]
 ) -> None:
     ports: Any = {"lifeline_port": free_port(), "master_port": free_port()}
@@ -156,7 +156,7 @@ def test_idle_node_of_a_run_in_containers_is_named(
     for plan in run.plans:
         plan.update(wrap=[str(engine), "run"], remove=[str(engine), "rm", "--force", "it"])
     run.set_constant("PACE_WINDOW", 2.0)
-    run.set_constant("WORKING_CORES", 0.01)  # whatever else this machine does
+    run.set_constant("WORKING_CORES", 0.01)  # regardless of what else this machine is doing
     run.set_constant("IDLE_CORES", 0.005)
     try:
         run.start()

@@ -31,7 +31,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.container_cre
 )
 from tests.unit.supervised import Run, end_by_force, eventually, make_run
 
-# The container is `daemon.pid`; `started` exists once it runs.
+# The container is `daemon.pid`; `started` exists once it is running.
 ENGINE = """#!/bin/sh
 cd "$(dirname "$0")"
 if [ "$1" = rm ]; then
@@ -153,7 +153,7 @@ def test_removal_is_not_repeated_forever(run: Run, container: subprocess.Popen[b
     assert len(requests(run)) > 1 and container.poll() is None
 
 
-def test_creation_ends_with_the_id_of_the_container_or_with_its_client(tmp_path: Path) -> None:
+def test_creation_ends_when_the_container_id_is_known_or_the_client_exits(tmp_path: Path) -> None:
     directory = str(tmp_path)
     creation = ContainerCreation(directory)
     assert creation.begin([]) == [] and not is_creating(directory), "there is no container"
@@ -177,7 +177,7 @@ def test_creation_ends_with_the_id_of_the_container_or_with_its_client(tmp_path:
         assert not is_creating(directory)
 
 
-def test_removal_costs_nothing_unless_a_creation_was_interrupted(tmp_path: Path) -> None:
+def test_removal_costs_nothing_unless_container_creation_was_interrupted(tmp_path: Path) -> None:
     plan: Any = {"remove": ["docker", *NAME]}
     assert removal_command(plan, str(tmp_path), 5.0) == plan["remove"]
     (tmp_path / MARKER).touch()

@@ -104,7 +104,7 @@ def test_debugger_stops_the_rank_shows_its_variables_and_resumes_it(tmp_path: Pa
         run.start()
         run.wait_for("running", seconds=400)
         eventually(lambda: any("rank 1 on node1 is waiting for a debugger" in text for text in run.events()), 400)
-        # breakpoint() of the other rank does nothing
+        # breakpoint() on the other rank has no effect
         eventually(lambda: "value 42" in (run.node(0) / "launcher.log").read_text(), 400)
         assert "value" not in (run.node(1) / "launcher.log").read_text()
         client = DebugClient(port)
@@ -127,7 +127,7 @@ def test_debugger_stops_the_rank_shows_its_variables_and_resumes_it(tmp_path: Pa
         end_by_force(run)
 
 
-def test_without_debugpy_the_rank_ends_with_the_remedy(tmp_path: Path) -> None:
+def test_without_debugpy_the_rank_exits_with_the_remedy(tmp_path: Path) -> None:
     (tmp_path / "hooks").mkdir()
     settings = {"rank": 3, "local_rank": 0, "port": 5678, "timeout": 60}
     (tmp_path / "hooks" / debug_rank.SETTINGS).write_text(json.dumps(settings))
@@ -159,7 +159,7 @@ def test_timeouts_of_collectives_are_extended_when_the_job_imports_torch(
         assert dist.distributed_c10d.default_pg_timeout == dist.distributed_c10d.default_pg_nccl_timeout == day
         assert dist.init_process_group("gloo", timeout=timedelta(minutes=5)) == day
         assert dist.init_process_group("gloo", None, timedelta(days=2)) == timedelta(days=2)
-        assert dist.init_process_group("gloo") is None  # torch then takes the default
+        assert dist.init_process_group("gloo") is None  # in that case torch uses the default
         assert dist.new_group([0, 1], timedelta(seconds=1)) == day
     finally:
         for name in [name for name in sys.modules if name == "torch" or name.startswith("torch.")]:

@@ -54,7 +54,7 @@ def end_by_user(run: Run, leader: int = 0) -> Any:
     return result
 
 
-def test_two_nodes_lost_at_once(make: Maker) -> None:
+def test_loss_of_two_nodes_at_once_is_handled(make: Maker) -> None:
     run = make(nodes=5, restart_min_nodes=3)
     wait_for_ranks(run, 0, range(5))
     power_off(run, 2, 4)
@@ -73,7 +73,7 @@ def test_killed_supervisor_leaves_no_process_and_its_node_is_lost(make: Maker) -
     assert (result["attempts"][0]["end_class"], result["attempts"][0]["node"]) == ("node_lost", "node2")
 
 
-def test_killed_supervisor_of_node_0_is_succeeded(make: Maker) -> None:
+def test_successor_takes_over_when_the_supervisor_of_node_0_is_killed(make: Maker) -> None:
     run = make()
     wait_for_ranks(run, 0, range(3))
     os.kill(run.supervisor(0), signal.SIGKILL)
@@ -82,7 +82,7 @@ def test_killed_supervisor_of_node_0_is_succeeded(make: Maker) -> None:
     end_by_user(run, 1)
 
 
-def test_node_0_lost_while_an_attempt_starts(make: Maker) -> None:
+def test_loss_of_node_0_while_an_attempt_starts_is_handled(make: Maker) -> None:
     run = make(nodes=5)
     wait_for_ranks(run, 0, range(5))
     power_off(run, 4)
@@ -104,7 +104,7 @@ def test_connection_cut_in_one_direction_loses_the_node(make: Maker) -> None:
     assert classes(result) == ["node_lost", "stopped"]
 
 
-def test_full_disk_does_not_restart(make: Maker) -> None:
+def test_run_is_not_restarted_after_a_full_disk(make: Maker) -> None:
     error = "OSError: [Errno 28] No space left on device"
     crash = f'echo "Traceback (most recent call last):"; echo "  line"; echo "{error}"; exit 1'
     run = make(f"[ $1 = 1 ] || exec sleep 600; {crash}", restart_when=("node_lost", "rank_failed"))
@@ -113,7 +113,7 @@ def test_full_disk_does_not_restart(make: Maker) -> None:
     check_end(run, 0)
 
 
-def test_hang_restarts_on_the_same_nodes(make: Maker) -> None:
+def test_run_restarts_on_the_same_nodes_after_a_hang(make: Maker) -> None:
     def prepare(run: Run) -> None:
         for name, seconds in {
             "HANG_CONFIRM_INTERVAL": 0.5,
@@ -144,7 +144,7 @@ def test_restart_budget_is_kept_across_leaders(make: Maker) -> None:
 
 
 @pytest.mark.parametrize("torn", [False, True])
-def test_node_lost_during_a_save_resumes_from_the_last_complete_checkpoint(
+def test_run_resumes_from_the_last_complete_checkpoint_if_a_node_is_lost_during_a_save(
     make: Maker, tmp_path: Path, torn: bool
 ) -> None:
     """The save ends with a part of a file, under its final name or another."""
@@ -164,7 +164,7 @@ def test_node_lost_during_a_save_resumes_from_the_last_complete_checkpoint(
     end_by_user(run)
 
 
-def test_missing_progress_is_counted_across_leaders(make: Maker, tmp_path: Path) -> None:
+def test_attempts_without_progress_are_counted_across_leaders(make: Maker, tmp_path: Path) -> None:
     def prepare(run: Run) -> None:
         for plan in run.plans:
             plan["checkpoints"], plan["restart"]["counts_progress"] = str(tmp_path / "saved"), True
@@ -233,7 +233,7 @@ def other_programs(run: Run, member: int, ports: int) -> contextlib.ExitStack:
     return stack
 
 
-def test_successor_that_cannot_listen_passes_the_lead_to_the_next(make: Maker) -> None:
+def test_successor_that_cannot_listen_hands_leadership_to_the_next_node(make: Maker) -> None:
     run = make(nodes=5, restart_min_nodes=2)
     wait_for_ranks(run, 0, range(5))
     with other_programs(run, 1, LIFELINE_PORTS):

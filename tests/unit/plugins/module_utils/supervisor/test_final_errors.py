@@ -71,7 +71,7 @@ def test_last_output_is_the_last_nonempty_line() -> None:
     assert final_message("") == ""
 
 
-def test_warning_is_not_the_reason_for_death_by_a_signal() -> None:
+def test_warning_is_not_reported_as_the_reason_for_death_by_a_signal() -> None:
     warning = "[node1:866] plm:rsh: Warning: setpgid(872,872) failed\n"
     assert launcher_error(-9, warning) == ""
     assert launcher_error(1, warning) == warning.strip()

@@ -99,7 +99,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_file_not_written_by_torch_counts_as_missing(
+def test_file_not_written_by_torch_is_treated_as_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -109,7 +109,7 @@ def test_file_not_written_by_torch_counts_as_missing(
 
 
 @pytest.mark.parametrize("kind", BAD_FILES)
-def test_bad_file_counts_as_missing(tmp_path: Path, kind: str) -> None:
+def test_bad_file_is_treated_as_missing(tmp_path: Path, kind: str) -> None:
     make_bad_file(tmp_path / f"{flight_recorder.FILE}0", kind)
     assert read_operations(str(tmp_path), plan(1), 0.0, LONGEST) == []
 

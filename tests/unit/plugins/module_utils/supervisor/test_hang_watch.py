@@ -99,7 +99,7 @@ def test_ranks_that_continue_are_reported_and_a_final_error_is_not_progress() ->
     assert run.news[1][1].startswith("the ranks are continuing after")
 
 
-def test_zero_disables_it() -> None:
+def test_zero_disables_hang_detection() -> None:
     run = Simulated(0)
     run.go(100_000, hanging)
     assert run.collections == 0
@@ -111,7 +111,7 @@ def test_node_that_does_not_reply_does_not_hide_the_others() -> None:
     assert [text.endswith("rank 0 on gpu0 waits in all_reduce (t.py:8)") for _moment, text in run.news] == [True]
 
 
-def test_a_rule_without_progress_keeps_its_timeout() -> None:
+def test_timeout_is_kept_for_a_rule_without_progress() -> None:
     rule = HangRule(600)
     rule.note(599)
     assert not rule.is_due()
@@ -137,7 +137,7 @@ def test_single_stuck_rank_counts_as_a_hang() -> None:
     assert not is_hang([], [], [])
 
 
-def test_gpus_at_low_power_show_a_hang_in_which_all_ranks_wait_in_one_line() -> None:
+def test_low_power_gpus_reveal_a_hang_in_which_all_ranks_wait_on_the_same_line() -> None:
     """As in loss.item() after an all_reduce with tensors of different sizes: the main threads spin."""
     spins = {**WAITS, "kind": "gpu", "call": "synchronize"}
     waits = [group(0, cpu="moving", gpu="waits", **spins), group(1, cpu="moving", gpu="waits", **spins)]

@@ -35,7 +35,7 @@ from tests.unit.hostile import BAD_FILES, make_bad_file
 from tests.unit.supervised import Run, end_by_force, eventually, free_port, make_run
 
 NETWORK = supervised.own_network(171)
-# A collective that waits forever, or times out like gloo's once the file `late` is in the run's directory.
+# A collective that waits forever, or that times out like gloo's once the file `late` is in the run's directory.
 DISTRIBUTED = """
 import os, time
 def all_reduce():
@@ -154,7 +154,7 @@ def test_hang_can_stop_the_run_and_the_verdict_names_the_rank(make: RunMaker) ->
         (("wait", "exit", "wait"), 1, "but it had already ended with exit code 0"),
     ],
 )
-def test_after_a_timeout_the_rank_that_did_not_wait_failed_first(
+def test_rank_that_was_not_waiting_at_a_timeout_is_the_first_failure(
     make: RunMaker, tmp_path: Path, kinds: tuple[str, ...], rank: int, text: str
 ) -> None:
     run = make(*kinds)
@@ -195,7 +195,7 @@ def test_worker_process_of_a_rank_that_others_wait_for_is_shown(make: RunMaker, 
     assert group["workers"] == [f"load (job.py:{line_of('time.sleep(0.05)')})"]
 
 
-def test_rank_whose_python_ignores_the_hook_is_neither_killed_nor_guessed(make: RunMaker) -> None:
+def test_rank_whose_python_ignores_the_hook_is_neither_killed_nor_guessed_at(make: RunMaker) -> None:
     run = make("load", "load", python=("-I",))
     (run.directory / "job.py").write_text("print('step', flush=True)\nimport time\ntime.sleep(600)\n")
     run.start()
@@ -236,7 +236,7 @@ def test_hook_keeps_the_sitecustomize_that_it_hides_and_the_module_path(tmp_path
 
 
 @pytest.mark.parametrize("kind", BAD_FILES)
-def test_hook_that_an_earlier_attempt_replaced_is_written_again(tmp_path: Path, kind: str) -> None:
+def test_hook_that_an_earlier_attempt_replaced_is_restored(tmp_path: Path, kind: str) -> None:
     write_hook(str(tmp_path))
     path = tmp_path / "hooks" / "sitecustomize.py"
     source = path.read_text()
@@ -254,7 +254,7 @@ def test_hook_breaks_no_job_if_it_cannot_work(tmp_path: Path) -> None:
     assert process.returncode == 0
 
 
-def test_rank_that_sigterm_ends_leaves_its_stack_and_its_children_do_not(tmp_path: Path) -> None:
+def test_rank_ended_by_sigterm_leaves_its_stack_but_its_children_do_not(tmp_path: Path) -> None:
     write_hook(str(tmp_path))
     code = "import os, time\nprint(os.fork(), flush=True)\ntime.sleep(600)"
     process = start_python(tmp_path, code, PYTHONPATH=f"{tmp_path}/hooks", LOCAL_RANK="3")
@@ -303,7 +303,7 @@ def test_process_that_ends_is_not_killed_by_a_late_request(tmp_path: Path, numbe
         assert process.stdout is not None and process.stdout.readline() == "ready\n"
         while process.poll() is None:
             os.kill(process.pid, number)
-            time.sleep(0.0005)  # gives it the opportunity to end meanwhile
+            time.sleep(0.0005)  # gives it the opportunity to exit in the meantime
         assert process.returncode == 0
 
 
@@ -331,7 +331,7 @@ def test_process_running_c_code_gets_the_other_signal(tmp_path: Path) -> None:
         ("signal.signal(15, signal.SIG_DFL)", False),
     ],
 )
-def test_handler_of_the_hook_is_not_attributed_to_the_job(tmp_path: Path, setting: str, expected: bool) -> None:
+def test_hooks_handler_is_not_attributed_to_the_job(tmp_path: Path, setting: str, expected: bool) -> None:
     write_hook(str(tmp_path))
     code = f"import signal, time\n{setting}\nprint('ready', flush=True)\ntime.sleep(600)"
     process = start_python(tmp_path, code, PYTHONPATH=f"{tmp_path}/hooks", LOCAL_RANK="3")

@@ -56,7 +56,7 @@ def test_cost_limit_counts_all_nodes() -> None:
     assert reached["text"] == "launch_cost_limit (12 EUR) has been reached"
 
 
-def test_short_limit_is_not_used_up_by_the_grace_period() -> None:
+def test_grace_period_does_not_use_up_a_short_limit() -> None:
     notices = make(time_limit=60)
     assert notices.due(1000 + 53.9) == []
     assert len(notices.due(1000 + 54.1)) == 1
@@ -83,14 +83,14 @@ def test_hang_is_counted_from_its_start_and_ends_the_run_once() -> None:
     assert notices.due(9900) == []
 
 
-def test_resolved_hang_ends_nothing() -> None:
+def test_hang_that_resolves_does_not_end_the_run() -> None:
     notices = make(stall_limit=1800)
     notices.hang_since = 8000.0
     notices.hang_since = None
     assert notices.due(99999) == []
 
 
-def test_notice_during_a_save_only_shortens_its_time() -> None:
+def test_notice_during_a_save_only_shortens_the_time_to_save() -> None:
     notices = make()
     assert notices.accept(notice(ends=False), 10)
     assert (notices.ends_run, notices.number) == (False, 1)
@@ -106,7 +106,7 @@ def test_notice_during_a_save_only_shortens_its_time() -> None:
 
 
 @pytest.mark.parametrize("seconds", [None, "30", float("nan"), float("inf"), -1, True, [1], 10**9])
-def test_time_of_another_nodes_notice_is_checked(seconds: Any) -> None:
+def test_time_in_another_nodes_notice_is_validated(seconds: Any) -> None:
     checked = checked_notice({"text": "x\n" * 9999, "ends": "yes", "seconds": seconds, "source": []}, "b")
     assert (checked["seconds"], checked["ends"], checked["node"]) == (0.0, False, "b")
     assert len(checked["text"]) == 500 and "\n" not in checked["text"]
@@ -115,7 +115,7 @@ def test_time_of_another_nodes_notice_is_checked(seconds: Any) -> None:
 @pytest.mark.parametrize(
     ("seconds", "text"), [(25.0, "25 s"), (600, "10 min"), (3600, "1 h"), (5400, "90 min"), (43200, "12 h")]
 )
-def test_limits_of_time_are_readable(seconds: float, text: str) -> None:
+def test_time_limits_are_readable(seconds: float, text: str) -> None:
     assert format_limit(seconds) == text
 
 

@@ -74,13 +74,13 @@ def test_several_nodes_share_one_text_and_prices_may_be_unknown() -> None:
 @pytest.mark.parametrize(
     "samples",
     [
-        {"gpu0": IDLE, "gpu1": IDLE},  # nobody works: a hang, or its end
+        {"gpu0": IDLE, "gpu1": IDLE},  # no node is working: a hang, or its end
         {"gpu0": WORKS, "gpu1": sample(0.0, 0.0, 60.0)},  # one GPU works
         {"gpu0": WORKS, "gpu1": sample(0.7, 0.0, 0.0)},  # reads data
         {"gpu0": WORKS, "gpu1": sample(0.3, 0.0, 0.0)},  # a little
         {"gpu0": WORKS, "gpu1": sample(None, 0.0, 0.0)},  # CPU use is unknown in a container
         {"gpu0": WORKS, "gpu1": sample(0.0, None)},  # the driver does not report it
-        {"gpu0": sample(0.4, 10.0), "gpu1": IDLE},  # the other one hardly works, either
+        {"gpu0": sample(0.4, 10.0), "gpu1": IDLE},  # the other one is hardly working, either
         {"gpu0": WORKS, "stranger": IDLE},
     ],
 )
@@ -88,7 +88,7 @@ def test_busy_run_has_no_idle_nodes(samples: dict[str, Any]) -> None:
     assert feed(watch(), samples) == []
 
 
-def test_node_is_not_idle_before_the_end_of_the_window_or_without_current_samples() -> None:
+def test_node_is_not_idle_before_the_window_ends_or_without_current_samples() -> None:
     samples = {"gpu0": WORKS, "gpu1": IDLE}
     assert feed(watch(), samples, span=PACE_WINDOW - GPU_SAMPLE_INTERVAL) == []
     idle = watch()
@@ -110,7 +110,7 @@ def test_idle_nodes_cause_a_separate_notification() -> None:
     assert EVENTS["idle"] == "idle"
 
 
-def test_cpu_of_the_job_is_that_of_all_its_processes() -> None:
+def test_job_cpu_usage_is_the_sum_of_all_its_processes() -> None:
     cpu, seconds = JobCpu(), itertools.count()
     plan: Any = {}
     command = ["/bin/sh", "-c", f'"{sys.executable}" -c "while True: pass"; :']
@@ -125,7 +125,7 @@ def test_cpu_of_the_job_is_that_of_all_its_processes() -> None:
             os.killpg(process.pid, signal.SIGKILL)
 
 
-def test_idle_node_of_a_run_is_named(tmp_path: Path) -> None:
+def test_idle_node_in_a_run_is_named(tmp_path: Path) -> None:
     ports: Any = {"lifeline_port": free_port(), "master_port": free_port()}
     run = make_run(tmp_path, [BUSY, SLEEPS], first_address=175, **ports)
     for plan in run.plans:

@@ -30,7 +30,8 @@ from tests.unit.supervised import TIMEOUTS, Run, end_by_force, eventually, free_
 
 IS_INSIDE = "MUSTER_TEST_IPV6_ONLY" in os.environ
 PREFIX = "fd00:6d75:7374:6572"
-# The loopback interface has the nodes' addresses. It keeps 127.0.0.1, as on any machine: torchrun needs localhost.
+# The nodes' addresses are assigned to the loopback interface. It keeps 127.0.0.1, as on any machine: torchrun needs
+# localhost.
 NAMESPACE = (
     "ip link set lo up; "
     f"for node in a b c; do ip -6 address add {PREFIX}::$node/128 dev lo; done; "
@@ -55,7 +56,7 @@ RunMaker = Callable[..., Run]
 
 
 @pytest.mark.skipif(IS_INSIDE, reason="it starts the others")
-def test_nodes_with_only_ipv6_addresses(tmp_path: Path) -> None:
+def test_nodes_with_only_ipv6_addresses_are_supported(tmp_path: Path) -> None:
     if subprocess.run([*ENTER, "true"], capture_output=True, check=False).returncode:
         pytest.skip("this machine permits no network namespaces, or has no IPv6")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-rs"]
@@ -137,7 +138,7 @@ def test_run_restarts_with_the_same_addresses(make: RunMaker) -> None:
 @inside
 @needs_torch
 @pytest.mark.parametrize(("backend", "restarts"), [pytest.param("static", 0, marks=pytest.mark.thorough), ("c10d", 1)])
-def test_torchrun_and_gloo_meet(make: RunMaker, tmp_path: Path, backend: str, restarts: int) -> None:
+def test_torchrun_and_gloo_connect_to_each_other(make: RunMaker, tmp_path: Path, backend: str, restarts: int) -> None:
     (tmp_path / "job.py").write_text(TORCH_JOB)
     run = make(launcher="torchrun", rdzv_backend=backend, script=str(tmp_path / "job.py"), restarts=restarts)
     run.start()
@@ -168,7 +169,7 @@ def test_data_is_served_to_other_nodes() -> None:
 
 
 @inside
-def test_nccl_is_asked_on_the_ipv6_loopback_address() -> None:
+def test_nccl_is_queried_on_the_ipv6_loopback_address() -> None:
     with socket.create_server(("::1", 0), family=socket.AF_INET6) as server:
         server.settimeout(60)
         port = server.getsockname()[1]

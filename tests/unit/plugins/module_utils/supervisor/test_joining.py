@@ -54,7 +54,7 @@ class Node:
         self.selector = selectors.DefaultSelector()
         self.journal = Journal(str(self.directory), self.plan)
         self.end: Any = (Hub if leads_run(self.plan) else Peer)(self.plan, TOKEN, self.journal, self.selector)
-        self.runs = False  # whether the job runs
+        self.runs = False  # whether the job is running
         self.end.open()
 
     def step(self) -> None:

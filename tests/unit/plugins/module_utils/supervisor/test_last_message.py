@@ -110,7 +110,7 @@ def test_supervisor_that_ends_by_itself_is_reported_once(make: RunMaker, server:
     assert [message["state"] for message in ends(server)] == [{"succeeds": "succeeded"}.get(how, how)]
 
 
-def test_server_that_hangs_does_not_keep_the_guard(make: RunMaker, server: WebhookServer) -> None:
+def test_hanging_server_does_not_keep_the_guard_alive(make: RunMaker, server: WebhookServer) -> None:
     server.hangs = True
     run = make(FOREVER)
     run.set_constant("NOTIFICATION_TIMEOUT", 1.0)
@@ -203,7 +203,7 @@ def test_death_of_a_supervisor_is_described(environment: dict[str, str], text: s
 # --- The unit
 
 
-def test_unit_reports_the_end_before_it_removes_the_urls(make: RunMaker) -> None:
+def test_unit_reports_the_end_before_removing_the_urls(make: RunMaker) -> None:
     run = make(FOREVER)
     directory = Path(write_run(run, 0))
     command = unit.unit_command(run.plans[0], str(directory), "me", ["/usr/bin/python3"])

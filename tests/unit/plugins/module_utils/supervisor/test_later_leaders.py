@@ -43,13 +43,13 @@ def other_programs(run: Network, member: int, *numbers: int) -> Iterator[list[so
         ]
 
 
-def test_ports_of_a_later_leader_are_below_the_planned_one() -> None:
+def test_ports_of_a_later_leader_are_below_the_planned_port() -> None:
     assert [lifeline_port(29499, number) for number in range(5)] == [29499, 29498, 29497, 29496, 29499]
     assert lifeline_port(2, 3) == 1, "always a port"
 
 
 @given(own=st.integers(1, 500), hub=st.integers(0, 500), total=st.integers(3, 501))
-def test_each_node_leads_or_gives_up_within_minutes(own: int, hub: int, total: int) -> None:
+def test_each_node_takes_the_lead_or_gives_up_within_minutes(own: int, hub: int, total: int) -> None:
     longest = gather_timeout(total)
     assert longest <= gather_timeout(500) <= 180.0, "a split network frees its nodes soon"
     assert not gives_up(own, hub, longest, total), "those before it may still answer"
@@ -141,7 +141,7 @@ def test_limits_count_from_the_first_start_under_each_leader(network: Make) -> N
 
 
 @pytest.mark.parametrize(("is_ending", "state"), [(True, "interrupted"), (False, "failed")])
-def test_node_that_saves_when_the_leader_of_a_final_attempt_is_lost_is_interrupted(
+def test_node_is_interrupted_if_it_is_saving_when_the_leader_of_a_final_attempt_is_lost(
     network: Make, is_ending: bool, state: str
 ) -> None:
     """A limit ends the run, so nobody succeeds the first node."""
@@ -154,7 +154,7 @@ def test_node_that_saves_when_the_leader_of_a_final_attempt_is_lost_is_interrupt
     run.until(lambda: [run.nodes[name].end.result_state for name in ("node1", "node2")] == [state] * 2)
 
 
-def test_price_of_a_node_that_joins_counts_in_the_cost(network: Make) -> None:
+def test_price_of_a_joining_node_is_included_in_the_cost(network: Make) -> None:
     run = network(3, restart_min_nodes=2, cost_limit=10.0)
     run.until(lambda: len(run.ranks()) == 3)
     hub = run.nodes["node0"].end

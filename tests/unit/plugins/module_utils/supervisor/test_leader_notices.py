@@ -63,7 +63,7 @@ def test_no_step_is_lost_if_the_leaders_are_reclaimed_one_by_one(run: Run, servi
     eventually(lambda: all(steps(run, member, 0) for member in range(5)))
     announce_end(services[0])
     goes_on(run, 1, before=0, after=1)
-    run.wait_for("failed", 0)  # the node has left the run, and its machine may be removed
+    run.wait_for("failed", 0)  # the node has left the run, so its machine may be removed
     eventually(lambda: all(steps(run, member, 1) for member in range(1, 5)))
     announce_end(services[1])
     goes_on(run, 2, before=1, after=2)

@@ -48,7 +48,7 @@ from tests.unit.supervised import (
 FOREVER = ["/bin/sleep", "600"]
 # Runs until its file `go` exists.
 UNTIL_TOLD = ["/bin/sh", "-c", "while [ ! -e go ]; do sleep 0.05; done"]
-# All nodes run the same program. Node 1 also reports to node 0, whose own reports are in the tests with both
+# All nodes run the same program. Node 1 also reports to node 0, whose own reports are covered by the tests with both
 # ranks, such as test_an_exception_ends_the_run_everywhere_and_is_reported.
 ONE_RANK = [pytest.param(0, marks=pytest.mark.thorough), 1]
 
@@ -113,7 +113,7 @@ def test_a_normal_end_leaves_no_process_port_or_secret(make: RunMaker) -> None:
         assert not path.is_file() or "s3cr3t" not in path.read_text(errors="replace"), path
 
 
-def test_nothing_starts_before_all_nodes_have_checked_in(make: RunMaker) -> None:
+def test_nothing_starts_until_all_nodes_have_checked_in(make: RunMaker) -> None:
     run = make(["/bin/sh", "-c", "echo started"], ["/bin/sh", "-c", "echo started"])
     run.start(0)
     eventually(lambda: not is_refused(run.lifeline))
@@ -156,7 +156,7 @@ def test_logs_over_the_limit_lose_their_middle_and_the_job_continues(make: RunMa
     run.wait_for("running")
     eventually(lambda: output in run.events())
     eventually(lambda: log.read_bytes().endswith(b"last\n") and log.stat().st_blocks * 512 < 2000000)
-    # the hub's events arrive over the lifeline, a node's status in its file: neither waits for the other
+    # the hub's events arrive over the lifeline and a node's status in its file: neither waits for the other
     eventually(lambda: run_status.read(run.request(rank, wait=0))["run"]["message"] == output)
     (run.directory / "go").touch()
     run.wait_for("succeeded")
@@ -230,7 +230,7 @@ GARBAGE = {
 }
 
 
-def test_unknown_clients_are_refused_and_do_no_harm(make: RunMaker) -> None:
+def test_unknown_clients_are_refused_and_cause_no_harm(make: RunMaker) -> None:
     run = make(UNTIL_TOLD, UNTIL_TOLD)
     run.start()
     run.wait_for("running")
@@ -285,7 +285,7 @@ class Relay:
         self.listener = socket.create_server((f"{NETWORK}.250", free_port()))
         self.run = run
         self.passed: dict[str, list[bytes]] = {"peer": [], "server": []}
-        self.ends: dict[str, socket.socket] = {}  # to whom each side speaks
+        self.ends: dict[str, socket.socket] = {}  # the peer that each side is talking to
         for plan in run.plans[1:]:
             plan["lifeline"] = dict(zip(("address", "port"), self.listener.getsockname(), strict=True))
         threading.Thread(target=self.meet, daemon=True).start()
@@ -297,7 +297,7 @@ class Relay:
                 peer, _address = self.listener.accept()
                 try:
                     rank_0 = socket.create_connection(self.run.lifeline, timeout=120.0)
-                except OSError:  # the hub does not listen yet: the peer will connect again
+                except OSError:  # the hub is not listening yet: the peer will connect again
                     peer.close()
                     continue
                 self.ends = {"peer": rank_0, "server": peer}
@@ -340,7 +340,7 @@ def test_relay_cannot_inject_or_replay_lifeline_messages(make: RunMaker, side: s
         plan["remote_start"] = bool(line) and b"start" in line
     relay = Relay(run)
     try:
-        run.start(1, 0)  # the peer connects before rank 0 listens, and then again
+        run.start(1, 0)  # the peer connects before rank 0 is listening, and then again
         if run.plans[0]["remote_start"]:
             eventually(lambda: run.state(1) == "running")
         else:
@@ -388,7 +388,7 @@ def test_flood_of_data_does_not_exhaust_memory(make: RunMaker) -> None:
     run.wait_for("running")
     supervisor = run.supervisor(0)
     before = resident_kilobytes(supervisor)
-    piece = b"x" * 60000  # below the limit of a line, so that each connection may keep it
+    piece = b"x" * 60000  # below the line length limit, so that each connection may keep it
     for _round in range(20):
         strangers = [Stranger(run.lifeline) for _number in range(40)]
         for stranger in strangers:
@@ -418,7 +418,7 @@ def test_newest_connection_with_the_token_replaces_the_old_one(make: RunMaker) -
     run.wait_for("running")
     second = Stranger(run.lifeline)
     second.check_in(run, 1)
-    # The real node reconnects later, and the second one is dropped.
+    # The real node reconnects later, and the second connection is dropped.
     messages = [line.get("type") for line in second.lines]
     assert "stop" not in messages and "end" not in messages
     (run.directory / "go").touch()
@@ -459,9 +459,9 @@ def gone_within(run: Run, seconds: float, *but: int) -> None:
     eventually(gone, seconds)
 
 
-def test_frozen_peer_counts_as_lost_and_ends_itself_when_it_resumes(make: RunMaker) -> None:
+def test_frozen_peer_is_considered_lost_and_ends_itself_when_it_resumes(make: RunMaker) -> None:
     run = make(FOREVER, FOREVER, FOREVER, timeouts={"silence": 5.0})
-    run.set_constant("HANG_GRACE_PERIOD", 600.0)  # otherwise its own guard would end it meanwhile
+    run.set_constant("HANG_GRACE_PERIOD", 600.0)  # otherwise its own guard would end it in the meantime
     run.start()
     run.wait_for("running")
     frozen = run.supervisor(2)
@@ -642,7 +642,7 @@ def test_rank_killed_by_its_supervisor_is_not_reported_as_the_cause(make: RunMak
 
 
 LOST = "Unable to determine the device handle for GPU0: GPU is lost."
-# Shows two GPUs, one if its file `missing` exists, none if `lost` exists.
+# Shows two GPUs, one if its file `missing` exists, and none if `lost` exists.
 FAILING_SMI = f"""#!/bin/sh
 cd "${{0%/*}}"
 echo "2026/11/22 10:15:00.123, 0, 97, 72914, 81559, 64, 641.27"

@@ -22,11 +22,11 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.notice
 from tests.unit import supervised
 from tests.unit.supervised import Run, free_port, make_run, own_network, started_runs
 
-TOLERANCE = 0.01  # share of the limit
+TOLERANCE = 0.01  # fraction of the limit
 STOP_GRACE = 4.0  # seconds from SIGTERM to SIGKILL: launch_stop_grace
-LIMIT = 20.0  # seconds, and with the prices of the test also USD
+LIMIT = 20.0  # seconds, and with the test's prices also USD
 
-# Trains until it must save; then saves, and ends or does not.
+# Trains until it must save; then it saves and either exits or does not.
 TRAINS = """
 import os, pathlib, signal, sys, time, zipfile
 directory, received = pathlib.Path("checkpoints"), []

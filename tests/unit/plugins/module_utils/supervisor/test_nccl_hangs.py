@@ -29,7 +29,7 @@ pytestmark = [
 ]
 NETWORK = supervised.own_network(174)
 SCRIPT = Path(__file__).parents[4] / "jobs" / "nccl_hangs.py"
-NCCL = 25  # torch's own timeout, in which the hang is reported before
+NCCL = 25  # torch's own timeout, before which the hang is reported
 LAST = 3
 # How the report describes the rank, the verdict after torch's timeout, and the flight recorder's evidence.
 KINDS = {
@@ -55,7 +55,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Run]]:
 def test_nccl_hang_names_the_rank_and_the_operation(tmp_path: Path, runs: list[Run], kind: str) -> None:
     described, verdict, evidence = KINDS[kind]
     run = make_torch_run(tmp_path, "torchrun", kind, SCRIPT, NCCL)
-    ras = f"localhost:{free_port()}"  # otherwise, runs on one machine share a port
+    ras = f"localhost:{free_port()}"  # otherwise, runs on the same machine would share a port
     for plan in run.plans:
         plan["environment"]["NCCL_RAS_ADDR"] = ras
     runs.append(run)

@@ -79,7 +79,7 @@ def test_reason_and_remedy_follow_from_the_log(text: str, ports: list[dict[str, 
 
 
 @pytest.mark.parametrize("line", ["NCCL" * 250, f"{PREFIX}Using network a{' ' * 900}x", PREFIX * 30])
-def test_each_line_is_read_quickly(line: str) -> None:
+def test_each_line_is_processed_quickly(line: str) -> None:
     """Regardless of what a job prints, the supervisor that reads it must not miss a heartbeat."""
     text = f"{line}\n" * (nccl_network.MAX_READ // len(line))
     begin = time.process_time()
@@ -175,7 +175,7 @@ def test_tcp_used_despite_rdma_is_reported_once_and_the_run_continues(make: RunM
     assert [finding["hardware"] for finding in findings if "NET/Socket" in finding["text"]] == [""]
 
 
-def test_log_that_nccl_writes_into_the_run_directory_is_read(make: RunMaker) -> None:
+def test_log_that_nccl_writes_to_the_run_directory_is_read(make: RunMaker) -> None:
     run = make("")
     run.start()
     run.wait_for("running")
@@ -193,7 +193,7 @@ def test_log_that_nccl_writes_into_the_run_directory_is_read(make: RunMaker) -> 
         (NO_DEVICE, {"variables": ("NCCL_IB_DISABLE",)}),
     ],
 )
-def test_nothing_is_reported_without_a_network_that_is_lost(make: RunMaker, log: str, given: dict[str, Any]) -> None:
+def test_nothing_is_reported_if_no_network_is_lost(make: RunMaker, log: str, given: dict[str, Any]) -> None:
     run = make(log, **given)
     run.set_constant("LOG_CHECK_INTERVAL", 0.2)
     run.start()

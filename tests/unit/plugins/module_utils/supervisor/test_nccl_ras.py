@@ -55,7 +55,7 @@ MISMATCH = (
 
 """
 )
-# The reply of NCCL 2.28.9 to these requests, with four ranks on an H200 of which one is in a loop (2026-11-27).
+# The reply of NCCL 2.28.9 to these requests, with four ranks on an H200, one of which is in a loop (2026-11-27).
 RECORDED = """NCCL version 2.28.9 compiled with CUDA 13.0
 CUDA runtime version 13000, driver version 13000
 
@@ -138,7 +138,7 @@ def test_ranks_that_lag_behind_are_named(status: str, expected: list[str]) -> No
     assert differences(status) == expected
 
 
-def test_description_of_a_hang_has_the_operation_and_its_number() -> None:
+def test_hang_description_includes_the_operation_and_its_number() -> None:
     with server(MISMATCH) as port:
         assert describe_nccl({"NCCL_RAS_ADDR": f"localhost:{port}"}) == f"; NCCL: {LATE}"
 

@@ -118,7 +118,7 @@ def test_replacements_never_let_two_partitions_continue(
             assert not keeps_quorum(plan, hub, connected | {hub})
 
 
-def test_replacement_of_an_earlier_node_only_follows() -> None:
+def test_replacement_for_an_earlier_node_is_only_a_follower() -> None:
     assert possible_followers(plan_of(4), 1) == [2, 3]
     assert possible_followers(plan_of(4, {0}), 1) == [0, 2, 3]
     turns = [CANDIDATE_TIMEOUT * number for number in (0, 1, 2, 9)]

@@ -22,7 +22,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.hardware
 from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import verdict_from_hub
 from tests.unit.supervised import Run, end_by_force, eventually, free_port, make_run
 
-# Prints the state of two GPUs from the files beside it.
+# Prints the state of two GPUs from the files next to it.
 SMI = """#!/bin/sh
 cd "${0%/*}"
 case "$*" in
@@ -78,7 +78,7 @@ def make(tmp_path: Path) -> Iterator[RunMaker]:
 
 def log(run: Run, text: str) -> None:
     """Write a message to the kernel log."""
-    descriptor = os.open(run.directory / "kmsg", os.O_RDWR | os.O_NONBLOCK)  # with its own reader: never refused
+    descriptor = os.open(run.directory / "kmsg", os.O_RDWR | os.O_NONBLOCK)  # with its own reader: never rejected
     os.write(descriptor, f"3,1,1,-;{text}\n".encode())
     eventually(lambda: any("Xid" in event for event in run.events()))
     os.close(descriptor)
@@ -203,7 +203,7 @@ def test_change_of_a_gpu_is_a_problem(changes: dict[str, Any], text: str, is_har
     assert list(judge.gpu_problems(reading(**{**changes, "pace": []}), reading(**{**changes, "pace": []}))) == []
 
 
-def test_ports_memory_and_disk() -> None:
+def test_port_memory_and_disk_problems_are_reported() -> None:
     port = {"name": "mlx5_0/1", "state": "ACTIVE", "counters": {"link_downed": 1, "symbol_error": 7}}
     assert list(judge.port_problems([port], [port])) == []
     down = {**port, "state": "DOWN", "counters": {"link_downed": 2}}

@@ -76,7 +76,7 @@ def test_last_lines_come_from_the_rank_that_failed_first(
     assert log_of_failure(report) == log
 
 
-def test_last_output_of_a_stopped_node_is_kept_in_short(tmp_path: Path) -> None:
+def test_last_output_of_a_stopped_node_is_kept_in_shortened_form(tmp_path: Path) -> None:
     log = tmp_path / "stderr.log"
     log.write_text("".join(f"step {number}\n" for number in range(19)))
     ranks = [{"rank": 0, "exit_code": -15, "error": "", "log": str(log)}]
@@ -85,10 +85,10 @@ def test_last_output_of_a_stopped_node_is_kept_in_short(tmp_path: Path) -> None:
     report["ended_by_us"] = False
     assert last_output(report) == ("", "")
     ranks[0]["exit_code"] = report["exit_code"] = 0
-    assert last_output(report)[1].endswith("step 18")  # why it may have ended before other ranks
+    assert last_output(report)[1].endswith("step 18")  # why it may have ended before the other ranks
 
 
-def test_last_lines_are_few_and_as_a_terminal_shows_them(tmp_path: Path) -> None:
+def test_last_lines_are_few_and_rendered_as_in_a_terminal(tmp_path: Path) -> None:
     log = tmp_path / "stderr.log"
     log.write_text("".join(f"line {n}\n" for n in range(290)) + " 1%\r 2%\r 3%\nValueError: boom\r\n\n")
     lines = last_lines(str(log)).split("\n")

@@ -22,7 +22,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.notice
 )
 from tests.unit.supervised import Run, end_by_force, eventually, free_port, make_run
 
-# A rank: saves on SIGTERM, which takes a while, and exits with 0. Counts the signals it receives.
+# A rank that saves on SIGTERM, which takes a while, and exits with 0. Counts the signals that it receives.
 SAVES_AND_ENDS = """
 import os, pathlib, signal, time
 directory = pathlib.Path(os.environ["MUSTER_RUN_DIRECTORY"])
@@ -335,11 +335,11 @@ def test_metadata_service_that_hangs_delays_nothing(make: RunMaker, service: Met
     [
         # torchrun, two ranks with data loaders
         ({2: (1, None, True), 3: (2, 0, False), 4: (2, 1, False), 5: (3, 0, False), 6: (4, 1, False)}, [3, 4]),
-        # a shell of a rank, then the rank, then a helper of its logger
+        # a shell started by a rank, then the rank, then a helper process of its logger
         ({2: (1, None, True), 3: (2, 0, True), 4: (3, 0, False), 5: (4, 0, False)}, [4]),
         # Lightning: the process of rank 0 starts that of rank 1
         ({2: (1, None, False), 3: (2, 1, False), 4: (2, None, False), 5: (3, 1, False)}, [2, 3]),
-        # a container: the ranks are the engine's children, the launcher is alone
+        # a container: the ranks are the engine's children, and the launcher has none
         ({2: (1, None, True), 7: (9, 0, False), 8: (7, 0, False)}, [7]),
         ({}, []),
     ],

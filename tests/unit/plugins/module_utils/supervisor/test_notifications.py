@@ -301,7 +301,7 @@ def test_mail_is_sent(make: RunMaker) -> None:
         ("smtps://u:p@mail.example.org?from=a&to=b", "smtp"),
     ],
 )
-def test_kind_is_taken_from_the_host(url: str, kind: str) -> None:
+def test_kind_of_service_is_determined_by_the_host_name(url: str, kind: str) -> None:
     assert kind_of(url) == kind
 
 
@@ -328,7 +328,7 @@ def test_long_text_is_cut() -> None:
     assert len(json.loads(KINDS["discord"](content).data)["content"]) < 2000
 
 
-def test_end_of_a_failed_run_names_the_first_rank() -> None:
+def test_message_about_a_failed_run_names_the_first_failed_rank() -> None:
     rank = {"rank": 3, "error": "ValueError: boom", "first": True}
     nodes = [{"name": "a", "report": {"ranks": [{"rank": 2, "error": "later"}, rank]}}]
     result: Any = {

@@ -132,7 +132,8 @@ def test_the_end_is_reported_once(tmp_path: Path, server: WebhookServer, name: s
             run.wait_for("running")
             fault.inject(run)
         eventually(lambda: ends(server), 240)
-        if name == "supervisor hangs":  # the guard ends a hanging supervisor later; until then, it may continue
+        # the guard ends a hanging supervisor later; until then, the supervisor may continue
+        if name == "supervisor hangs":
             with contextlib.suppress(ProcessLookupError):
                 signal_supervisor(1, signal.SIGCONT)(run)
         run.wait_until_gone(120)

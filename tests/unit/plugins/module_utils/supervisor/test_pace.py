@@ -63,7 +63,7 @@ def test_slow_gpu_is_named_with_its_reason_and_cost() -> None:
 @pytest.mark.parametrize(
     "texts",
     [
-        {"gpu0": figures(1900), "gpu1": figures(1800)},  # GPUs of one model differ this much
+        {"gpu0": figures(1900), "gpu1": figures(1800)},  # GPUs of the same model differ by this much
         {"gpu0": figures(1900), "gpu1": figures(345, utilization=0.0)},  # an idle GPU saves power
         {"gpu0": json.dumps({"gpus": [{"index": 0, "clock": 345, **BUSY}]})},  # nothing to compare it with
         {"gpu0": figures(1900), "gpu1": "nonsense"},
@@ -71,7 +71,7 @@ def test_slow_gpu_is_named_with_its_reason_and_cost() -> None:
         {"gpu0": figures(1900), "gpu1": json.dumps({"gpus": {"index": 0}, "steps": {"1": "fast", "x": 1.0}})},
     ],
 )
-def test_even_run_has_no_slow_parts(texts: dict[str, str]) -> None:
+def test_run_with_equal_parts_has_no_slow_parts(texts: dict[str, str]) -> None:
     pace = watch()
     feed(pace, texts)
     assert pace.take_news() == []
@@ -83,7 +83,7 @@ def test_nothing_is_judged_before_five_minutes() -> None:
     assert pace.take_news() == []
 
 
-def test_lower_power_limit_is_named_and_prices_may_be_unknown() -> None:
+def test_lower_power_limit_is_named_even_if_prices_are_unknown() -> None:
     pace = watch((None, 2.0, 2.0))
     feed(pace, {"a": figures(1900), "b": figures(1900), "c": figures(1300, power=400.0, power_limit=400.0)})
     assert pace.take_news()[0] == (
@@ -115,5 +115,5 @@ def test_slow_rank_is_found_by_its_printed_step_times() -> None:
         ("0.0it/s", []),
     ],
 )
-def test_step_times_that_programs_print(text: str, times: list[float]) -> None:
+def test_step_times_printed_by_programs_are_recognized(text: str, times: list[float]) -> None:
     assert step_times(text) == pytest.approx(times)

@@ -25,7 +25,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.prepar
 from tests.unit import supervised
 from tests.unit.supervised import Run, end_by_force, eventually, free_port, make_run, own_network
 
-# Each node notes the checkpoint it was given, and whether it exists here.
+# Each node records the checkpoint that it was given, and whether it exists here.
 JOB = (
     'echo "checkpoint ${MUSTER_CHECKPOINT#$HERE}"; [ -e "$MUSTER_CHECKPOINT" ] && echo "it is here"; '
     '[ -z "$AFTER" ] || eval "$AFTER"; exec sleep 600'
@@ -224,7 +224,7 @@ def test_failed_copy_selects_the_checkpoint_that_every_node_has(launch: Starter,
 GPU_ROW = "2026/11/27 20:00:00.000, 0, 0, {memory}, 81559, 40, 60.00, 700.00"
 
 
-def test_spare_takes_over_from_a_node_whose_gpu_memory_stays_in_use(launch: Starter, tmp_path: Path) -> None:
+def test_spare_replaces_a_node_whose_gpu_memory_is_not_freed(launch: Starter, tmp_path: Path) -> None:
     run = launch(nodes=3, spares=1, start=False)
     for number, plan in enumerate(run.plans):
         row = GPU_ROW.format(memory=20000 if number == 1 else 3)

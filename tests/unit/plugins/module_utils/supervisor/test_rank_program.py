@@ -124,7 +124,7 @@ words = st.lists(st.text(st.characters(exclude_characters="\0", codec="utf-8"), 
 
 @settings(max_examples=25, deadline=None)
 @given(arguments=words, value=st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=20))
-def test_arguments_and_variables_reach_the_program_unchanged(
+def test_arguments_and_variables_are_passed_to_the_program_unchanged(
     tmp_path_factory: pytest.TempPathFactory, arguments: list[str], value: str
 ) -> None:
     program = "import json, os, sys; print(json.dumps([sys.argv[1:], os.environ['VALUE']]))"

@@ -78,7 +78,7 @@ def test_signal_that_killed_a_rank_is_reported(case: str, who: int, code: int) -
     assert reports[1 - who][1] == TERMINATED
 
 
-def test_numbers_of_any_length_in_torchruns_output_are_harmless() -> None:
+def test_numbers_of_any_length_in_torchrun_output_cause_no_harm() -> None:
     table = f"Root Cause (first observed failure):\nrank : {DIGITS} (local_rank: {DIGITS})\n"
     text = f"{table}  exitcode : {DIGITS} (pid: {DIGITS})\nSending process {DIGITS} closing signal\n"
     assert torchrun_failures(text) == {} and torchrun_first(text) is None
@@ -97,13 +97,13 @@ def test_restarted_run_that_succeeded_has_no_error() -> None:
     assert codes_and_errors(recorded("restarted_and_well", launcher_code=0)) == [(0, 0, ""), (1, 0, "")]
 
 
-def test_ranks_of_a_terminated_launcher_have_no_exit_code() -> None:
+def test_ranks_whose_launcher_was_terminated_have_no_exit_code() -> None:
     assert codes_and_errors(recorded("terminated")) == [(0, None, ""), (1, None, "")]
     output = final_message((TORCHRUN / "terminated" / "launcher.log").read_text())
     assert output.startswith("torch.distributed.elastic.multiprocessing.api.SignalException: Process ")
 
 
-def test_rank_of_a_terminated_launcher_reports_only_uncaught_errors(tmp_path: Path) -> None:
+def test_rank_whose_launcher_was_terminated_reports_only_uncaught_errors(tmp_path: Path) -> None:
     caught = "Traceback (most recent call last):\n  File x\nKeyError: 'caught'\n"
     raised = "[rank1]: Traceback (most recent call last):\n[rank1]:   File x\n[rank1]: ValueError: boom\n"
     for local_rank, output in enumerate((caught, caught + raised)):
@@ -185,7 +185,7 @@ def test_clock_set_back_does_not_change_which_rank_failed_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = {"rank_logs": "ranks", "node": {"slots": 2, "first_rank": 0}}
-    for local_rank, wall_clock in ((1, 2000.0), (0, 1000.0)):  # a time server has set the clock between the two
+    for local_rank, wall_clock in ((1, 2000.0), (0, 1000.0)):  # a time server has adjusted the clock between the two
         (tmp_path / "ranks" / str(local_rank)).mkdir(parents=True)
         monkeypatch.setattr(time, "time", lambda now=wall_clock: now)
         muster_rank.write_exit(str(tmp_path / "ranks" / str(local_rank) / "exit.json"), local_rank, 1)
@@ -193,7 +193,7 @@ def test_clock_set_back_does_not_change_which_rank_failed_first(
     assert [(item.get("first"), item.get("ended_by_us")) for item in output] == [(None, None), (True, None)]
 
 
-def test_output_of_a_stopped_rank_that_is_its_own_launcher_is_not_an_error(tmp_path: Path) -> None:
+def test_output_of_a_stopped_rank_without_a_separate_launcher_is_not_an_error(tmp_path: Path) -> None:
     (tmp_path / "launcher.log").write_text("saving\n")
     plan = {"rank_logs": "launcher", "node": {"slots": 1, "first_rank": 0}}
     (output,) = rank_reports(plan, str(tmp_path), 1, True)
@@ -237,7 +237,7 @@ def test_abort_at_interpreter_exit_is_reported_with_a_remedy(tmp_path: Path) -> 
     assert codes_and_errors(rank_reports(plan, str(tmp_path), -9)) == [(0, -9, "")]
 
 
-def test_rank_log_is_the_launchers_until_torchrun_starts_the_ranks(tmp_path: Path) -> None:
+def test_rank_log_is_the_launchers_log_until_torchrun_starts_the_ranks(tmp_path: Path) -> None:
     plan = {"rank_logs": "torchrun", "node": {"slots": 1, "first_rank": 0}}
     log = str(tmp_path / "launcher.log")
     assert rank_logs(plan, str(tmp_path), 0) == (log, log)

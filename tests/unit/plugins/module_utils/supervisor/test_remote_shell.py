@@ -69,7 +69,7 @@ def test_shell_query_is_answered_without_contacting_the_node(
     assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]
 
 
-# --- Real supervisors, and a launcher that starts a command on each other node as mpirun does -----------------------
+# --- Real supervisors, and a launcher that starts a command on each other node, as mpirun does ----------------------
 
 Maker = Callable[..., Run]
 
@@ -105,7 +105,7 @@ def log(run: Run, rank: int) -> str:
     return (run.node(rank) / "launcher.log").read_text()
 
 
-def test_commands_run_on_the_nodes_they_are_for(make: Maker) -> None:
+def test_commands_are_executed_on_their_intended_nodes(make: Maker) -> None:
     run = make('ssh node1 \'echo "one $FROM_PLAN"\' & ssh -x node2 "echo two" & wait; echo all')
     start(run)
     run.wait_for("succeeded")

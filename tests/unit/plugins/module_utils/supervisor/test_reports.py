@@ -30,7 +30,7 @@ def size(groups: list[dict[str, Any]]) -> int:
     return len(json.dumps(groups))
 
 
-def test_ranks_that_do_the_same_are_sent_as_one_group() -> None:
+def test_ranks_that_are_doing_the_same_thing_are_sent_as_one_group() -> None:
     """A node sends its groups: each additional rank in a group adds only its number, so the differences determine the
     size.
     """

@@ -69,7 +69,7 @@ def views(*reports: Any) -> list[Any]:
         ("lost", "node_lost"),
     ],
 )
-def test_class_of_an_end_follows_from_the_node_that_failed_first(first: Any, end_class: str) -> None:
+def test_class_of_an_attempts_end_follows_from_the_node_that_failed_first(first: Any, end_class: str) -> None:
     assert classify_end("b", views(report(0), first)) == end_class
 
 
@@ -87,7 +87,7 @@ def ended(*classes: str, checkpoints: tuple[str, ...] = ()) -> list[Any]:
 
 
 @pytest.mark.parametrize("end_class", ["stopped", "succeeded", "not_started", "deterministic", "rank_failed", "hang"])
-def test_only_configured_classes_restart(end_class: str) -> None:
+def test_only_configured_classes_of_ends_cause_a_restart(end_class: str) -> None:
     assert not decide(POLICY, ended(end_class)).restart
     assert decide(policy_with(when=["hang"]), ended("hang")).restart
 
@@ -140,7 +140,7 @@ def test_assignment_has_each_usable_node_at_most_once(previous: set[int], usable
 
 
 @pytest.mark.parametrize("fields", [{"stuck": [77]}, {"shutdown": True}, {"container": "it may still exist"}])
-def test_node_with_leftovers_is_not_used_again(fields: dict[str, Any]) -> None:
+def test_node_with_leftover_processes_is_not_used_again(fields: dict[str, Any]) -> None:
     (node,) = views(report(-9))
     assert is_usable(node)
     node["report"] = report(-9, **fields)
@@ -175,7 +175,7 @@ def test_run_waits_for_a_silent_node() -> None:
     assert attempt is not None and attempt["members"] == [0, 2] and not attempts.waiting
 
 
-def test_run_without_progress_ends_with_a_separate_code() -> None:
+def test_run_that_ends_for_lack_of_progress_has_a_separate_exit_code() -> None:
     attempts = attempts_of(policy_with(counts_progress=True))
     nodes = views("lost", report(-15), report(-15))
     for number in range(3):
@@ -194,5 +194,5 @@ def test_class_reported_to_the_hub_is_used() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(8.4, "8 s"), (99.0, "99 s"), (727.0, "12 min"), (12600.0, "3.5 h")])
-def test_durations_are_short(seconds: float, text: str) -> None:
+def test_durations_are_formatted_briefly(seconds: float, text: str) -> None:
     assert format_seconds(seconds) == text

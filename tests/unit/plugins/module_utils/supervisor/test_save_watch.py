@@ -14,7 +14,7 @@ from tests.unit import supervised
 from tests.unit.plugins.module_utils.supervisor.test_notices import MetadataServer
 from tests.unit.supervised import Run, eventually, free_port, make_run, own_network, started_runs
 
-# Counts steps, saves the current one when it receives SIGTERM, and does not end by itself.
+# Counts steps, saves the current one when it receives SIGTERM, and does not exit by itself.
 COUNTS = """
 import os, pathlib, re, signal, time, zipfile
 directory, received = pathlib.Path("checkpoints"), []
@@ -131,7 +131,7 @@ class Replies:
     [
         ([[listed("old.pt", 1.0)]] * 4, False),  # nothing new
         ([[], [listed("new.pt", 5.0)], [listed("new.pt", 5.0)]], True),
-        ([[], [listed("new.pt", 5.0)], [listed("new.pt", 6.0)]], False),  # the checkpoint still changes
+        ([[], [listed("new.pt", 5.0)], [listed("new.pt", 6.0)]], False),  # the checkpoint is still changing
         ([[listed("last.pt", 1.0)], [listed("last.pt", 5.0)], [listed("last.pt", 5.0)]], True),  # written again
         ([[listed("was.pt", 1.0, complete=False)], [listed("was.pt", 5.0)], [listed("was.pt", 5.0)]], False),
         ([[], [listed("new.pt", 5.0, complete=False)]] * 2, False),

@@ -34,7 +34,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.notice
         ("1-1:1:1:1", None),
     ],
 )
-def test_durations(text: str, expected: int | None) -> None:
+def test_durations_are_formatted(text: str, expected: int | None) -> None:
     assert parse_duration(text) == expected
 
 
@@ -64,7 +64,7 @@ def test_damaged_request_is_a_notice_without_a_time(tmp_path: Path) -> None:
         ({"SLURM_JOB_ID": "x"}, "SIGTERM"),
     ],
 )
-def test_reason_of_a_stop(tmp_path: Path, environment: dict[str, str], expected: str) -> None:
+def test_reason_for_a_stop_is_determined(tmp_path: Path, environment: dict[str, str], expected: str) -> None:
     assert describe_stop("SIGTERM", str(tmp_path), environment, 1000.0) == expected
     (tmp_path / "stop").touch()
     assert describe_stop("SIGTERM", str(tmp_path), environment, 1000.0) == "SIGTERM", "stop.yml has stopped it"
@@ -87,7 +87,7 @@ PREEMPTED = (
         ("", None),
     ],
 )
-def test_time_until_a_preemption(shown: str, expected: str | None) -> None:
+def test_time_until_a_preemption_is_determined(shown: str, expected: str | None) -> None:
     assert time_until_preemption(shown, NOW) == expected
 
 

@@ -60,7 +60,7 @@ def test_two_nodes_have_no_successor_and_no_quorum() -> None:
 
 
 @given(st.integers(1, 20), st.sets(st.integers(0, 20)), st.floats(0, 1000))
-def test_candidate_is_the_lowest_living_node_and_in_the_end_the_node_itself(
+def test_candidate_is_the_lowest_living_node_and_eventually_the_node_itself(
     own: int, lost: set[int], elapsed: float
 ) -> None:
     candidate = choose_candidate(own, 0, lost, elapsed)
@@ -125,7 +125,7 @@ def test_successor_takes_rank_0_and_a_spare_replaces_the_successor(make: Maker) 
     check_end(run, 1)
 
 
-def test_lead_is_passed_on_twice_and_the_attempt_count_continues(make: Maker) -> None:
+def test_leadership_changes_twice_and_the_attempt_count_continues(make: Maker) -> None:
     run = make(nodes=5, restart_min_nodes=3, restarts=2)
     wait_for_ranks(run, 0, range(5))
     power_off(run, 0)
@@ -233,7 +233,7 @@ def test_node_0_that_returns_ends_and_runs_nothing(make: Maker) -> None:
     check_end(run, 1)
 
 
-def test_user_stops_a_run_that_looks_for_a_leader(make: Maker) -> None:
+def test_user_stops_a_run_that_is_looking_for_a_leader(make: Maker) -> None:
     run = make()
     wait_for_ranks(run, 0, range(3))
     power_off(run, 0)
@@ -244,7 +244,7 @@ def test_user_stops_a_run_that_looks_for_a_leader(make: Maker) -> None:
     check_end(run)
 
 
-def test_user_stops_a_candidate_that_waits_for_a_majority(make: Maker) -> None:
+def test_user_stops_a_candidate_that_is_waiting_for_a_majority(make: Maker) -> None:
     run = make(nodes=4)
     wait_for_ranks(run, 0, range(4))
     power_off(run, 0, 3)
@@ -257,7 +257,7 @@ def test_user_stops_a_candidate_that_waits_for_a_majority(make: Maker) -> None:
     check_end(run, 1)
 
 
-def test_successor_takes_requests_to_save_and_may_notify(make: Maker) -> None:
+def test_successor_accepts_requests_to_save_and_may_send_notifications(make: Maker) -> None:
     run = make()
     wait_for_ranks(run, 0, range(3))
     assert run_save.save(run.request(1))["changed"] is False

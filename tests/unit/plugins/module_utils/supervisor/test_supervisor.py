@@ -154,7 +154,9 @@ def test_shutdown_of_a_machine_is_not_a_request_to_stop(
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_requested_stop_wins_over_a_shutdown(make_node: NodeMaker, monkeypatch: pytest.MonkeyPatch, rank: int) -> None:
+def test_requested_stop_takes_precedence_over_a_shutdown(
+    make_node: NodeMaker, monkeypatch: pytest.MonkeyPatch, rank: int
+) -> None:
     node = make_node(rank, 2)
     (node.run.node(rank) / "stop").touch()
     monkeypatch.setattr(lifeline_end, "is_shutting_down", lambda: True)
@@ -162,7 +164,7 @@ def test_requested_stop_wins_over_a_shutdown(make_node: NodeMaker, monkeypatch: 
     assert node.supervisor.lifeline.stop_requested
 
 
-def test_signs_of_a_shutdown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_signs_of_a_shutdown_are_recognized(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine_shutdown, "SIGNS", (str(tmp_path / "nologin"),))
     assert not machine_shutdown.is_shutting_down()
     (tmp_path / "nologin").touch()

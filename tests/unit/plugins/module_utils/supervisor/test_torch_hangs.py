@@ -30,7 +30,8 @@ HANG = 5.0  # launch_hang_timeout
 GLOO = 40  # torch's own timeout, in which the hang is reported before
 RANKS = 4
 LONGEST = 900.0  # seconds for four ranks to import torch on a busy machine
-# Nodes and ranks of each: accelerate and env start equally many ranks on each node, mpirun needs a host for each.
+# Number of nodes, and of ranks on each: accelerate and env start the same number of ranks on each node, and mpirun
+# needs a host for each.
 LAUNCHERS = {"torchrun": (2, 2), "deepspeed": (2, 2), "accelerate": (2, 2), "mpirun": (1, 4), "env": (4, 1)}
 LAST = RANKS - 1
 
@@ -40,7 +41,7 @@ def line_of(text: str) -> int:
     return next(number for number, line in enumerate(lines, 1) if text in line)
 
 
-# The rank to name, how the report of the hang describes it, and the verdict after torch's timeout.
+# The rank to name, how the hang report describes it, and the verdict after torch's timeout.
 KINDS: dict[str, tuple[int, str, str]] = {
     "loop": (LAST, rf"is in load \(hangs\.py:{line_of('time.sleep(0.01)')}\)", "it was in load"),
     "sleep": (0, rf"is in validate \(hangs\.py:{line_of('time.sleep(3600)')}\)", "it was in validate"),

@@ -109,12 +109,12 @@ def test_nearest_torch_is_suggested_first() -> None:
     assert flash.neighbors("2.8.3", "2.13.0", "12.6")[:2] == [("2.8.3", "2.8", "12"), ("2.8.3", "2.7", "12")]
     assert flash.neighbors("2.7.4.post1", "2.8.0", "12.6")[:2] == [("2.8.3", "2.8", "12"), ("2.8.3", "2.7", "12")]
     assert flash.neighbors("2.8.3", "2.5.1", "12.1")[0] == ("2.7.4.post1", "2.5", "12")
-    # the same torch for another CUDA version is preferred to another torch
+    # the same torch for another CUDA version is preferred over a different torch version
     assert flash.neighbors("2.8.3", "2.8.0", "13.0")[0] == ("2.8.3", "2.8", "12")
     assert flash.neighbors("2.8.3", "2.13.0", "13.0")[:2] == [("2.8.3", "2.8", "12"), ("2.8.3", "2.7", "12")]
 
 
-def test_old_release_has_no_wheels_for_a_newer_cuda() -> None:
+def test_old_release_has_no_wheels_for_a_newer_cuda_version() -> None:
     assert flash.wheel_name("2.6.3", "2.4.1", "13.0", True, "3.10", "x86_64") == ""
     assert flash.wheel_name("2.5.8", "2.3.1", "13.0", True, "3.10", "x86_64") == ""
 
@@ -193,7 +193,7 @@ def test_missing_wheel_is_reported_with_the_nearest_existing_ones(
         flash.choose(ask(server[0], tmp_path))
     put(server[1], "2.7.4.post1", torch="2.6.0")
     put(server[1], "2.8.3", torch="2.7.1")
-    put(server[1], "2.8.3", torch="2.8.0", abi=False)  # a wheel for a different ABI from this torch's
+    put(server[1], "2.8.3", torch="2.8.0", abi=False)  # a wheel for a different ABI than this torch's
     with pytest.raises(StepError) as problem:
         flash.choose(ask(server[0], tmp_path))
     assert "no wheel of flash-attention 2.8.3 for torch 2.13.0, CUDA 12.6, Python 3.11" in str(problem.value)
@@ -204,7 +204,7 @@ def test_missing_wheel_is_reported_with_the_nearest_existing_ones(
     assert not (tmp_path / "choice").exists()
 
 
-def test_wheels_for_an_older_cuda_are_the_nearest_to_a_newer_cuda(
+def test_wheels_for_an_older_cuda_version_are_nearest_to_a_newer_version(
     server: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(flash, "torch_build", lambda: {**HERE, "cuda": "13.0"})
@@ -265,7 +265,7 @@ def test_allowed_build_sets_compiler_jobs_and_architectures(
     assert flash.choose({**asked, "max_jobs": 7, "version": "auto"})["environment"]["MAX_JOBS"] == "7"
 
 
-def test_compiler_for_another_cuda_is_refused(tmp_path: Path) -> None:
+def test_compiler_for_a_different_cuda_version_is_refused(tmp_path: Path) -> None:
     program(tmp_path / "bin" / "nvcc", "echo 'Cuda compilation tools, release 11.8, V11.8.89'")
     with pytest.raises(StepError, match=r"no nvcc of CUDA 12 on the first node \(found: 11\.8 in "):
         flash.find_compiler("12.6", str(tmp_path))

@@ -73,7 +73,7 @@ def test_each_gpu_multiplies_with_a_build_for_rocm(torch: Any) -> None:
     assert torch_proof.check_products({**REQUEST, "build": "cpu"}) == 0
 
 
-def test_error_within_a_sentence_is_cut_after_a_word_and_has_no_full_stop() -> None:
+def test_error_within_a_sentence_is_cut_after_a_word_and_has_no_final_period() -> None:
     missing = "RuntimeError: operator torchvision::nms does not exist"
     assert torch_proof.last_error(f"Traceback:\n{missing}.\n") == missing
     sentence = "ImportError: incompatible " + "versions " * 60 + "of both."

@@ -23,7 +23,7 @@ CHECKOUT = Path(__file__).resolve().parents[5]
 SOURCES = sorted((CHECKOUT / "plugins/plugin_utils/_checks").glob("*.py"))
 
 
-def test_catalogue_holds_exactly_the_ids_that_checks_report() -> None:
+def test_catalogue_contains_exactly_the_ids_that_checks_report() -> None:
     texts = [path.read_text(encoding="utf-8") for path in SOURCES]
     pattern = r"\b(?:error|warning|make_finding)\(\s*\"([a-z-]+)\""
     given = {match for text in texts for match in re.findall(pattern, text)}

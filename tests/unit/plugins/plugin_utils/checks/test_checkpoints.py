@@ -122,7 +122,7 @@ def test_service_for_another_directory_is_ignored(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("share", "severity"), [(0.5, "error"), (1.5, "warning"), (4, None)])
-def test_space_for_the_checkpoints_to_keep(real: Path, share: float, severity: str | None) -> None:
+def test_space_is_required_for_the_checkpoints_to_keep(real: Path, share: float, severity: str | None) -> None:
     size = find_checkpoints(str(real / "transformers"))[0]["size"]
     facts = everywhere(described(real / "transformers", free=int(size * share)))
     result = reported(facts, args=["--save_total_limit", "3"])
@@ -145,7 +145,7 @@ def test_torn_checkpoint_names_the_older_complete_checkpoint(real: Path) -> None
     assert finding.severity == "error"
 
 
-def test_world_size_is_refused_with_the_conversion_command(real: Path) -> None:
+def test_checkpoint_for_a_different_world_size_is_refused_with_the_conversion_command(real: Path) -> None:
     facts = everywhere(described(real / "zero1"), 4)
     (finding,) = reported(facts)
     assert (finding.id, finding.severity) == ("checkpoint-world-size", "warning")
@@ -182,7 +182,7 @@ def test_run_does_not_resume_from_a_checkpoint_that_it_cannot_load(real: Path) -
 
 
 @pytest.mark.parametrize("value", [None, 7, "x", [], {}, {"name": "x"}, [[]]])
-def test_hostile_listing_counts_as_empty(real: Path, value: Any) -> None:
+def test_hostile_listing_is_treated_as_empty(real: Path, value: Any) -> None:
     facts = described(real / "zero1")
     facts["listing"] = value if isinstance(value, list) else [value]
     assert read_contract({"a": facts}).choice["checkpoint"] is None
@@ -191,14 +191,14 @@ def test_hostile_listing_counts_as_empty(real: Path, value: Any) -> None:
 @pytest.mark.parametrize(
     "field", ["parts", "damaged", "required", "recorded", "step", "format", "saved", "size", "unit"]
 )
-def test_hostile_field_drops_the_checkpoint(real: Path, field: str) -> None:
+def test_checkpoint_with_a_hostile_field_is_dropped(real: Path, field: str) -> None:
     facts = described(real / "zero1")
     for entry in facts["listing"]:
         entry[field] = {"x": {"y": "z"}}
     assert read_contract({"a": facts}).choice["checkpoint"] is None
 
 
-def test_line_of_the_plan(real: Path) -> None:
+def test_plan_line_describes_the_checkpoints(real: Path) -> None:
     contract = read_contract({"a": described(real / "zero1")})
     text = describe_contract(contract, 64, 8.0)
     assert text.startswith(f"{real}/zero1 (nfs4, 10.0.0.5:/x); survives the loss of a node; newest complete: step 2 (")
@@ -224,7 +224,7 @@ def test_best_interval_follows_youngs_formula() -> None:
     assert [format_duration(seconds) for seconds in (8, 537, 8000, 1e6)] == ["8 s", "9 min", "2 h 13 min", "277 h"]
 
 
-def test_seconds_come_from_the_newest_run_of_the_same_program(tmp_path: Path) -> None:
+def test_save_seconds_come_from_the_newest_run_of_the_same_program(tmp_path: Path) -> None:
     for number, (program, output) in enumerate(
         [("train.py", {"checkpoint_seconds": 9}), ("other.py", {"checkpoint_seconds": 1}), ("train.py", {}), ("x", 3)]
     ):
@@ -253,7 +253,7 @@ def test_arguments_that_resume_a_job_are_recognized(args: tuple[str, ...], expec
     assert resumes(make_job(args=args)) is expected
 
 
-def test_number_of_checkpoints_that_the_job_keeps() -> None:
+def test_number_of_checkpoints_kept_by_the_job_is_read() -> None:
     assert kept_checkpoints(make_job(args=("--save_total_limit=5",))) == 5
     assert kept_checkpoints(make_job(args=("--save_total_limit", "2"))) == 2
     assert kept_checkpoints(make_job(args=("--save_top_k", "-1"))) == 3

@@ -72,7 +72,7 @@ def test_files_that_the_launch_will_copy_are_not_reported_missing(left: str) -> 
     assert [item.id for item in found(every, missing, code_left=left)] == ["code-older"]
 
 
-def test_script_missing_from_the_source_too_is_reported() -> None:
+def test_script_that_is_also_missing_from_the_source_is_reported() -> None:
     every = {f"node{number}": part(same=False, script=False) for number in (1, 2, 3)}
     assert [item.id for item in found(every, missing, code_left="later")] == ["script-missing", "code-older"]
 
@@ -121,7 +121,7 @@ def test_missing_working_directory_is_reported_with_code_as_is() -> None:
     assert "working-directory-missing" in [item.id for item in found(every, missing, code_left="as_is")]
 
 
-def test_unreadable_code_source_is_an_error_unless_code_is_as_is() -> None:
+def test_unreadable_code_source_is_an_error_unless_code_is_used_as_is() -> None:
     problem = {"problem": "code_source is /me/project, which does not exist on this machine"}
     (finding,) = found({}, code=problem, code_left="later")
     assert (finding.severity, finding.id, finding.problem) == ("error", "code-unread", problem["problem"])

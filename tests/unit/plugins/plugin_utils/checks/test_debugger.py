@@ -37,6 +37,6 @@ def test_a_rank_that_cannot_be_debugged_is_reported(spoil: Any, rank: int | None
 
 
 @pytest.mark.parametrize(("slots", "expected"), [(1, []), (2, [("error", "debug-rank", ("node2",))])])
-def test_a_rank_that_the_script_itself_starts_cannot_be_debugged(slots: int, expected: Any) -> None:
+def test_a_rank_started_by_the_script_itself_cannot_be_debugged(slots: int, expected: Any) -> None:
     findings = spoilt(install("node1", "node2"), nproc_per_node=slots, launcher="env", debug_rank=slots)
     assert [finding for finding in findings if finding[1].startswith("debug")] == expected

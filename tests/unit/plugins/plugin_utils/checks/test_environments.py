@@ -56,7 +56,7 @@ def found(*names: str, interpreter: str = NANO, environments: Any = (), **given:
         ),
     ],
 )
-def test_project_without_environment_is_one_error_with_the_command_that_creates_it(
+def test_missing_project_environment_is_one_error_with_the_command_to_create_it(
     names: list[str], given: dict[str, Any], problem: str, remedy: str
 ) -> None:
     result = found(*names, **given)

@@ -45,7 +45,7 @@ def own_run(facts: dict[str, Facts], name: str) -> None:
             lambda f: smi(f, "node2", "mismatch", "NVML library version: 570.211", library="570.211.01"),
             [("error", "driver-mismatch", ("node2",))],
         ),
-        # the versions alone show this, without nvidia-smi
+        # the version numbers alone show this, without nvidia-smi
         (
             lambda f: f["node2"]["gpus"]["driver"].update(library="570.211.01", on_disk="570.211.01"),
             [("error", "driver-mismatch", ("node2",))],

@@ -44,7 +44,7 @@ FALLEN = "NVRM: Xid (PCI:0000:11:00): 79, GPU has fallen off the bus"
         (lambda f: logged(f, "node2", FALLEN), [("warning", "gpu-xid", ("node2",))]),
         (lambda f: logged(f, "node2", "NVRM: Xid (PCI:0000:11:00): 31, pid=1, MMU Fault"), []),
         (
-            lambda f: logged(f, "node2", "NVRM: Xid (PCI:0000:99:00): 79, lost"),  # nvidia-smi no longer shows it
+            lambda f: logged(f, "node2", "NVRM: Xid (PCI:0000:99:00): 79, lost"),  # nvidia-smi no longer lists it
             [("warning", "gpu-xid", ("node2",))],
         ),
         (lambda f: f["node2"]["health"]["kernel_log"].update(readable=False), []),
@@ -69,11 +69,11 @@ FALLEN = "NVRM: Xid (PCI:0000:11:00): 79, GPU has fallen off the bus"
         ),
     ],
 )
-def test_problem_of_a_node_is_reported(spoil: Any, result: Any) -> None:
+def test_problem_on_a_node_is_reported(spoil: Any, result: Any) -> None:
     assert spoilt(spoil, gpu_count=2) == result
 
 
-def test_error_is_reported_with_the_gpu_and_the_action_from_nvidia() -> None:
+def test_error_is_reported_with_the_gpu_and_the_action_recommended_by_nvidia() -> None:
     facts = copy.deepcopy(cluster(2, 2))
     logged(facts, "node2", FALLEN)
     (finding,) = findings(facts)
@@ -107,11 +107,11 @@ def test_other_hardware_with_the_same_disk_is_accepted() -> None:
     for device in facts["node2"]["health"]["gpus"]:
         device["uuid"] = f"{device['uuid']}-of-another-host"
     assert findings(facts, bad_nodes=recorded) == []
-    facts["node2"]["health"]["gpus"] = []  # all are lost: now the serial number decides
+    facts["node2"]["health"]["gpus"] = []  # all are lost, so now the serial number decides
     assert [finding.id for finding in findings(facts, bad_nodes=recorded)] == ["bad-node"]
 
 
-def test_number_shared_by_several_nodes_identifies_no_node() -> None:
+def test_serial_number_shared_by_several_nodes_identifies_no_node() -> None:
     facts = copy.deepcopy(cluster(3))
     for name in facts:
         facts[name]["health"]["identity"] = {"serial": "of the host", "asset": "", "machine_id": f"id-of-{name}"}

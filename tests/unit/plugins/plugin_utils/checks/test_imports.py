@@ -18,7 +18,7 @@ def failing(error: str, statement: str = "import flash_attn", certain: bool = Tr
     return spoil
 
 
-# Exceptions as the libraries raise them, and a part of the remedy.
+# Exceptions as raised by the libraries, and part of the remedy.
 EXCEPTIONS = [
     (
         "ImportError: \nA module that was compiled using NumPy 1.x cannot be run in\nNumPy 2.2.6 as it may crash.",

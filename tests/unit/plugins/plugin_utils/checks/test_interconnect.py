@@ -76,7 +76,7 @@ def test_fabric_must_be_ready_and_its_manager_match_the_driver(
     assert all(problem in finding.problem and remedy in finding.remedy for finding in result)
 
 
-def test_fabric_of_a_broken_driver_is_not_reported_again() -> None:
+def test_fabric_problem_is_not_reported_if_the_driver_is_broken() -> None:
     def spoil(facts: dict[str, Facts]) -> None:
         links("node1", fabric=[{"state": "In Progress", "status": "N/A"}])(facts)
         facts["node1"]["gpus"]["driver"]["library"] = "575.1"

@@ -133,14 +133,14 @@ def test_cache_must_be_writable_if_the_job_uses_it(
         ("/tmp", "/tmp", "sudo chmod 1777 /tmp"),
     ],
 )
-def test_only_the_directory_itself_is_given_to_the_user(path: str, existing: str, command: str) -> None:
+def test_user_is_given_ownership_of_only_the_directory_itself(path: str, existing: str, command: str) -> None:
     assert ownership_command("ubuntu", path, existing) == command
 
 
 def test_cache_on_a_separate_full_disk_is_reported() -> None:
     full = {"free_bytes": GIB // 4, "explicit": True}
     assert spoilt(cache("HF_HOME", **full, device=7)) == [("warning", "cache-no-room", ("node2",))]
-    assert spoilt(cache("HF_HOME", **full)) == []  # the disk of the runs, which disk-full reports
+    assert spoilt(cache("HF_HOME", **full)) == []  # the disk that holds the runs, which disk-full reports
 
 
 def services(first: bool = False, **values: Any) -> Spoil:

@@ -156,7 +156,7 @@ BF16 = {"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": True}}
 GTX, RTX = ("GeForce GTX 1080", [6, 1]), ("GeForce RTX 3070", [8, 6])
 
 
-def test_fp16_on_gpus_without_support_names_the_nodes() -> None:
+def test_fp16_on_gpus_that_do_not_support_it_names_the_nodes() -> None:
     mixed = able({"node1": RTX, "node2": GTX, "node3": RTX, "node4": GTX})
     spoil = both(with_config(FP16), mixed)
     assert ("error", "deepspeed-precision", ("node2", "node4")) in spoilt(spoil, 4, 1, **DEEPSPEED)

@@ -42,7 +42,7 @@ EVERYONE = ("node1", "node2", "node3", "node4")
     ("spoil", "result"),
     [
         (nothing, []),
-        # rows measured with glibc: the loopback line wins, wherever the right line is
+        # rows measured with glibc: the loopback line wins, regardless of where the correct line is
         (lambda f: own(f, "node2", "127.0.1.1"), [("error", "own-name-loopback", ("node2",))]),
         (
             lambda f: own(f, "node2", "127.0.1.1", address("node2")),
@@ -57,12 +57,12 @@ EVERYONE = ("node1", "node2", "node3", "node4")
             lambda f: own(f, "node1", "::1", address("node1"), first=address("node1")),
             [("error", "own-name-loopback", ("node1",))],
         ),
-        # a node that is wrong about a peer, about itself, about two peers
+        # a node that is wrong about a peer, about itself, or about two peers
         (lambda f: takes(f, "node2", "node1", "10.0.0.99"), [("error", "name-differs", ("node2",))]),
         (lambda f: takes(f, "node2", "node1", address("node3")), [("error", "name-differs", ("node2",))]),
         (lambda f: takes(f, "node4", "node1", "127.0.0.1"), [("error", "name-differs", ("node4",))]),
         (lambda f: own(f, "node3", "10.0.7.7"), [("error", "name-differs", ("node3",))]),
-        # the right one is second: programs use the first
+        # the correct one is second: programs use the first
         (lambda f: takes(f, "node2", "node1", "10.0.0.99", address("node1")), [("error", "name-differs", ("node2",))]),
         (lambda f: takes(f, "node2", "node1", address("node1"), "fe80::1"), []),
         # unknown names
@@ -93,14 +93,14 @@ def everybody_takes(name: str, wrong: str) -> Any:
     return spoil
 
 
-def test_name_that_all_nodes_resolve_differently_is_reported_for_its_node() -> None:
+def test_name_resolved_differently_on_every_node_is_reported_for_its_node() -> None:
     assert spoilt(everybody_takes("node3", "203.0.113.3")) == [("error", "name-elsewhere", ("node3",))]
     assert spoilt(everybody_takes("node3", "203.0.113.3"), names_needed=False) == [
         ("warning", "name-elsewhere", ("node3",))
     ]
 
 
-def test_name_that_all_nodes_resolve_to_another_node_is_an_error() -> None:
+def test_name_resolved_to_a_different_node_everywhere_is_an_error() -> None:
     result = spoilt(everybody_takes("node3", address("node1")), names_needed=False)
     assert {(severity, identity) for severity, identity, _nodes in result} == {("error", "name-differs")}
     assert sorted(name for _severity, _id, nodes in result for name in nodes) == list(EVERYONE)
@@ -121,9 +121,9 @@ def without_resolver(spoil: Any) -> Any:
     ("spoil", "result"),
     [
         (nothing, []),
-        # new machines: no name is known, and a run uses addresses
+        # new machines: no names are known, so a run uses addresses
         (loopback_everywhere, [("warning", "own-name-loopback", EVERYONE)]),
-        # incomplete hosts files: the name resolves differently on the nodes
+        # incomplete hosts files: the name resolves to different addresses on the nodes
         (lambda f: own(f, "node2", "127.0.1.1"), [("error", "own-name-loopback", ("node2",))]),
         (lambda f: takes(f, "node2", "node1", "10.0.0.99"), [("error", "name-differs", ("node2",))]),
         (lambda f: forget_peers(f, "node2"), []),

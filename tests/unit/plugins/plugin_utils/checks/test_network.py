@@ -107,7 +107,7 @@ def block(facts: dict[str, Facts], source: str, target: str, reason: str = TIMED
     fixed = facts[target]["connections"]["fixed"]
     seen.update(to=reason, back={}, ports={}, sent=None, received=None, answered_by=None)
     back = facts[target]["connections"]["peers"][source]["back"]
-    if back:  # target has greeted source, which could not connect back
+    if back:  # target has greeted source, which was unable to connect back
         back.update({str(port): reason for port in [PORT, *fixed]})
 
 
@@ -169,24 +169,24 @@ def no_ssh(facts: dict[str, Facts], name: str) -> None:
         (lambda f: isolate(f, "node3", outward=False), [("error", "peers-blocked", ("node3",))]),
         (lambda f: isolate(f, "node3", inward=False), [("error", "peers-blocked", ("node3",))]),
         (lambda f: block(f, "node2", "node4"), [("error", "peers-blocked", ("node4", "node2"))]),
-        # nodes that are queried one after another see just as much
+        # nodes that are queried one after another detect just as much
         (everyone_came_in_turn, []),
         (
             together(everyone_came_in_turn, lambda f: isolate(f, "node3")),
             [("error", "peers-blocked", ("node3",))],
         ),
         (lambda f: came_first(f, "node2", "node3"), []),
-        # connecting back is refused by a peer that does listen
+        # connecting back is refused by a peer that is in fact listening
         (lambda f: block(f, "node2", "node4", REFUSED), [("error", "peers-blocked", ("node4", "node2"))]),
         (reject_each_other, [("error", "peers-blocked", ("node1", "node2"))]),
-        # ports of the run on the first node
+        # the run's ports on the first node
         (lambda f: close_port(f, 29500, "node2"), [("error", "port-blocked", ("node2",))]),
         (lambda f: close_port(f, 29499, "node2", "node3", "node4"), [("error", "port-blocked", ("node1",))]),
         # packets
         (lambda f: swallow(f, "node2", "node3"), [("error", "mtu-black-hole", ("node3", "node2"))]),
         (lambda f: swallow_all(f, "node2"), [("error", "mtu-black-hole", ("node2",))]),
         (lambda f: no_ssh(f, "node4"), [("error", "ssh-between-nodes", ("node4",))]),
-        # no peer listened on it: another program uses the port, which port-in-use reports
+        # no peer was listening on it: another program is using the port, which port-in-use reports
         (lambda f: f["node2"].pop("connections"), []),
     ],
 )
@@ -209,7 +209,7 @@ def asked(facts: dict[str, Facts], name: str, seconds: float) -> None:
     facts[name]["clock"] = {moment: value + seconds for moment, value in facts[name]["clock"].items()}
 
 
-def test_nodes_queried_too_late_to_connect_are_reported_as_untested() -> None:
+def test_connections_to_nodes_queried_too_late_are_reported_as_untested() -> None:
     facts = cluster(3)
     for peer in ("node1", "node2"):
         came_first(facts, peer, "node3")

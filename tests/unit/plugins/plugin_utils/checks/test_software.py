@@ -72,7 +72,7 @@ def imports_of(facts: dict[str, Facts], **values: Any) -> None:
         ({}, {"launcher": "accelerate", "accelerate_config": {"distributed_type": "DEEPSPEED"}}, "error"),
     ],
 )
-def test_deepspeed_that_differs_is_an_error_only_for_a_job_that_may_use_it(
+def test_differing_deepspeed_version_is_an_error_only_if_the_job_may_use_it(
     imports: dict[str, Any], given: dict[str, Any], severity: str
 ) -> None:
     facts = cluster(3)
@@ -105,7 +105,7 @@ IMAGE = {"interpreter": "/opt/pytorch/bin/python", "torch": "2.7.0", "cuda": "12
         ([["toy"], []], "instthe CUDAll torch"),
     ],
 )
-def test_environment_of_a_project_is_offered_if_the_job_has_no_torch(projects: list[list[str]], remedy: str) -> None:
+def test_project_environment_is_offered_if_the_job_has_no_torch(projects: list[list[str]], remedy: str) -> None:
     facts = cluster(len(projects))
     package(facts, "torch", None, *facts)
     for node, names in zip(facts.values(), projects, strict=True):
@@ -114,7 +114,7 @@ def test_environment_of_a_project_is_offered_if_the_job_has_no_torch(projects: l
     assert finding.id == "torch-missing" and finding.remedy.startswith(remedy)
 
 
-def test_torch_of_the_machines_image_is_offered_if_the_job_has_no_torch() -> None:
+def test_torch_in_the_machine_image_is_offered_if_the_job_has_no_torch() -> None:
     def spoil(facts: dict[str, Facts]) -> None:
         package(facts, "torch", None, *facts)
         for node in ("node2", "node3"):
@@ -129,7 +129,7 @@ def test_torch_of_the_machines_image_is_offered_if_the_job_has_no_torch() -> Non
     assert "launch_python: /opt/pytorch/bin/python" in offered.remedy
 
 
-def test_torch_of_the_machines_image_is_not_reported_if_the_job_has_torch() -> None:
+def test_torch_in_the_machine_image_is_not_reported_if_the_job_has_torch() -> None:
     def add_environment(facts: Facts) -> None:
         for node in facts.values():
             node.update(environments=[IMAGE])
@@ -162,7 +162,7 @@ def cuda(facts: dict[str, Facts], version: str | None) -> None:
             lambda f: f["node3"]["gpus"]["devices"][0].update(name="A100-SXM4-80GB"),
             [("warning", "skew-gpu", ("node3",))],
         ),
-        # 535.54.03 is older than 535.183.01, and both run CUDA 12
+        # 535.54.03 is older than 535.183.01, and both support CUDA 12
         (lambda f: driver(f, "525.60.12", *f), [("error", "driver-too-old", EVERYONE)]),
         (lambda f: driver(f, "525.60.13", *f), []),
         (lambda f: driver(f, "535.54.03", *f), []),
@@ -185,20 +185,20 @@ def test_drivers_must_match_and_be_new_enough_for_torch(spoil: Any, result: Any)
 @pytest.mark.parametrize(
     ("archs", "runs", "not_runs"),
     [
-        # machine code runs on its own GPU, and on newer ones of its generation
+        # machine code runs on the GPU it was compiled for, and on newer ones of the same generation
         (["sm_86"], [(8, 6), (8, 9)], [(8, 0), (9, 0), (7, 5)]),
         (["sm_60"], [(6, 0), (6, 1)], [(5, 2), (7, 0)]),
         (["sm_100", "sm_120"], [(10, 0), (10, 3), (12, 0), (12, 1)], [(9, 0), (11, 0)]),
-        # PTX runs on all newer ones
+        # PTX runs on all newer GPUs
         (["sm_37", "compute_37"], [(3, 7), (6, 1), (12, 0)], [(3, 5)]),
-        # code for a specific GPU or generation runs only on it
+        # code for a specific GPU or generation runs only on that
         (["sm_90a"], [(9, 0)], [(9, 1), (10, 0)]),
         (["sm_100f"], [(10, 0), (10, 3)], [(12, 0)]),
         (["gfx90a"], [], [(9, 0)]),
         ([], [], [(8, 0)]),
     ],
 )
-def test_has_kernels_matches_architectures_to_gpus(
+def test_has_kernels_matches_gpu_architectures(
     archs: list[str], runs: list[tuple[int, int]], not_runs: list[tuple[int, int]]
 ) -> None:
     assert [item for item in [*runs, *not_runs] if has_kernels(archs, item)] == runs
@@ -221,7 +221,7 @@ TURING_ON = "sm_75 sm_80 sm_86 sm_90 sm_100 sm_120"
 @pytest.mark.parametrize(
     ("spoil", "result"),
     [
-        # the machines of the guides: P4000, T4 and RTX 3070
+        # the machines used in the guides: P4000, T4 and RTX 3070
         (
             together(lambda f: built_for(f, TURING_ON), lambda f: gpu(f, "Quadro P4000", [6, 1])),
             [("error", "torch-no-kernels", EVERYONE)],
@@ -233,7 +233,7 @@ TURING_ON = "sm_75 sm_80 sm_86 sm_90 sm_100 sm_120"
             together(lambda f: built_for(f, TURING_ON), lambda f: gpu(f, "Tesla V100", [7, 0], "node2")),
             [("error", "torch-no-kernels", ("node2",)), ("warning", "skew-gpu", ("node2",))],
         ),
-        # neither an old driver nor a torch that does not report the capability is an error
+        # neither an old driver nor a torch build that does not report the capability is an error
         (lambda f: built_for(f, TURING_ON), []),
         (lambda f: gpu(f, "Quadro P4000", [6, 1]), []),
     ],

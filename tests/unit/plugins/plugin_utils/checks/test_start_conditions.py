@@ -83,14 +83,14 @@ def alive(run_id: str, address: str = "10.0.0.10") -> dict[str, Any]:
     return {"runs": [{"run_id": run_id, "address": address, "directory": f"/runs/{run_id}/node0", "pid": 7}]}
 
 
-def test_a_node_with_another_run_is_busy() -> None:
+def test_node_with_another_active_run_is_busy() -> None:
     finding = the_finding({"b": alive("second")})
     assert (finding.id, finding.nodes) == ("busy", ("b",))
     assert finding.problem == "run second is running on the node"
     assert "stop.yml -e run_id=second" in finding.remedy and "-e replace=true" in finding.remedy
 
 
-def test_node_with_a_slurm_job_is_refused_unless_a_run_is_that_job() -> None:
+def test_node_with_a_slurm_job_is_refused_unless_the_run_belongs_to_that_job() -> None:
     finding = the_finding({"b": {"slurm_jobs": ["7", "12"]}})
     assert (finding.id, finding.nodes) == ("slurm-job", ("b",))
     assert finding.problem == "Slurm is running jobs 7, 12 on the node"
@@ -98,7 +98,7 @@ def test_node_with_a_slurm_job_is_refused_unless_a_run_is_that_job() -> None:
     assert the_finding({"b": {**alive("second"), "slurm_jobs": ["7"]}}).id == "busy"
 
 
-def test_owner_and_directory_of_a_run_are_named_once_for_all_its_nodes() -> None:
+def test_owner_and_directory_of_a_run_are_named_once_for_all_nodes() -> None:
     run = {"run_id": "second", "pid": 7, "owner": "ann"}
     directory = "/home/ann/runs/second/node"
     busy = {
@@ -134,7 +134,7 @@ def test_nodes_on_one_machine_are_distinguished_by_address() -> None:
     assert the_finding({"a": alive("second", "127.0.0.1")}, table=HERE).nodes == ("a",)
 
 
-def test_run_to_be_replaced_or_run_itself_does_not_make_a_node_busy() -> None:
+def test_replaced_run_or_the_run_itself_does_not_make_a_node_busy() -> None:
     assert found({"b": alive("second")}, replace=True) == []
     assert found({"b": alive("first")}) == []
 
@@ -159,7 +159,8 @@ IN_USE = {"29500": "Address already in use", "29499": ""}
         ({"ports": HOLDER, "binds": IN_USE}, "process 4711 (python3 serve.py)"),
         ({"ports": {"29500": {"pid": None, "command": ""}}, "binds": IN_USE}, "a process of another user"),
         ({"binds": IN_USE}, "Address already in use"),
-        ({"ports": HOLDER}, "process 4711 (python3 serve.py)"),  # on another address: torch's store needs all of them
+        # on a different address: torch's store needs all of them
+        ({"ports": HOLDER}, "process 4711 (python3 serve.py)"),
     ],
 )
 def test_rendezvous_port_in_use_is_reported(facts: dict[str, Any], by: str) -> None:

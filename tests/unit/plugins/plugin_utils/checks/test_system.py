@@ -87,10 +87,10 @@ def test_output_on_a_mount_without_rename_is_reported(
     [
         ("unreadable", "wanted", "error"),
         ("unreadable", "boot", "warning"),  # root's backup
-        ("unreadable", "", ""),  # another user's FUSE, /run/user/1000/doc
+        ("unreadable", "", ""),  # another user's FUSE mount, /run/user/1000/doc
         ("missing", "wanted", "error"),
         ("missing", "boot", "error"),
-        ("missing", "optional", "warning"),  # the disk of another machine type
+        ("missing", "optional", "warning"),  # the disk of a different machine type
         ("stale", "", "error"),  # df would hang
         ("hangs", "boot", "error"),
     ],
@@ -151,7 +151,7 @@ def test_mounts_with_different_contents_are_reported() -> None:
         (lambda f: disk(f, "node2", free_bytes=GIB // 10), [("error", "disk-full", ("node2",))]),
         (lambda f: disk(f, "node2", free_inodes=12), [("error", "disk-full", ("node2",))]),
         (lambda f: disk(f, "node2", "work", free_bytes=GIB, device=7), [("warning", "disk-full", ("node2",))]),
-        # temporary files need no room for checkpoints
+        # temporary files do not need room for checkpoints
         (lambda f: disk(f, "node2", "temporary", free_bytes=GIB, device=7), []),
         (lambda f: disk(f, "node2", "temporary", free_bytes=0, device=7), [("error", "disk-full", ("node2",))]),
         (lambda f: shm(f, "node3", 64 * 2**20), [("warning", "shm-small", ("node3",))]),
@@ -161,7 +161,7 @@ def test_mounts_with_different_contents_are_reported() -> None:
         (lambda f: limits(f, "node2", memlock=8 * 2**20, rdma=True), [("error", "memlock-small", ("node2",))]),
         (lambda f: limits(f, "node2", memlock=-1, rdma=True), []),
         (lambda f: limits(f, "node2", nofile=256), [("warning", "nofile-small", ("node2",))]),
-        # clocks are compared among nodes, not with the controller's
+        # the nodes' clocks are compared with each other, not with the controller's
         (lambda f: clock(f, 2.0, "node3"), [("warning", "clock-skew", ("node3",))]),
         (lambda f: clock(f, -3600.0, "node3"), [("error", "clock-skew", ("node3",))]),
         (lambda f: clock(f, 3600.0, *f), []),
@@ -175,7 +175,7 @@ def test_system_problem_is_reported_for_its_node(spoil: Any, result: Any) -> Non
     assert spoilt(spoil) == result
 
 
-def test_disk_without_inodes_needs_inodes_not_space() -> None:
+def test_disk_without_free_inodes_needs_inodes_rather_than_space() -> None:
     facts = cluster(2)
     disk(facts, "node2", free_inodes=399)
     (finding,) = findings(facts)
@@ -184,7 +184,7 @@ def test_disk_without_inodes_needs_inodes_not_space() -> None:
     assert "GiB" not in finding.requirement + finding.remedy
 
 
-def test_of_two_clocks_the_one_that_differs_from_the_controllers_is_wrong() -> None:
+def test_clock_that_differs_from_the_controllers_is_the_wrong_one_of_two() -> None:
     assert spoilt(lambda f: clock(f, 90.0, "node1"), count=2) == [("error", "clock-skew", ("node1",))]
     assert spoilt(lambda f: clock(f, 90.0, "node2"), count=2) == [("error", "clock-skew", ("node2",))]
 

@@ -184,9 +184,9 @@ def row(name: str, hidden: int, how: str, changes: dict[str, Any] | None = None,
         row("paperspace", 3, "answer lost"),
         row("ec2", 0, "killed before a change"),
         row("ec2", 3, "answer lost", at_ec2.OWN),
-        # an earlier row kills it before the next change, and the row above hides created resources
+        # an earlier row kills it before the next change, and the row above hides the resources that were created
         row("ec2", 3, "killed after a change", at_ec2.OWN, thorough=True),
-        # reads change nothing: the state before a read is that before the next change
+        # reads change nothing: the state before a read is the same as before the next change
         row("ec2", 0, "killed before", at_ec2.OWN, thorough=True),
         row("ec2", 0, "killed before a change", at_ec2.OWN, thorough=True),
         row("ec2", 3, "killed after a change", thorough=True),
@@ -194,7 +194,7 @@ def row(name: str, hidden: int, how: str, changes: dict[str, Any] | None = None,
     ],
     indirect=["provider"],
 )
-def test_provision_and_teardown_complete_after_break_at_any_request(provider: Any, how: str) -> None:
+def test_provision_and_teardown_complete_after_an_interruption_at_any_request(provider: Any, how: str) -> None:
     """Exactly the nodes and one network; then nothing at all, and the meter at 0. Other people's things stay."""
     for at in range(1, 100):
         provider.fresh()

@@ -84,7 +84,7 @@ def test_complete_list_is_trusted_immediately(tmp_path: Path) -> None:
     assert bench.now == before and bench.names() == ["bert-0", "bert-1", "bert-2", "muster-bert"]
 
 
-def test_teardown_leaves_no_unlisted_machine(tmp_path: Path) -> None:
+def test_teardown_leaves_no_unlisted_machine_behind(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     teardown(bench.cloud(set(COMPLETE), set(COMPLETE)))
     assert bench.names() == []

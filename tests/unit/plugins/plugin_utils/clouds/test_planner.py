@@ -222,7 +222,7 @@ WISHES = st.fixed_dictionaries(
 
 
 @given(accounts(), WISHES, st.integers(0, 12), st.booleans())
-def test_interrupted_plan_resumes_with_remaining_steps_then_none(
+def test_interrupted_plan_resumes_with_the_remaining_steps_and_then_has_none(
     there: AccountResources, wish: dict[str, Any], done: int, twice: bool
 ) -> None:
     want, numbers = wanted(**wish), itertools.count()
@@ -236,7 +236,7 @@ def test_interrupted_plan_resumes_with_remaining_steps_then_none(
     for step in whole["steps"][:done]:
         carry_out(there, step, want, numbers)
     rest = plan_cluster(want, there, noted)["steps"]
-    # resources created meanwhile have new IDs; the actions and their order are the same
+    # resources created in the meantime have new IDs; the actions and their order are the same
     assert [(item["action"], item["what"], item["name"]) for item in rest] == [
         (item["action"], item["what"], item["name"]) for item in whole["steps"][done:]
     ]
@@ -359,7 +359,7 @@ def test_address_now_used_by_a_foreign_machine_is_not_released() -> None:
     assert names(result) == ["remove address 198.51.100.2"]
 
 
-def test_duplicate_machine_is_removed_and_the_recorded_one_kept() -> None:
+def test_duplicate_machine_is_removed_and_the_recorded_machine_is_kept() -> None:
     there = account(machine("bert-0", "old"), machine("bert-0", "new", created=2.0), networks=[network("muster-bert")])
     want = wanted(nnodes=1, script="")
     assert plan_cluster(want, there, NOTHING)["nodes"][0]["id"] == "old"

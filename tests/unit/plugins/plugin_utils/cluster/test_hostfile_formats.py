@@ -38,13 +38,13 @@ SIX = build_rank_table([HostSpec("node0", "fd00::1", 3), HostSpec("node1", "fd00
 # --- Writing ----------------------------------------------------------------------------------------------------------
 
 
-def test_deepspeed_and_openmpi_list_hosts_with_slots() -> None:
+def test_deepspeed_and_openmpi_hostfiles_list_hosts_with_slots() -> None:
     assert render_deepspeed(TABLE) == "node0.example.com slots=3\nnode1 slots=1\n10.0.0.8 slots=2\n"
     assert render_openmpi(TABLE) == render_deepspeed(TABLE)
     assert render_deepspeed(TABLE, "address") == "10.0.0.10 slots=3\n10.0.0.9 slots=1\n10.0.0.8 slots=2\n"
 
 
-def test_mpich_lists_hosts_with_counts() -> None:
+def test_mpich_hostfile_lists_hosts_with_counts() -> None:
     assert render_mpich(TABLE) == "node0.example.com:3\nnode1:1\n10.0.0.8:2\n"
     assert render_mpich(TABLE, "address") == "10.0.0.10:3\n10.0.0.9:1\n10.0.0.8:2\n"
 
@@ -62,7 +62,7 @@ def test_ipv6_hosts_are_listed_by_name_only(render: Any) -> None:
 
 
 @pytest.mark.parametrize("render", [render_deepspeed, render_openmpi, render_mpich])
-def test_use_other_than_name_or_address_is_refused(render: Any) -> None:
+def test_use_value_other_than_name_or_address_is_refused(render: Any) -> None:
     with pytest.raises(RankTableError, match="use is 'ip'; expected 'name' or 'address'"):
         render(TABLE, "ip")
 

@@ -51,7 +51,7 @@ def test_each_hostfile_form_is_read(line: str, host: ListedHost) -> None:
         (["# none"], "no machines are listed; write one per line, as in `gpu1`"),
     ],
 )
-def test_invalid_machine_list_is_refused_in_one_line(lines: list[str], message: str) -> None:
+def test_invalid_machine_list_is_refused_in_a_one_line_message(lines: list[str], message: str) -> None:
     with pytest.raises(ValueError) as problem:
         read_hosts(lines, "line")
     assert str(problem.value).startswith(message) and len(str(problem.value).splitlines()) == 1
@@ -67,7 +67,7 @@ def test_any_accepted_list_becomes_an_inventory_of_its_machines(lines: list[str]
     assert len(result) == len(hosts) and all(isinstance(name, str) for name in result)
 
 
-def test_inventory_has_known_values_and_requests_missing_addresses() -> None:
+def test_inventory_contains_known_values_and_asks_for_missing_addresses() -> None:
     known = {"gpu1": "10.0.0.4"}
     hosts = [ListedHost("gpu1", 8), ListedHost("gpu2", user="ubuntu"), ListedHost("10.0.0.6"), ListedHost("8.8.8.8", 4)]
     text = render_inventory(hosts, "hosts.txt", lambda name: known.get(name, ""))
@@ -86,7 +86,7 @@ def test_each_machine_gets_a_unique_name() -> None:
     assert list(result) == ["node0", "node1", "node2", "node3", "12", "no", "1e3"]
 
 
-def test_localhost_alone_is_this_machine() -> None:
+def test_localhost_alone_means_this_machine() -> None:
     (host,) = yaml.safe_load(render_inventory([ListedHost("localhost", 2)], "hosts.txt", lambda _name: ""))["training"][
         "hosts"
     ].values()

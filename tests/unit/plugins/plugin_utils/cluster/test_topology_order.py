@@ -30,7 +30,7 @@ LOCATIONS = st.lists(st.lists(st.sampled_from("abc"), max_size=3).map(tuple), ma
         ("", ()),
     ],
 )
-def test_location_is_a_name_a_path_or_a_list(value: object, location: tuple[str, ...]) -> None:
+def test_location_can_be_a_name_a_path_or_a_list(value: object, location: tuple[str, ...]) -> None:
     assert parse_location(value) == location
 
 
@@ -51,7 +51,7 @@ def test_other_values_are_refused(value: object) -> None:
         ("", []),
     ],
 )
-def test_nodes_of_a_part_follow_each_other(locations: str, order: list[int]) -> None:
+def test_nodes_in_the_same_part_are_consecutive(locations: str, order: list[int]) -> None:
     assert order_by_location([() if text == "-" else parse_location(text) for text in locations.split()]) == order
 
 

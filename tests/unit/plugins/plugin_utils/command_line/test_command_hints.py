@@ -160,7 +160,7 @@ def test_no_message_tells_users_to_run_a_role() -> None:
     ] == []
 
 
-def test_report_names_the_commands_its_reader_types(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_report_uses_the_commands_that_its_reader_types(monkeypatch: pytest.MonkeyPatch) -> None:
     report: Any = {
         "repeat": """ansible-playbook launch.yml -e '{"nnodes": 2, "launch_script": "train.py", "launch_args": []}'""",
         "repeat_exactly": "ansible-playbook launch.yml -e like=first",

@@ -62,7 +62,7 @@ def test_suggested_form_passes_all_arguments(arguments: list[str]) -> None:
         *("@job file.yml", '{"launch_args": ["--a", "b"]}', "[1, 2]", "", "launch_args=--fast", "a={{ b + c }}", "a="),
     ],
 )
-def test_arguments_that_reach_a_variable_are_accepted(text: str) -> None:
+def test_arguments_that_affect_a_variable_are_accepted(text: str) -> None:
     assert find_stray_extra_vars([text]) == []
 
 
@@ -70,7 +70,7 @@ NEEDED = {"stage_data": "stage_data_bucket=b", "checkpoints": "checkpoints_bucke
 PLAYBOOKS = sorted(path.stem for path in (CHECKOUT / "playbooks").glob("*.yml"))
 
 
-# The same call refuses variables without effect: tests/unit/playbooks/test_no_effect.py tests each playbook.
+# The same call rejects variables that have no effect: tests/unit/playbooks/test_no_effect.py tests each playbook.
 @pytest.mark.parametrize(
     "playbook", [one if one == "launch" else pytest.param(one, marks=pytest.mark.thorough) for one in PLAYBOOKS]
 )

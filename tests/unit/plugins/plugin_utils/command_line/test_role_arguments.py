@@ -20,7 +20,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._command_line.role
     ("item", "other", "together"),
     [
         ({"port": 22}, {"port": 22}, True),
-        ({"port": 22, "rank": 1}, {"port": 22, "rank": 2}, True),  # nothing reads the variable that differs
+        ({"port": 22, "rank": 1}, {"port": 22, "rank": 2}, True),  # nothing reads the variable whose values differ
         ({"port": 22}, {"port": "22"}, False),
         ({"port": 1}, {"port": True}, False),
         ({"port": 22}, {}, False),

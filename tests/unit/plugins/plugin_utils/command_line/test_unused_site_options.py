@@ -55,7 +55,7 @@ def test_tags_select_what_ansible_selects(only: list[str], skip: list[str]) -> N
         assert is_selected(item, only, skip) == task.evaluate_tags(only, skip, {}), (item.name, only, skip)
 
 
-def test_unknown_tag_is_named_with_the_nearest_or_all_tags() -> None:
+def test_unknown_tag_error_suggests_the_closest_tag_or_lists_all() -> None:
     assert describe_unknown_tags("--tags", ["opn_mpi", "data", "all", "never"], ROLES) == [
         "--tags opn_mpi: no role has this tag; did you mean open_mpi?"
     ]
@@ -112,7 +112,7 @@ def test_unknown_tag_is_named_with_the_nearest_or_all_tags() -> None:
         ),
     ],
 )
-def test_tag_that_selects_nothing_is_named(
+def test_tag_that_selects_nothing_is_reported(
     only: list[str], skip: list[str], on: list[str], messages: list[str]
 ) -> None:
     assert describe_unused_tags(only, skip, ROLES, lambda item: item.name in on) == messages
@@ -124,7 +124,7 @@ def test_tag_of_a_disabled_role_has_no_effect_even_if_another_role_has_it() -> N
     assert not describe_unused_tags(["open_mpi"], [], roles, lambda item: item.name == "open_mpi")
 
 
-def test_switch_of_a_role_excluded_by_tags_is_named() -> None:
+def test_switch_for_a_role_excluded_by_tags_is_reported() -> None:
     assert describe_unused_switches(["open_mpi_enabled"], ["all"], [], ROLES) == []
     assert describe_unused_switches(["open_mpi_enabled"], ["open_mpi"], [], ROLES) == []
     for only, skip in ((["code"], []), (["all"], ["open_mpi"])):
@@ -139,8 +139,8 @@ def test_switch_of_a_role_excluded_by_tags_is_named() -> None:
     [
         ("code_source open_mpi_enabled ansible_user", []),
         ("region", []),  # an option of the inventory
-        ("other_port", []),  # code reads what belongs to another role
-        ("open_mpi_compiler open_mpi_enabled", []),  # whatever the switch says
+        ("other_port", []),  # code reads what belongs to a different role
+        ("open_mpi_compiler open_mpi_enabled", []),  # regardless of the switch
         (
             "open_mpi_compiler",
             [
@@ -180,6 +180,6 @@ def test_needed_collections_are_found_in_the_tasks_of_roles(tmp_path: Path) -> N
     assert required_collections([CODE._replace(path=tmp_path / "code")]) == {"ansible.posix": ["code"]}
 
 
-def test_variables_from_files_do_not_count_as_typed() -> None:
+def test_variables_from_files_are_not_treated_as_command_line_variables() -> None:
     arguments = ("@job.yml", "a=1 b='x y'", '{"c": [1, !unsafe "{x}"], "d": !vault "$ANSIBLE", "e": !own {"f": 2}}')
     assert typed_variables(arguments) == {"a": "1", "b": "x y", "c": [1, "{x}"], "d": "$ANSIBLE", "e": {"f": 2}}

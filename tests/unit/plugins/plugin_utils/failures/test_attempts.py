@@ -83,7 +83,7 @@ def test_verdict_reports_the_lost_work_and_its_cost() -> None:
         ({"checkpoint": "c", "step": 20, "saved": 1200.0, "reached": 19}, True, (0, "step", 0.0)),
     ],
 )
-def test_loss_of_an_attempt(fields: dict[str, Any], knows: bool, expected: tuple[Any, ...]) -> None:
+def test_work_lost_by_an_attempt_is_computed(fields: dict[str, Any], knows: bool, expected: tuple[Any, ...]) -> None:
     assert tuple(loss_of(record(0, 1000.0, 1100.0, **fields), knows)) == expected
 
 
@@ -99,7 +99,7 @@ def test_loss_of_an_attempt(fields: dict[str, Any], knows: bool, expected: tuple
         ("", "step", None),
     ],
 )
-def test_last_step_in_the_output(text: str, unit: str, step: int | None) -> None:
+def test_last_step_is_found_in_the_output(text: str, unit: str, step: int | None) -> None:
     assert last_step(text, unit) == step
 
 

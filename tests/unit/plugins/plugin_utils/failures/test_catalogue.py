@@ -192,7 +192,7 @@ def test_causes_come_before_confirmations_hints_and_consequences() -> None:
     assert ids(text) == ["disk-full", "kernel-out-of-memory", "cudnn-no-algorithm", "nccl-time-out"]
 
 
-def test_line_is_explained_once_by_the_most_specific_entry() -> None:
+def test_line_is_explained_once_and_by_the_most_specific_entry() -> None:
     assert ids(
         "misc/shmutils.cc:88 NCCL WARN Error: failed to extend /dev/shm/nccl-WU88OE: No space left on device"
     ) == ["nccl-shared-memory"]
@@ -224,7 +224,7 @@ def test_known_error_takes_precedence_over_the_last_lines() -> None:
     }
 
 
-def test_lost_node_is_explained_whatever_its_last_lines_are() -> None:
+def test_lost_node_is_explained_regardless_of_its_last_lines() -> None:
     error = "gpu2 is lost: no sign of life for 10 s (powered off, or cut off from the network)"
     explanation = explain_failure(error, TEXTS["disk-full"].splitlines())
     assert explanation is not None and explanation["id"] == "node-lost"
@@ -333,7 +333,7 @@ def test_source_files_and_code_addresses_are_not_subjects() -> None:
     }  # fmt: skip
 
 
-def test_cause_found_in_the_log_is_only_possible() -> None:
+def test_cause_found_only_in_the_log_is_a_possible_cause() -> None:
     certain, possible = (
         explain_failure(TEXTS["mount-died"], []),
         explain_failure("ValueError: boom", ["", *TEXTS["mount-died"].splitlines()]),
@@ -437,7 +437,7 @@ def test_exception_with_a_launcher_prefix_explains_an_exit_code(prefix: str) -> 
 
 
 @pytest.mark.parametrize("prefix", ["WARNING: ", "[WARNING 3]: ", "wandb: ", "retry 3 after "])
-def test_exception_that_a_line_only_quotes_explains_nothing(prefix: str) -> None:
+def test_exception_that_is_only_quoted_in_a_line_explains_nothing(prefix: str) -> None:
     lines = [f"{prefix}FileNotFoundError: [Errno 2] No such file or directory: '/data/a'", "bye"]
     assert explain_failure("ended with exit code 1, its last output: bye", lines) is None
 
@@ -449,14 +449,14 @@ def test_lasting_state_explains_only_an_end_without_a_message() -> None:
     assert explain_failure("ValueError: boom", lines) is None
 
 
-def test_spawn_exception_without_that_of_its_process_does_not_hide_the_cause() -> None:
+def test_spawn_exception_without_its_process_exception_does_not_hide_the_cause() -> None:
     error = "Exception:\n-- Process 0 terminated with the following error:"
     explanation = explain_failure(error, TEXTS["nccl-invalid-argument"].splitlines())
     assert explanation is not None and explanation["id"] == "nccl-invalid-argument"
     assert explain_failure(f"{error}\nValueError: boom", TEXTS["nccl-invalid-argument"].splitlines()) is None
 
 
-def test_store_counts_more_workers_than_ranks() -> None:
+def test_store_that_counts_more_workers_than_ranks_is_explained() -> None:
     (pattern,) = map(re.compile, ENTRIES["store-reused"].texts)
     for ranks in range(1, 140):
         for workers in range(1, 300):
@@ -517,7 +517,7 @@ def beginnings() -> str:
         "OVERFLOW! Attempted loss scale\n",
     ],
 )
-def test_four_times_the_text_takes_about_four_times_as_long(piece: str) -> None:
+def test_run_time_grows_linearly_with_the_length_of_the_text(piece: str) -> None:
     def taken(size: int) -> float:
         text = (piece * (size // len(piece) + 1))[:size]
         times = []

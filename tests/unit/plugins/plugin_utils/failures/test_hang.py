@@ -67,8 +67,8 @@ def test_node_cannot_report_the_stacks_of_ranks_on_another_node() -> None:
     assert [group["ranks"] for group in verdict_from_hub({"nodes": NODES}, made)["stacks"]] == [[0]]
 
 
-# Four ranks of NCCL on an H200 (torch 2.11), of which rank 3 had fewer batches: the watchdog aborted each of the others
-# at another line, rank 0 in a synchronize(), ranks 1 and 2 in their next all_reduce (2026-11-27).
+# Four NCCL ranks on an H200 (torch 2.11), of which rank 3 had fewer batches: the watchdog aborted each of the others at
+# a different line, rank 0 in a synchronize(), and ranks 1 and 2 in their next all_reduce (2026-11-27).
 WATCHDOG = (
     "c10::DistBackendError: [PG ID 0 PG GUID 0(default_pg) Rank 0] Process group watchdog thread terminated with "
     "exception: [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=11, OpType=ALLREDUCE)"
@@ -111,7 +111,7 @@ def nccl_result(with_stacks: bool) -> dict[str, Any]:
     )
 
 
-def test_rank_that_nccls_watchdog_aborted_elsewhere_than_the_others_is_not_to_blame() -> None:
+def test_rank_that_nccls_watchdog_aborted_at_a_different_line_is_not_blamed() -> None:
     failure = verdict_from_hub({"nodes": NODES}, nccl_result(with_stacks=True))["first_failure"]
     assert failure is not None and failure["rank"] == 3
     assert failure["error"].endswith(f"it was waiting in barrier (train.py:95); {EVIDENCE}")

@@ -31,7 +31,7 @@ def test_remedy_is_specific_to_the_kind_of_cluster(error: str, lines: list[str],
     assert elsewhere is not None and advice not in elsewhere["remedy"]
 
 
-def test_advice_names_entries_and_topics_that_exist_and_is_a_clause() -> None:
+def test_advice_is_a_clause_and_names_existing_entries_and_topics() -> None:
     for surroundings in ALL:
         for key, text in surroundings.advice.items():
             assert key in TOPIC_OF or key in TOPICS, key

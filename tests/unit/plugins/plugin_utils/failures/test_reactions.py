@@ -130,12 +130,12 @@ def test_each_cause_is_found_before_what_launchers_print_after_it(launcher: str)
 @pytest.mark.parametrize("reaction", ["rendezvous-unreached", "ranks-missing", "nccl-peer-gone"])
 @pytest.mark.parametrize("cause", [name for name in CAUSES if ENTRIES[name].recoverable])
 @pytest.mark.parametrize("continued", CONTINUED)
-def test_message_after_which_the_program_went_on_is_not_the_cause(cause: str, reaction: str, continued: str) -> None:
+def test_message_after_which_the_program_continued_is_not_the_cause(cause: str, reaction: str, continued: str) -> None:
     lines = [CAUSES[cause], continued, REACTIONS[reaction]]
     assert explained_as(REACTIONS[reaction], lines) == reaction
 
 
-def test_name_that_was_resolved_after_all_is_not_the_cause() -> None:
+def test_name_that_was_eventually_resolved_is_not_the_cause() -> None:
     unresolved = (
         "[c10d] The IPv6 network addresses of (gpu-a, 29500) cannot be retrieved (gai error: -2 - Name or service)"
     )
@@ -162,7 +162,7 @@ def test_failure_of_another_program_is_explained_by_its_own_message(line: str, e
     assert explained_as(error, [line, *TRACEBACK, error]) == (entry or "program-failed")
 
 
-def test_end_without_a_message_is_explained_by_a_name_that_nobody_knows() -> None:
+def test_end_without_a_message_is_explained_by_an_unresolvable_name() -> None:
     assert (
         explained_as("ended with exit code 1, its last output: bye", [CAUSES["name-unknown"], "bye"]) == "name-unknown"
     )
@@ -187,21 +187,21 @@ def test_earlier_exception_of_the_script_is_the_cause_of_a_reaction(reaction: st
         assert explained_as(REACTIONS[reaction], harmless) == reaction
 
 
-def test_hint_says_more_than_a_reaction() -> None:
+def test_hint_is_more_informative_than_a_reaction() -> None:
     lines = [
         "n1:9:19 [0] NCCL WARN NET/IB : Got completion from peer 10.0.0.5<51> with error 5, opcode 0, vendor err 249"
     ]
     assert explained_as(REACTIONS["nccl-peer-gone"], lines) == "rdma-transfer-failed"
 
 
-def test_reactions_and_causes_are_entries_of_their_kinds() -> None:
+def test_reactions_and_causes_are_entries_of_the_right_kind() -> None:
     for precedence in PRECEDENCES:
         assert {*precedence.roots, *precedence.reactions} <= set(ENTRIES)
         for name in precedence.roots:
             assert ENTRIES[name].kind == "root" and ENTRIES[name].recoverable, name
 
 
-def test_a_reaction_is_no_cause_of_another_one() -> None:
+def test_a_reaction_is_not_the_cause_of_another_reaction() -> None:
     reaction = ENTRIES["nccl-time-out"]
     assert not explains_reaction(ENTRIES["store-reset"], True, reaction, [])
 

@@ -19,7 +19,7 @@ def remedy(error: str, options: Any) -> str:
     return explanation["remedy"]
 
 
-def test_packages_are_installed_with_the_python_of_the_user() -> None:
+def test_packages_are_installed_with_the_users_python() -> None:
     text = remedy(NINJA, {"launch_python": "/opt/conda/bin/python"})
     assert "site.yml --tags python_env. This run used /opt/conda/bin/python (launch_python)" in text
     assert "`/opt/conda/bin/python -m pip install PACKAGE`" in text
@@ -47,7 +47,7 @@ def test_other_remedies_are_unchanged() -> None:
 @pytest.mark.parametrize(
     ("directory", "start"), [("/home/me/project", "/home/me/project"), (7, "launch_working_directory")]
 )
-def test_relative_paths_start_in_the_directory_of_the_run(directory: Any, start: str) -> None:
+def test_relative_paths_start_in_the_run_directory(directory: Any, start: str) -> None:
     error = "FileNotFoundError: [Errno 2] No such file or directory: 'data/train.csv'"
     log = ["Traceback (most recent call last):", '  File "/job/train.py", line 7, in main', "    read_csv(path)", error]
     explanation = for_run(explain_failure(error, log), {"working_directory": directory})

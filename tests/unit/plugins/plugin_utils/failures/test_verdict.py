@@ -148,9 +148,9 @@ def test_killed_launcher_comes_before_an_error_its_rank_caught() -> None:
 
 @pytest.mark.parametrize("launcher", [0, 1, TERMINATED, -signal.SIGKILL, 143])
 @pytest.mark.parametrize("code", [1, 70, TERMINATED, -signal.SIGKILL, 137, 143])
-def test_rank_ended_by_muster_is_not_the_cause_whatever_its_exit_code(code: int, launcher: int) -> None:
+def test_rank_ended_by_muster_is_not_the_cause_regardless_of_its_exit_code(code: int, launcher: int) -> None:
     """A rank that ignores SIGTERM is killed by us, a shell that heeds it exits with 143, a script with any code."""
-    timeout = "TimeoutError: timed out"  # looks like the effect of other ranks' ends
+    timeout = "TimeoutError: timed out"  # looks like an effect of other ranks' exits
     ended = report(launcher, {**rank(0, code), "ended_by_us": True}, ended_by_us=True)
     made = result(ended, report(1, rank(2, 1, timeout)), first="node1")
     assert cause(made) == ("node1", 2, timeout)
@@ -193,7 +193,7 @@ def test_first_failure_that_reached_rank_0_is_reported() -> None:
     assert cause(made) == ("node2", 4, "ValueError: 4")
 
 
-def test_gpu_failures_are_reported_beside_the_cause() -> None:
+def test_gpu_failures_are_reported_in_addition_to_the_cause() -> None:
     failed = report(1, rank(0, 1, "RuntimeError: CUDA error"), gpus="GPU is lost.")
     text = render_verdict(verdict_from_hub({}, result(failed, first="node0")), "", {})
     assert "node0 (node_rank 0), rank 0: RuntimeError: CUDA error" in text
@@ -281,7 +281,7 @@ def test_failure_long_before_the_end_of_an_elastic_run_is_not_the_cause() -> Non
         node.update(survived=True, since=900.0)
     made["nodes"][0]["since"] = 1000.0
     assert cause(made) == ("node0", 0, CLOSED)
-    made["nodes"][2]["since"] = 990.0  # torch ends an elastic run entirely once a rank has used up its restarts
+    made["nodes"][2]["since"] = 990.0  # torch ends the entire elastic run once a rank has used up its restarts
     assert cause(made) == ("node2", 4, "ValueError: long ago")
 
 

@@ -38,7 +38,7 @@ def failure(made: dict[str, Any]) -> tuple[int | None, str, str]:
     return first["rank"], first["error"], explanation["id"] if explanation else ""
 
 
-def test_the_only_rank_without_a_timeout_failed_first() -> None:
+def test_the_only_rank_without_a_timeout_is_the_first_failure() -> None:
     made = result(
         report(1, rank(0, 1, GLOO), rank(1, 1, OTHER_GLOO)),
         report(TERMINATED, rank(2, 1, GLOO), {**rank(3, TERMINATED), "ended_by_us": True}, ended_by_us=True),
@@ -49,7 +49,7 @@ def test_the_only_rank_without_a_timeout_failed_first() -> None:
     assert error.startswith("did not arrive where 3 other ranks waited for it; rank 0: RuntimeError: ")
 
 
-def test_rank_that_alone_has_no_error_left_before_the_ranks_that_lost_their_connection_to_it() -> None:
+def test_only_rank_without_an_error_failed_before_the_ranks_that_lost_their_connection_to_it() -> None:
     """As when only one node has the checkpoint from which its rank resumes, so that it has nothing left to do."""
     left = result(report(-9, rank(0, None), ended_by_us=True), report(1, rank(1, 1, CLOSED)), first="node1")
     number, error, entry = failure(left)
@@ -73,7 +73,7 @@ def test_single_timeout_does_not_blame_the_other_rank() -> None:
 
 
 @pytest.mark.parametrize(("error", "number"), [("KeyError: 'loss'", 2), (CLOSED, 2)])
-def test_the_only_rank_with_an_error_other_than_a_timeout_failed_first(error: str, number: int) -> None:
+def test_the_only_rank_with_an_error_other_than_a_timeout_is_the_first_failure(error: str, number: int) -> None:
     made = result(report(1, rank(0, 1, GLOO), rank(1, 1, GLOO)), report(1, rank(2, 1, error)), first="node0")
     assert failure(made)[:2] == (number, error)
 
@@ -141,7 +141,7 @@ def test_different_collectives_are_found_in_the_logs_of_aborted_ranks() -> None:
     assert "rank 0 in _ALLGATHER_BASE 9121, rank 1 in _REDUCE_SCATTER_BASE 9121" in error
 
 
-def test_rank_that_only_observed_the_timeouts_of_others_failed_first() -> None:
+def test_rank_that_only_observed_others_timeouts_is_the_first_failure() -> None:
     """Since torch 2.7, the log may have no more than this of the watchdog."""
     here = "[PG ID 0 Rank 1] Received a dump signal due to a collective timeout from this local rank and we will try"
     other = "[PG ID 0 Rank 0] Observed flight recorder dump signal from another rank via TCPStore."
@@ -158,7 +158,7 @@ def test_rank_that_only_observed_the_timeouts_of_others_failed_first() -> None:
     ],
     ids=["point to point", "two groups", "the same"],
 )
-def test_ranks_that_wait_in_operations_that_may_differ_are_not_out_of_step(item: str, other: str) -> None:
+def test_ranks_waiting_in_operations_that_may_differ_are_not_out_of_step(item: str, other: str) -> None:
     assert failure(result(aborted(0, item), aborted(1, other)))[2] == "nccl-time-out"
 
 
@@ -185,7 +185,7 @@ def test_last_output_of_the_rank_without_a_timeout_shows_its_activity(output: st
     assert (" when rank 1 gave up waiting for it, its last output: " in error) == (entry != "nccl-time-out")
 
 
-def test_last_output_that_the_waiting_rank_also_printed_is_no_evidence() -> None:
+def test_last_output_that_the_waiting_rank_also_printed_is_not_evidence() -> None:
     waiting = aborted(1, f"Saving checkpoint to out\n{watchdog(4021, 'ALLREDUCE')}")
     assert failure(result(silent(0, "Saving checkpoint to out"), waiting, first="node1"))[::2] == (1, "nccl-time-out")
     number, error, entry = failure(
@@ -204,7 +204,7 @@ def test_rank_that_did_not_arrive_is_named_with_its_activity() -> None:
     )
 
 
-def test_rank_that_has_not_started_the_collective_of_the_others_failed_first() -> None:
+def test_rank_that_has_not_started_the_others_collective_is_the_first_failure() -> None:
     where = "[PG ID 0 PG GUID 0(default_pg) Rank {}] "
     timed_out = watchdog(21937, "_ALLGATHER_BASE").partition("] ")[2]
     others = [aborted(n, f"[rank{n}]:[E625 ProcessGroupNCCL.cpp:632] [Rank {n}] {timed_out}") for n in (0, 2)]
@@ -224,7 +224,7 @@ def test_rank_that_has_not_started_the_collective_of_the_others_failed_first() -
     assert explanation is not None and "Rank 1 never started the collective" in explanation["cause"]
 
 
-def test_rank_whose_log_is_cut_off_gives_way_to_a_known_cause() -> None:
+def test_known_cause_is_preferred_over_a_rank_whose_log_is_truncated() -> None:
     text = 'Traceback (most recent call last):\n  File "/job/train.py", line 7, in train\n    logits = model(batch)'
     error = "ended with exit code 1, its last output: logits = model(batch)"
     cut_off = {**report(1, rank(2, 1, error)), "last_log": "/run/2.log", "last_lines": text}

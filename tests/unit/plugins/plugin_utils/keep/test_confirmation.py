@@ -57,7 +57,7 @@ def test_node_that_comes_and_goes_does_not_delay_the_replacement_of_another() ->
 
 
 @pytest.mark.parametrize("action", [Watch(), Prepare(("gpu4",))])
-def test_other_actions_need_no_confirmation_and_end_one(action: Watch | Prepare) -> None:
+def test_other_actions_need_no_confirmation_and_cancel_a_pending_one(action: Watch | Prepare) -> None:
     assert confirm(action, LOST, NEED, NOW + 60) == (action, None)
 
 
@@ -121,7 +121,7 @@ def test_unlisted_machine_that_was_prepared_is_not_replaced(tmp_path: Path) -> N
     assert world.account.count - 1 == world.created + 1 and len(world.joins) == 1
 
 
-def test_broken_machine_that_is_unlisted_once_is_not_used_again(tmp_path: Path) -> None:
+def test_broken_machine_missing_once_from_the_list_is_not_used_again(tmp_path: Path) -> None:
     world = IncompleteWorld(tmp_path)
     break_one(world)
     world.keep()

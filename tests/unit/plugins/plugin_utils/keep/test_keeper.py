@@ -27,7 +27,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._keep.planner impo
 )
 from tests.support.minimal_cloud import Account, MinimalCloud, Request
 
-HORIZON = 120  # polls the run, which then has ended
+HORIZON = 120  # polls the run, which by then has ended
 
 
 class Killed(BaseException):
@@ -121,7 +121,7 @@ class World:
         self.tick()
         machine, lost = self.ids().get(name, name), self.lost()
         if machine in self.members.values() and machine not in self.broken:
-            return ""  # the run has taken it already
+            return ""  # the run has already taken it
         if machine not in self.prepared:
             return f"{name} is not set up"
         old = name if name in lost else lost[0]
@@ -251,7 +251,7 @@ def test_shortage_does_not_affect_the_machines_of_the_run(tmp_path: Path) -> Non
     assert world.lost() == []
 
 
-def test_static_inventory_takes_the_machine_that_the_user_adds(tmp_path: Path) -> None:
+def test_static_inventory_uses_the_machine_added_by_the_user(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.rents = False
     lose_one(world)

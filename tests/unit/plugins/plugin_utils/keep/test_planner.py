@@ -77,7 +77,7 @@ def notes(**changes: Any) -> Notes:
         "not more than missing",
     ],
 )
-def test_next_action(changes: dict[str, Any], noted: dict[str, Any], expected: Action) -> None:
+def test_next_action_is_chosen(changes: dict[str, Any], noted: dict[str, Any], expected: Action) -> None:
     at = LOST._replace(**changes)
     assert next_action(at, after_observation(notes(**noted), at), NOW) == expected
 
@@ -91,7 +91,7 @@ def test_next_action(changes: dict[str, Any], noted: dict[str, Any], expected: A
         ({}, {"rented": 2}, "machines were created for gpu2, but cannot be used"),
     ],
 )
-def test_user_sees_what_keep_waits_for(changes: dict[str, Any], noted: dict[str, Any], text: str) -> None:
+def test_user_sees_what_keep_is_waiting_for(changes: dict[str, Any], noted: dict[str, Any], text: str) -> None:
     action = next_action(LOST._replace(**changes), notes(**noted), NOW)
     assert isinstance(action, Watch) and text in action.text
 

@@ -33,11 +33,11 @@ def status(first: str, second: str, **more: Any) -> dict[str, Any]:
         ({"nodes": "gpu1"}, False, UNKNOWN),
     ],
 )
-def test_state_of_a_run(content: Any, has_result: bool, state: str) -> None:
+def test_run_state_is_determined(content: Any, has_result: bool, state: str) -> None:
     assert read_situation(content, has_result, NAMES, NAMES, (True, True)).state == state
 
 
-def test_missing_nodes_are_those_of_the_node_that_leads_the_run() -> None:
+def test_missing_nodes_are_those_reported_by_the_node_that_leads_the_run() -> None:
     at = read_situation(status("running", "unreachable", missing=MISSING), False, NAMES, NAMES, (True, False))
     assert at.missing == (MissingNode("gpu2"),) and at.unreachable == {"gpu2"} and at.rents and not at.has_budget
     ended = status("failed", "running", missing=MISSING)
@@ -56,7 +56,7 @@ def test_no_machine_is_created_for_names_invented_by_a_node() -> None:
     assert at.missing == (MissingNode("gpu2"),)
 
 
-def test_list_of_the_majority_is_trusted_over_that_of_an_isolated_node() -> None:
+def test_majoritys_list_is_trusted_over_that_of_an_isolated_node() -> None:
     names = ("gpu1", "gpu2", "gpu3")
 
     def lists(*missing: str) -> list[dict[str, Any]]:

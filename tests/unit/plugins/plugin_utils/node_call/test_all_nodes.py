@@ -59,7 +59,7 @@ def test_failed_result_is_a_failure() -> None:
     assert not is_failure({"facts": None, "msg": "unreachable"})
 
 
-def test_calls_run_at_the_same_time_in_the_context_of_the_task_and_no_more_than_allowed() -> None:
+def test_calls_run_concurrently_up_to_the_limit_in_the_tasks_context() -> None:
     task: contextvars.ContextVar[str] = contextvars.ContextVar("task")
     task.set("this task")
     both_run, running, most = threading.Barrier(2, timeout=60), threading.Semaphore(2), []

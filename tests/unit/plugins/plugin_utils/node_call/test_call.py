@@ -114,7 +114,7 @@ def test_node_refuses_a_run_it_does_not_have(tmp_path: Any) -> None:
         done = subprocess.run(["sh", "-c", command], input=in_data, capture_output=True, check=False, timeout=300)
         return {"rc": done.returncode, "stdout": done.stdout.decode(), "stderr": done.stderr.decode()}
 
-    run_id = f"unit-{os.getpid()}"  # this machine may run another
+    run_id = f"unit-{os.getpid()}"  # this machine may be running another
     request = {"operation": "watch", "run_id": run_id, "runs_directory": str(tmp_path), "node": "node0"}
     with pytest.raises(NodeRequestError, match=f"node0: run {run_id} does not exist on this node"):
         on_node(execute, request)
@@ -214,10 +214,10 @@ def test_call_that_only_reads_ends_when_nobody_awaits_its_reply(tmp_path: Path, 
         assert process.stdin and process.stdout
         process.stdin.write(data)
         process.stdin.close()
-        begins.read_bytes()  # waits until the call has begun
+        begins.read_bytes()  # waits until the call has started
         process.stdout.close()
         if not reads:
-            ends.write_bytes(b"")  # which takes another process that reads it
+            ends.write_bytes(b"")  # for which another process that reads it is needed
         process.wait(60)
     assert process.returncode != 0
 
@@ -242,7 +242,7 @@ assert module_source.cache_info().misses == before
     assert completed.returncode == 0, completed.stderr
 
 
-def test_packed_fields_of_a_request_reach_the_node_as_texts() -> None:
+def test_packed_request_fields_reach_the_node_as_text() -> None:
     reply = "import json\ndef main(request):\n    return {'fields': request}"
     texts = {"supervisor.py": "# ü\n" * 10_000, "program/a.py": ""}
     packed = pack_texts(texts)
@@ -257,7 +257,7 @@ def test_packed_fields_of_a_request_reach_the_node_as_texts() -> None:
     assert sent["request"] == {"other": [1]} and sent["packed"] == {"supervisor": packed.data}
 
 
-def test_signal_of_a_closed_output_does_not_end_the_interpreter_after_its_reply() -> None:
+def test_closed_output_signal_does_not_end_the_interpreter_after_its_reply() -> None:
     """Python restores the default handlers while it ends; the signal may come later, when ssh reads the reply."""
     late = """
 import os, signal

@@ -35,7 +35,7 @@ def test_signal_ends_children_and_reaches_the_earlier_handler(number: signal.Sig
     assert received == [number]
 
 
-def test_children_that_are_left_at_the_end_are_ended_and_handlers_restored() -> None:
+def test_remaining_children_are_ended_and_handlers_are_restored() -> None:
     handler = signal.getsignal(signal.SIGTERM)
     with ending_child_processes():
         child = subprocess.Popen(SLEEP)
@@ -43,7 +43,7 @@ def test_children_that_are_left_at_the_end_are_ended_and_handlers_restored() -> 
     assert signal.getsignal(signal.SIGTERM) == handler
 
 
-def test_other_threads_change_no_handlers() -> None:
+def test_other_threads_do_not_change_handlers() -> None:
     handlers: list[object] = []
 
     def block() -> None:

@@ -30,7 +30,7 @@ def test_text_that_is_not_a_template_references_nothing() -> None:
     assert not {"inventory_hostname", "interface"} & reachable_names(TASK, variables)
 
 
-def test_circular_variables_end() -> None:
+def test_circular_variable_references_terminate() -> None:
     assert "b" in reachable_names("{{ a }}", {"a": "{{ b }}", "b": "{{ a }}"})
 
 

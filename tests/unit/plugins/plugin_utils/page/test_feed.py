@@ -182,7 +182,7 @@ def test_an_invalid_reply_is_an_error_of_its_node() -> None:
     assert feed.view.connection["text"] == "gpu0 sent an invalid reply"
 
 
-def test_output_of_another_rank_is_read_from_its_node_and_at_most_once_in_an_interval() -> None:
+def test_another_ranks_output_is_read_from_its_node_at_most_once_per_interval() -> None:
     nodes = Nodes(gpu1=make_reply(outputs={"/x": "hello\n"}))
     feed, clock = make_feed(nodes)
     assert feed.output(3, 0)["lines"] == ["hello"]

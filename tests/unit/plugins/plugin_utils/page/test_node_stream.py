@@ -233,7 +233,7 @@ def test_a_connection_that_cannot_stream_is_polled() -> None:
     assert nodes.asked() == [("gpu0", "page")] * 2
 
 
-def test_the_successor_is_streamed_at_once() -> None:
+def test_the_successor_is_streamed_immediately() -> None:
     first, second = Stream(make_reply(active=False, status={"state": "died"})), Stream(make_reply())
     nodes = StreamingNodes([first, second], gpu1=read_reply(1), gpu2=read_reply(1))
     feed, _clock = make_feed(nodes)

@@ -73,7 +73,7 @@ def test_a_successor_repeats_events_only_for_a_page_that_has_none(view: RunView)
     assert [event["text"] for event in view.snapshot(0)["events"]] == ["the run has started", "gpu1 leads the run"]
 
 
-def test_findings_are_the_hang_and_the_present_problems_of_nodes(view: RunView) -> None:
+def test_findings_are_the_hang_and_the_current_node_problems(view: RunView) -> None:
     hang = {"text": "3 of 4 ranks wait", "culprits": [3], "since": START}
     status = {"hang": hang, "slow": ["GPU 1 of gpu0 runs at 900 MHz"], "exited": "rank 2 exited with code 0"}
     problem = {"event": "health", "text": "gpu1: GPU 0 is hot"}

@@ -162,7 +162,7 @@ def test_buttons_accept_requests_only_from_the_page_itself(page: Page) -> None:
     assert page.ask(path, "POST", Origin=page.origin, Sec_Fetch_Site="cross-site")[0] == 403
     assert page.ask(path, "POST", Origin=page.origin, token="x")[0] == 401
     assert page.ask(path, "POST", Origin=page.origin, Content_Length="7")[0] == 413
-    assert page.ask(path)[0] == 404  # a link or image on another page would send a GET
+    assert page.ask(path)[0] == 404  # a link or an image on another page would send a GET request
     assert page.started == []
     assert page.ask(path, "POST", Origin=page.origin) == (202, {"started": "stop"})
     assert len(page.started) == 1

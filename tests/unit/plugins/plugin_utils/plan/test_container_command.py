@@ -198,7 +198,7 @@ def test_differing_image_is_reported_with_both_digests_and_a_command() -> None:
         (None, "", ("", None, "no reply within 10 s")),
     ],
 )
-def test_engine_output_about_an_image_is_parsed(code: int | None, message: str, answer: tuple[Any, ...]) -> None:
+def test_engine_output_about_images_is_parsed(code: int | None, message: str, answer: tuple[Any, ...]) -> None:
     assert image.parse_image(CommandOutput(code, message, hangs=code is None)) == answer
 
 

@@ -47,7 +47,7 @@ def plan(*prices: Any) -> dict[str, Any]:
     return {"nodes": [{"name": "n", "price_per_hour": price} for price in prices]}
 
 
-def test_cost_is_duration_times_price_of_all_nodes() -> None:
+def test_cost_is_duration_times_total_price_of_all_nodes() -> None:
     assert run_cost(plan(3.6, 7.2), 1000.0, 1100.0) == pytest.approx(0.3)
     assert run_cost(plan(3.6), 1000.0, 900.0) == 0.0, "clocks are set"
     for unknown in (plan(3.6, None), plan(), {}, {"nodes": [{"name": "of a former version"}]}):

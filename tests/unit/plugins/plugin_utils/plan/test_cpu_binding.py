@@ -86,7 +86,7 @@ def test_requested_binding_uses_some_cpus_or_reports_the_reason() -> None:
 
 
 @pytest.mark.parametrize(("launcher", "bound"), [("torchrun", True), ("mpirun", True), ("env", False)])
-def test_plan_has_the_cpus_for_launchers_that_start_the_ranks(tmp_path: Path, launcher: str, bound: bool) -> None:
+def test_plan_includes_the_cpus_for_launchers_that_start_the_ranks(tmp_path: Path, launcher: str, bound: bool) -> None:
     table = build_rank_table([HostSpec("a", "10.0.0.1", 2), HostSpec("b", "10.0.0.2", 2)])
     node = {
         "interpreter": sys.executable,

@@ -59,7 +59,7 @@ def test_the_configuration_can_be_pasted_into_launch_json() -> None:
     )
 
 
-def test_another_local_port_is_used_if_the_port_is_in_use_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_different_local_port_is_used_if_the_port_is_in_use_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     tunnels: list[list[str]] = []
 
     def tunnel_of(argv: list[str]) -> contextlib.AbstractContextManager[None]:
@@ -100,7 +100,7 @@ def test_the_tunnel_follows_the_rank_to_another_node_of_the_run(monkeypatch: pyt
     with DebugTunnel(DEBUGGER, "first", hosts.get, lines.append) as followed:
         assert current == ["203.0.113.12"]
         shown = len(lines)
-        for name in ("gpu2", "", None, "localhost"):  # the same node; no node of the run
+        for name in ("gpu2", "", None, "localhost"):  # the same node; not a node of the run
             followed.follow(name)
         assert current == ["203.0.113.12"] and len(lines) == shown
         followed.follow("gpu1")

@@ -34,7 +34,7 @@ ROLES = Path(__file__).parents[5] / "roles"
         ([2, "3"], (2, 3)),
     ],
 )
-def test_gpus_are_a_list_or_a_text(value: object, gpus: tuple[int, ...]) -> None:
+def test_gpus_may_be_a_list_or_a_string(value: object, gpus: tuple[int, ...]) -> None:
     assert parse_gpus(value) == gpus
 
 
@@ -76,7 +76,7 @@ def with_smi(count: int = 2, gpu_count: int = 8) -> dict[str, Facts]:
     return facts
 
 
-def test_job_has_a_process_for_each_gpu_and_sees_only_these() -> None:
+def test_job_has_one_process_per_selected_gpu_and_sees_only_those() -> None:
     job, table, problems, plans = planned(with_smi(), gpus="2,3")
     assert problems == []
     assert (table.world_size, [node.slots for node in table.nodes]) == (4, [2, 2])
@@ -95,7 +95,7 @@ def test_job_without_a_selection_has_all_gpus() -> None:
     assert not any(argument.startswith("--id") for argument in plans[0]["gpu_samples"])
 
 
-def test_nproc_per_node_counts_more_than_the_number_of_gpus() -> None:
+def test_nproc_per_node_takes_precedence_over_the_number_of_gpus() -> None:
     _job, table, problems, _plans = planned(with_smi(), gpus="2,3", nproc_per_node=1)
     assert table.world_size == 2
     assert {finding.id for finding in problems} == {"gpu-idle"}

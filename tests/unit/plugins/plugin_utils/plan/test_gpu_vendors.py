@@ -26,7 +26,7 @@ def test_samples_are_taken_with_amd_smi() -> None:
     assert plan["gpu_samples"][3] == "/home/ubuntu/.muster/runs/run/node0/supervisor.py"
 
 
-def test_a_selection_is_shown_to_hip() -> None:
+def test_the_selection_is_passed_to_hip() -> None:
     plan = plan_of(gpus="2,3")
     assert plan["environment"]["HIP_VISIBLE_DEVICES"] == "2,3"
     assert not {"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"} & set(plan["environment"])
@@ -34,7 +34,7 @@ def test_a_selection_is_shown_to_hip() -> None:
     assert "HIP_VISIBLE_DEVICES" not in plan_of()["environment"]
 
 
-def test_a_container_gets_the_device_files_and_their_groups() -> None:
+def test_containers_get_the_device_files_and_their_groups() -> None:
     plan = plan_of(image="rocm/pytorch", gpus="1")
     options = plan["wrap"]
     assert {"--device=/dev/kfd", "--device=/dev/dri", "--group-add=993", "--group-add=44"} <= set(options)
@@ -44,7 +44,7 @@ def test_a_container_gets_the_device_files_and_their_groups() -> None:
     assert "--group-add=keep-groups" in plan_of(image="rocm/pytorch", container_engine="podman")["wrap"]
 
 
-def test_the_plan_for_nvidia_names_no_vendor() -> None:
+def test_plan_for_nvidia_gpus_names_no_vendor() -> None:
     facts = cluster(2, 8)
     job, table, _problems = make_plan(arguments(facts))
     assert "gpu_vendor" not in build_node_plan(job, table, table.nodes[0], facts["node1"])

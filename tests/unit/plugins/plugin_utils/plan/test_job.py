@@ -39,7 +39,7 @@ JOB = Job(
     ("given_text", "meant"),
     [(4, (4, 4, False)), ("4", (4, 4, False)), ("2:4", (2, 4, True)), ("4:4", (4, 4, True)), ("007", (7, 7, False))],
 )
-def test_nnodes_is_a_number_or_a_range(given_text: object, meant: tuple[int, int, bool]) -> None:
+def test_nnodes_can_be_a_number_or_a_range(given_text: object, meant: tuple[int, int, bool]) -> None:
     assert parse_nnodes(given_text) == meant
 
 

@@ -89,7 +89,7 @@ def test_json_numbers_are_passed_verbatim_unless_ambiguous(tmp_path: Path) -> No
 def test_extra_vars_are_passed_verbatim(monkeypatch: pytest.MonkeyPatch, text: str, arguments: list[str]) -> None:
     monkeypatch.setattr(context, "CLIARGS", CLIArgs({"extra_vars": ("nnodes=2", '{"other": [1, 0x1F]}', text)}))
     loader = DataLoader()
-    origin = Origin(description="<CLI option '-e'>")  # as Ansible marks what it takes from its command line
+    origin = Origin(description="<CLI option '-e'>")  # as Ansible marks values that come from its command line
     assert parse_arguments(loader.load(origin.tag(text))["launch_args"], loader) == arguments
 
 
@@ -129,7 +129,7 @@ def test_all_errors_are_reported_at_once(tmp_path: Path) -> None:
         ("007", ["007"]),
     ],
 )
-def test_text_is_split_like_in_a_shell_without_expansion(text: str, arguments: list[str]) -> None:
+def test_text_is_split_as_in_a_shell_but_without_expansion(text: str, arguments: list[str]) -> None:
     assert parse_arguments(text, DataLoader()) == arguments
 
 
@@ -148,7 +148,7 @@ def test_unclosed_quote_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ['["--epochs", "3"]', " [--epochs, 3]"])
-def test_list_written_as_text_is_refused_with_the_right_form(text: str) -> None:
+def test_list_written_as_text_is_refused_showing_the_correct_form(text: str) -> None:
     with pytest.raises(ValueError, match="looks like a list") as caught:
         parse_arguments(text, DataLoader())
     assert """-e '{"launch_args": ["--epochs", "3"]}'""" in str(caught.value)

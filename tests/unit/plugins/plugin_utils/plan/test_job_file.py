@@ -37,7 +37,7 @@ def test_preflight_reads_the_same_job_keys_as_launch() -> None:
     def reading(word: str) -> set[str]:
         return {name.removeprefix("preflight_") for name, value in defaults.items() if word in str(value)}
 
-    # in a job, `code` is a directory; with -e, it is whether to copy the code
+    # in a job, `code` is a directory; with -e, it says whether to copy the code
     assert reading("job.") == reading(" launch_") & set(KEYS) - {"code"}
 
 

@@ -15,7 +15,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.read_job imp
     ("text", "seconds"),
     [("", 0), (None, 0), (90, 90), ("90", 90), ("90m", 5400), ("1.5h", 5400), ("2 d", 172800), ("1w", 604800)],
 )
-def test_duration_is_read(text: Any, seconds: float) -> None:
+def test_duration_is_parsed(text: Any, seconds: float) -> None:
     assert parse_duration(text) == seconds
 
 

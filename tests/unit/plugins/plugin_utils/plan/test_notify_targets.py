@@ -28,7 +28,7 @@ MAIL = "smtps://me:s3cr3t@mail.example.org:465?from=a@b.org&to=c@d.org"
         ({"url": MAIL, "events": "ended,hang"}, [(MAIL, "smtp", ["ended", "hang"])]),
     ],
 )  # fmt: skip
-def test_targets_are_read(value: Any, expected: list[tuple[str, str, list[str]]]) -> None:
+def test_targets_are_parsed(value: Any, expected: list[tuple[str, str, list[str]]]) -> None:
     targets = [(target["url"], target["kind"], target["events"]) for target in read_targets(value)]
     assert targets == expected
 
@@ -49,7 +49,7 @@ def test_targets_are_read(value: Any, expected: list[tuple[str, str, list[str]]]
         (7, "launch_notify must be a URL"),
     ],
 )
-def test_errors_name_the_entry_but_no_secret(value: Any, problem: str) -> None:
+def test_errors_name_the_entry_but_reveal_no_secret(value: Any, problem: str) -> None:
     with pytest.raises(ValueError, match="launch_notify") as caught:
         read_targets(value)
     assert problem in str(caught.value)

@@ -267,7 +267,7 @@ def test_plan_of_a_node_is_complete() -> None:
     }
 
 
-def test_plan_holds_machine_prices_code_and_currency() -> None:
+def test_plan_contains_machine_prices_code_and_currency() -> None:
     known: RunMachine = {**UNKNOWN_MACHINE, "price_per_hour": 2.5}
     code: GitCheckout = {"commit": "a" * 40, "dirty": None}
     plan = build_node_plan(ENV, FOUR, FOUR.nodes[1], FACTS, {"nodes": {"a": known}, "code": code, "currency": "EUR"})
@@ -275,7 +275,7 @@ def test_plan_holds_machine_prices_code_and_currency() -> None:
     assert (plan["code"], plan["currency"]) == (code, "EUR")
 
 
-def test_loopback_nodes_are_supervised_as_processes_not_units() -> None:
+def test_loopback_nodes_are_supervised_as_processes_rather_than_units() -> None:
     here = build_rank_table([HostSpec("a", "127.0.0.1", 1), HostSpec("b", "127.0.0.2", 1)])
     assert planned(ENV, here, 1)["supervision"] == "process"
     assert planned(ENV, build_rank_table([HostSpec("a", "::1", 1)]), 0)["supervision"] == "process"
@@ -325,7 +325,7 @@ def test_hostfile_is_written_in_each_format() -> None:
     }
 
 
-def test_debug_adds_nccl_logging_into_the_run_directory() -> None:
+def test_debug_option_adds_nccl_logging_to_the_run_directory() -> None:
     for launcher in ("torchrun", "env", "deepspeed", "mpirun", "accelerate"):
         plain = planned(make_job(run_id="first", launcher=launcher), FOUR, 1)["environment"]
         more = planned(make_job(run_id="first", launcher=launcher, debug=True), FOUR, 1)["environment"]
@@ -471,7 +471,7 @@ def test_accelerate_config_holds_rendezvous_and_user_settings() -> None:
     }
 
 
-def test_mpirun_hostfile_lists_addresses_and_deepspeed_hostfile_names() -> None:
+def test_mpirun_hostfile_lists_addresses_and_deepspeed_hostfile_lists_names() -> None:
     assert (
         planned(make_job(launcher="mpirun"), UNEQUAL, 0)["files"]["hostfile"] == "10.0.0.9 slots=2\n10.0.0.10 slots=1\n"
     )

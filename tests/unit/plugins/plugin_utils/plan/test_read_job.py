@@ -42,7 +42,7 @@ def test_job_with_only_a_script_has_defaults() -> None:
         ({"nnodes": "2:4"}, "c10d", 2, 3),
         ({"nnodes": "4:4"}, "c10d", 4, 3),
         ({"nnodes": "2:4", "max_restarts": 0}, "c10d", 2, 0),
-        ({"nnodes": "2:4", "rdzv_backend": "static"}, "static", 2, 3),  # a combination that the launcher refuses
+        ({"nnodes": "2:4", "rdzv_backend": "static"}, "static", 2, 3),  # a combination that the launcher rejects
         ({"nnodes": "2:4", "launcher": "env"}, "c10d", 2, 0),
         ({"rdzv_backend": "c10d"}, "c10d", None, 0),
         ({"max_restarts": 5}, "static", None, 5),
@@ -55,7 +55,7 @@ def test_nnodes_range_sets_backend_minimum_and_restarts(
     assert (job.rdzv_backend, job.min_nnodes, job.max_restarts) == (backend, least, restarts)
 
 
-def test_program_gets_dot_slash_but_empty_script_stays_empty() -> None:
+def test_executable_gets_a_dot_slash_prefix_but_an_empty_script_stays_empty() -> None:
     job = read_job(arguments(script="", no_python=True), target_needed=False)
     assert job.script == ""
     assert read_job(arguments(script="train.sh", no_python=True)).script == "./train.sh"

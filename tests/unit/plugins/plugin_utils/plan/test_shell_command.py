@@ -24,7 +24,7 @@ FACTS: dict[str, Any] = {
 }
 
 
-def test_shell_has_environment_and_directory_of_a_rank() -> None:
+def test_shell_has_the_environment_and_directory_of_a_rank() -> None:
     assert shell_script(make_job(), FACTS) == (
         "export PATH='/opt/my env/bin':$PATH NCCL_SOCKET_IFNAME==ens5 NCCL_SOCKET_FAMILY=AF_INET "
         "GLOO_SOCKET_IFNAME=ens5 TP_SOCKET_IFNAME=ens5; cd '/data/my project'; exec \"$SHELL\" -i"
@@ -33,7 +33,7 @@ def test_shell_has_environment_and_directory_of_a_rank() -> None:
     assert shell_script(make_job(), bare) == "cd '/data/my project'; exec \"$SHELL\" -i"
 
 
-def test_shell_opens_in_image_of_the_job_or_container_of_a_run() -> None:
+def test_shell_opens_in_the_jobs_image_or_the_runs_container() -> None:
     job = make_job(image="torch:1", container_mounts=("/data:/data:ro",), variables=("TOKEN",))
     arguments = shlex.split(shell_script(job, FACTS))
     assert arguments[:7] == ["exec", "docker", "run", "--rm", "--interactive", "--tty", "--pull=never"]

@@ -185,7 +185,7 @@ def test_files_of_a_profile_are_removed_at_any_depth(tmp_path: Path, monkeypatch
         reply = profile.profile_piece({"id": path.name, "offset": -1})
         assert reply["last"] and not path.exists()
     finally:
-        remove_entry(str(path))  # pytest's own removal fails, too
+        remove_entry(str(path))  # pytest's own removal also fails
 
 
 def test_small_objects_do_not_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,7 +201,7 @@ def reply(first: int, slots: int) -> dict[str, Any]:
     return {"node": {"name": "gpu1", "first_rank": first, "slots": slots}, "id": "", "ranks": []}
 
 
-def test_ranks_that_the_run_does_not_have_are_named() -> None:
+def test_ranks_that_do_not_exist_in_the_run_are_named() -> None:
     replies = [reply(0, 2), reply(2, 2)]
     assert unknown_ranks([7], replies) == ["rank 7 does not exist: the run has ranks 0 to 3"]
     assert unknown_ranks([3, 4, 9], replies) == ["ranks 4, 9 do not exist: the run has ranks 0 to 3"]
@@ -209,11 +209,11 @@ def test_ranks_that_the_run_does_not_have_are_named() -> None:
     assert unknown_ranks([7], [*replies, {"unreachable": True}]) == []  # it may have rank 7
 
 
-def test_an_operation_that_does_not_run_in_each_step_has_a_fractional_count() -> None:
+def test_operation_that_does_not_run_in_every_step_has_a_fractional_count() -> None:
     assert [format_count(count) for count in (0.2, 1.0, 12.4)] == ["0.2", "1", "12"]
 
 
-def test_a_new_profile_replaces_the_traces_of_ranks_that_it_does_not_have(tmp_path: Path) -> None:
+def test_new_profile_replaces_traces_of_ranks_that_it_does_not_include(tmp_path: Path) -> None:
     directory = tmp_path / "profiles"
     directory.mkdir()
     for rank in (0, 1, 12):

@@ -26,7 +26,7 @@ def test_linked_code_keeps_the_name_of_the_link(tmp_path: Path, monkeypatch: pyt
     assert code_name({"job": {"code": f"{tmp_path}/toy"}}) == "toy"
 
 
-def test_name_typed_with_e_does_not_rename_the_environment_of_a_role() -> None:
+def test_name_given_with_e_does_not_rename_a_roles_environment() -> None:
     variables = {"python_env_name": "mine", "python_env_directory": "/usr/local/lib/muster/s3"}
     assert find_environment(variables).home == "/usr/local/lib/muster/s3/envs/mine"
     assert find_environment({**variables, FIXED_NAME: "env"}).home == "/usr/local/lib/muster/s3"

@@ -34,7 +34,7 @@ def end(state: str) -> dict[str, Any]:
     return {"state": state, "ended": time.mktime((2026, 11, 27, 10, 43, 0, 0, 0, -1))}
 
 
-def test_active_run_is_chosen_although_a_later_one_has_ended(tmp_path: Path) -> None:
+def test_active_run_is_chosen_even_if_a_later_one_has_ended(tmp_path: Path) -> None:
     record(tmp_path, "a", "node1", "node2", number=1)
     record(tmp_path, "b", "node3", number=2, result=end("succeeded"))
     runs = open_runs(tmp_path, MEMBERS)
@@ -58,11 +58,11 @@ def test_all_nodes_are_queried_about_a_run_that_another_node_may_lead(tmp_path: 
     assert choose_run(tmp_path, MEMBERS, replies, stop=True).run_id == "a"
     replies["node2"] = {"active": []}
     assert choose_run(tmp_path, MEMBERS, replies, stop=True).run_id == "b"
-    del replies["node2"]  # this node does not respond
+    del replies["node2"]  # this node is not responding
     assert choose_run(tmp_path, MEMBERS, replies, stop=True).run_id == "a"
 
 
-def test_only_run_is_not_mentioned(tmp_path: Path) -> None:
+def test_only_existing_run_is_not_mentioned(tmp_path: Path) -> None:
     assert choose_run(tmp_path, MEMBERS, {}, stop=True) == ("", False, "")
     record(tmp_path, "a", "node1", number=1)
     assert choose_run(tmp_path, MEMBERS, {}, stop=True) == ("a", True, "")

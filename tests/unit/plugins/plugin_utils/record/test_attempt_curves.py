@@ -45,11 +45,11 @@ def test_curve_continues_and_a_repeated_step_counts_once(tmp_path: Path, node: i
 @pytest.mark.parametrize(
     ("first", "second", "steps", "values"),
     [
-        # a script that starts from the beginning, or from a checkpoint
+        # a script that starts from the beginning or from a checkpoint
         (["step 0 loss 3.0", "step 1 loss 2.0"], ["step 0 loss 3.5", "step 1 loss 2.5"], [0, 1], [3.5, 2.5]),
         (["step 0 loss 3.0", "step 1 loss 2.0"], ["step 2 loss 1.5"], [0, 1, 2], [3.0, 2.0, 1.5]),
         (["epoch 1 loss 3.0", "epoch 2 loss 2.0"], ["epoch 2 loss 2.5", "epoch 3 loss 1.0"], [1, 2, 3], [3, 2.5, 1]),
-        # one that counts the steps of each epoch: the second one is repeated, or the third begins
+        # one that counts the steps within each epoch: the second epoch is repeated, or the third begins
         (
             ["epoch 1 5/10 loss 4.0", "epoch 1 10/10 loss 3.0", "epoch 2 5/10 loss 2.0"],
             ["epoch 2 5/10 loss 2.5", "epoch 2 10/10 loss 1.0"],

@@ -28,7 +28,7 @@ IDENTITY = {"serial": "J1050", "asset": "", "machine_id": "4ac3", "gpus": ["GPU-
 FALLEN = "Xid 79 on GPU 1 (GPU has fallen off the bus)"
 
 
-def test_entries_are_kept_and_replace_earlier_entries_of_their_machine(tmp_path: Path) -> None:
+def test_entries_are_kept_and_replace_earlier_entries_for_the_same_machine(tmp_path: Path) -> None:
     path = tmp_path / "bad-nodes.json"
     assert read_entries(path) == []
     first = make_entry("gpu3", FALLEN, "bert", IDENTITY, ["GPU-b"])
@@ -108,7 +108,7 @@ FINDING = {"text": FALLEN, "gpu": "GPU-b", "hardware": "yes"}
             "RuntimeError: CUDA error: uncorrectable ECC error encountered",
             [],
         ),
-        (  # an attempt after which the run succeeded
+        (  # an attempt that was followed by a successful one
             {"state": "succeeded", "attempts": [{}, {}], "broken": [{"node": "gpu1", "text": FALLEN}]},
             FALLEN,
             [],
@@ -161,7 +161,7 @@ def test_node_cannot_fill_the_file(tmp_path: Path) -> None:
     assert len(read_entries(path)) == 1000
 
 
-def test_numbers_of_another_node_are_not_recorded(tmp_path: Path) -> None:
+def test_another_nodes_identifiers_are_not_recorded(tmp_path: Path) -> None:
     """A node that reports the numbers of another must not exclude that machine."""
     path = tmp_path / "bad-nodes.json"
     victim = {"serial": "J1050", "asset": "i-1", "machine_id": "4ac3", "gpus": ["GPU-a", "GPU-b"]}
@@ -176,7 +176,7 @@ def test_numbers_of_another_node_are_not_recorded(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("identity", [{**IDENTITY, "gpus": ["GPU-z"]}, {}])
-def test_gpu_of_another_node_is_not_blamed(tmp_path: Path, identity: dict[str, Any]) -> None:
+def test_gpu_on_another_node_is_not_blamed(tmp_path: Path, identity: dict[str, Any]) -> None:
     path = tmp_path / "bad-nodes.json"
     plan = {"nodes": [{"name": "gpu0", "identity": {"gpus": ["GPU-b"]}}, {"name": "gpu1", "identity": identity}]}
     remember_bad_nodes(path, plan, verdict(nodes=[{"name": "gpu1", "gpus": "", "health": [FINDING]}]))

@@ -109,13 +109,13 @@ def test_patch_with_a_secret_is_refused_with_its_line(source: Path, content: byt
     assert patch.text == b"" and patch.problem.startswith("b.py, line 2, may contain a secret")
 
 
-def test_advice_on_a_secret_outside_a_checkout_is_to_exclude_the_file(tmp_path: Path) -> None:
+def test_advice_for_a_secret_outside_a_checkout_is_to_exclude_the_file(tmp_path: Path) -> None:
     (tmp_path / "b.py").write_bytes(b'api_key = "abc123def456"\n')
     problem = make_patch(str(tmp_path), ["b.py"], "").problem
     assert problem.endswith("or exclude the file (code_exclude)") and "commit" not in problem
 
 
-def test_patch_with_a_url_of_the_runs_notifications_is_refused(source: Path) -> None:
+def test_patch_that_contains_the_runs_notification_url_is_refused(source: Path) -> None:
     """As in a job file next to the script: the URL of a server of one's own has no form of a secret."""
     (source / "b.py").write_text("job:\n  script: a.py\n  notify: https://ntfy.example.org/topic\n")
     commit = git(source, "rev-parse", "HEAD")
@@ -170,7 +170,7 @@ def test_no_code_of_a_hostile_repository_is_executed(tmp_path: Path) -> None:
     assert [path.name for path in source.parent.iterdir()] == ["code"], "nothing ran"
 
 
-def test_checkout_below_the_records_is_not_used(tmp_path: Path) -> None:
+def test_checkout_below_the_records_directory_is_not_used(tmp_path: Path) -> None:
     source = tmp_path / "runs" / "first" / "code"
     commit = hostile_repository(source)
     recorded = fingerprints(source, ["train.py", ".gitattributes"])

@@ -22,7 +22,7 @@ def read_tree(directory: Path) -> dict[str, str]:
     return files
 
 
-def test_fingerprints_change_with_the_content_and_not_with_the_time(tmp_path: Path) -> None:
+def test_fingerprints_change_with_the_content_but_not_with_the_time(tmp_path: Path) -> None:
     for name in ("train.py", "model/net.py", "run.sh"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(name)
@@ -43,7 +43,7 @@ def test_fingerprints_change_with_the_content_and_not_with_the_time(tmp_path: Pa
     assert {row[3] for row in rows} == {"?"}, "it is unknown"
 
 
-def test_code_that_is_not_recorded_does_not_differ() -> None:
+def test_unrecorded_code_is_not_reported_as_different() -> None:
     assert differing_files([{"a": "1"}, None]) == differing_files([]) == ([], 0)
     assert read_files(None) is read_files({"files": []}) is read_files([1]) is None
 

@@ -32,7 +32,7 @@ def test_watched_result_is_used_without_querying_others() -> None:
     assert final_result(PLAN, None, {}) is None
 
 
-def test_last_node_that_led_the_run_decides() -> None:
+def test_last_node_to_lead_the_run_decides_the_result() -> None:
     reads = {"gpu1": run("failed", 0, result(0)), "gpu2": run("succeeded", 1, result(1, "succeeded")), "gpu3": None}
     chosen = final_result(PLAN, result(0), reads)
     assert chosen is not None and chosen["state"] == "succeeded"
@@ -51,6 +51,6 @@ def test_result_of_another_run_or_node_is_ignored(written: Any) -> None:
     assert chosen is not None and chosen["state"] == "failed"
 
 
-def test_only_node_0_counts_in_a_run_that_no_other_node_can_lead() -> None:
+def test_only_node_0_counts_if_no_other_node_can_lead_the_run() -> None:
     plan = {key: value for key, value in PLAN.items() if key != "restart"}
     assert final_result(plan, None, {"gpu2": run("succeeded", 1, result(1, "succeeded"))}) is None

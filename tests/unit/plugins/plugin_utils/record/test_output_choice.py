@@ -89,7 +89,7 @@ def test_same_file_on_several_nodes_is_fetched_once_from_the_first() -> None:
     assert deduplicate(files, {}) == files
 
 
-def test_complete_file_is_not_fetched_again_and_partial_one_resumes(tmp_path: Path) -> None:
+def test_complete_file_is_not_fetched_again_and_partial_file_resumes(tmp_path: Path) -> None:
     assert find_missing(tmp_path, [A, C]) == [PendingFile(A, 0), PendingFile(C, 0)]
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "a").write_bytes(b"12345")

@@ -57,7 +57,7 @@ def test_settings_code_and_outcomes_are_shown_side_by_side(tmp_path: Path) -> No
     assert {"-b = 2", "+b = 3", "+c = 4"} <= {*shown}
 
 
-def test_equal_runs_and_secrets_in_code(tmp_path: Path) -> None:
+def test_equal_runs_are_compared_and_secrets_in_code_are_hidden(tmp_path: Path) -> None:
     first = write_run(tmp_path, "first", "a = 1\n", 0.5)
     second = write_run(tmp_path, "second", "a = 1\n", 0.5)
     assert compare([first, second]).startswith("no differences are recorded")
@@ -85,7 +85,7 @@ def test_hostile_record_is_shown_as_text(tmp_path: Path) -> None:
     assert "\x1b" not in text and "\x07" not in text and max(map(len, text.splitlines())) < 200
 
 
-def test_secret_in_the_arguments_of_an_older_record_is_not_shown(tmp_path: Path) -> None:
+def test_secret_in_an_older_records_arguments_is_not_shown(tmp_path: Path) -> None:
     records = [write_run(tmp_path, name, "a = 1\n", 0.5) for name in ("first", "second")]
     for record, seed in zip(records, ("7", "8"), strict=True):
         raw = snapshot()
@@ -95,7 +95,7 @@ def test_secret_in_the_arguments_of_an_older_record_is_not_shown(tmp_path: Path)
     assert "abc123def456" not in text and "[removed]" in text and '"8"' in text
 
 
-def test_comparison_runs_no_command_of_a_repository_in_a_record(tmp_path: Path) -> None:
+def test_comparison_runs_no_commands_from_a_repository_in_a_record(tmp_path: Path) -> None:
     records = [write_run(tmp_path, name, f"a = {name!r}\n", 0.5) for name in ("first", "second")]
     source = records[0] / "hostile" / "code"
     commit = hostile_repository(source)

@@ -123,7 +123,7 @@ def test_equal_runs_have_no_differences() -> None:
         ({"plan": {**planned(), "checkpoint": "/c/step-5"}}, ("checkpoint", "path")),
     ],
 )
-def test_difference_is_named(changes: dict[str, Any], expected: tuple[str, str]) -> None:
+def test_difference_is_reported(changes: dict[str, Any], expected: tuple[str, str]) -> None:
     assert expected in rows(snapshot(), snapshot(**changes))
 
 
@@ -135,20 +135,20 @@ def test_difference_is_named(changes: dict[str, Any], expected: tuple[str, str])
         ({"inputs": {}}, ("data", "data")),
     ],
 )
-def test_inputs_that_differ_are_named(changes: dict[str, Any], expected: tuple[str, str]) -> None:
+def test_differing_inputs_are_named(changes: dict[str, Any], expected: tuple[str, str]) -> None:
     facts = {"gpu0": node_facts(**changes), "gpu1": node_facts(**changes)}
     assert rows(snapshot(), snapshot(facts=facts)) == [expected]
     one_node = {"gpu0": node_facts(), "gpu1": node_facts(inputs={"data": {"path": "/data", "digest": "d3"}})}
     assert rows(snapshot(), snapshot(facts=one_node)) == [("data", "data")], "on the second node alone"
 
 
-def test_other_machines_of_the_same_kind_are_not_material() -> None:
+def test_different_machines_of_the_same_kind_are_not_a_relevant_difference() -> None:
     differences = compare_snapshots(snapshot(), snapshot(plan=planned(("new0", "new1")), facts={}))
     names = [row for row in differences if row.name.endswith(": name")]
     assert len(names) == 2 and not any(row.is_material for row in names)
 
 
-def test_package_of_the_same_version_from_another_file_differs() -> None:
+def test_package_with_the_same_version_from_a_different_file_is_a_difference() -> None:
     facts = node_facts()
     facts["provenance"]["environment"]["locks"][0]["files"][0]["sha256"] = "f" * 64
     assert rows(snapshot(), snapshot(facts={"gpu0": facts, "gpu1": facts})) == [("package", "six-1.0-py3-none-any.whl")]
@@ -158,7 +158,7 @@ def test_package_of_the_same_version_from_another_file_differs() -> None:
     assert rows(snapshot(), snapshot(facts=facts_by_node)) == [], "an interpreter's archive has times in it"
 
 
-def test_environment_of_a_second_node_that_differs_is_named() -> None:
+def test_differing_environment_on_a_second_node_is_named() -> None:
     other = node_facts()
     other["provenance"]["environment"]["packages"] = {"six": "2.0"}
     assert rows(snapshot(), snapshot(facts={"gpu0": node_facts(), "gpu1": other})) == [("package", "gpu1: environment")]
@@ -183,7 +183,7 @@ def test_settings_set_on_the_command_line_take_precedence() -> None:
     assert "launch_debug_rank" not in setting_names().values(), "a repeated run waits for no debugger"
 
 
-def test_nodes_are_the_same_or_equal_in_number() -> None:
+def test_nodes_must_be_the_same_or_equal_in_number() -> None:
     recorded = snapshot(settings={"launch_spares": "1", "launch_nnodes": ""})
     assert nodes_to_use(recorded, ["gpu1", "gpu0", "x"]) == {"nnodes": 1, "spares": 1, "names": ["gpu0", "gpu1"]}
     assert nodes_to_use(recorded, ["gpu0", "x"]) == {"nnodes": 1, "spares": 1, "names": []}
@@ -242,7 +242,7 @@ def test_other_environments_stay_unchanged() -> None:
         ("/opt/muster/envs/My.project", "/opt/muster/envs/My.project"),
     ],
 )
-def test_environment_is_restored_only_where_the_role_creates_them(home: str, expected: str) -> None:
+def test_environment_is_restored_only_where_the_role_creates_environments(home: str, expected: str) -> None:
     recorded = snapshot()
     recorded["environment"]["home"] = home
     restored = choose_restoration(recorded, replies(a=without_environment()), "/opt/muster").home

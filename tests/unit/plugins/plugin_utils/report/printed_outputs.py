@@ -7,7 +7,7 @@ from __future__ import annotations
 
 Values = dict[str, list[tuple[float, float]]]
 
-# Name of the program: its output, and (step, value) of each curve that must be extracted. Other curves are allowed.
+# Name of the program: its output, and (step, value) for each curve that must be extracted. Other curves are allowed.
 TRAINING: dict[str, tuple[str, Values]] = {
     "nanoGPT train.py": (
         """\

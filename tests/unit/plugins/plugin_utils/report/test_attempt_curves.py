@@ -33,7 +33,7 @@ def table(steps: range, offset: float) -> str:
 
 @pytest.mark.parametrize("node", [0, 1])
 @pytest.mark.parametrize("name", ["metrics/version_{}/metrics.csv", "version_{}/results.csv", "attempt-{}/summary.csv"])
-def test_later_attempts_continue_the_table_of_the_first(tmp_path: Path, node: int, name: str) -> None:
+def test_table_from_later_attempts_continues_that_of_the_first(tmp_path: Path, node: int, name: str) -> None:
     files: dict[str, str | bytes] = {
         f"node0/{name.format(0)}": table(range(6), 0.0),
         f"node{node}/{name.format(1)}": table(range(4, 8), 10.0),
@@ -45,7 +45,7 @@ def test_later_attempts_continue_the_table_of_the_first(tmp_path: Path, node: in
     assert list(curve.value) == [0, 1, 2, 3, 14, 15, 16, 27, 28]
 
 
-def test_events_of_later_attempts_continue_those_of_the_first(tmp_path: Path) -> None:
+def test_events_from_later_attempts_continue_those_of_the_first(tmp_path: Path) -> None:
     files: dict[str, str | bytes] = {
         f"node0/lightning_logs/version_{number}/events.out.tfevents.1.gpu0": b"".join(
             event("loss", step, 1e9 + step, float(number)) for step in steps

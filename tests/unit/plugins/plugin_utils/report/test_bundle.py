@@ -14,7 +14,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.redact imp
 from tests.unit.plugins.plugin_utils.report.test_redact import ASSIGNMENTS, NAMED, SECRETS
 
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
-PLAIN = "correct-horse-9"  # a secret of no known form, in a variable of the job
+PLAIN = "correct-horse-9"  # a secret that has no known form, in one of the job's variables
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def contents(record: Path) -> dict[str, str]:
         }
 
 
-def test_archive_has_the_verdict_the_plan_and_the_ends_of_logs(record: Path) -> None:
+def test_archive_contains_the_verdict_the_plan_and_the_ends_of_logs(record: Path) -> None:
     files = contents(record)
     assert sorted(files) == [
         "README.txt",

@@ -88,7 +88,7 @@ def test_many_gpus_are_plotted_as_a_strip_of_limited_size(tmp_path: Path) -> Non
     assert len({cell["row"] for cell in cells}) == 64
     assert len(cells) <= plots.MAX_CELLS
     assert spec["mark"]["aria"] is False
-    assert "layer" not in spec  # a rule in another layer would inherit x and become a fence
+    assert "layer" not in spec  # a rule on another layer would inherit x and become a fence
     assert list(series_of(result["gpu-memory"].spec)) == ["mean of 64 GPUs", "gpu0 GPU 0, the highest"]
     assert len(result["gpu-utilization"].rows) == 64
     equal = gpu_plots_of(write_record(tmp_path, "equal", nodes=3, gpus=4))["gpu-utilization"].spec["data"]["values"]

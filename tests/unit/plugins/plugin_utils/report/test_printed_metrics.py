@@ -65,7 +65,7 @@ def test_metrics_are_found_between_other_output() -> None:
     assert {name: curves.get(name) for name in expected} == expected
 
 
-def test_loss_that_is_not_a_number_is_noted_with_its_step() -> None:
+def test_non_numeric_loss_is_noted_with_its_step() -> None:
     assert curves_of("step 1: loss 2.5\nstep 2: loss 2.4\nstep 3: loss nan\n").non_finite == {"loss": 3.0}
 
 
@@ -105,7 +105,7 @@ def test_number_of_metrics_and_length_of_lines_are_bounded() -> None:
         "loss loss ",
     ],
 )
-def test_hostile_line_costs_little_time(piece: str) -> None:
+def test_hostile_line_takes_little_time(piece: str) -> None:
     line = "step 1 loss=0.5 " + piece * ((MAX_LINE - 20) // len(piece))
     start = time.process_time()
     from_printed("x", [line] * 20)
@@ -123,7 +123,7 @@ def test_curves_of_a_better_source_replace_printed_ones() -> None:
     assert set(merge_printed("log", [printed], ["val/loss"]).curves) == {"loss", "acc"}
 
 
-def test_results_by_epoch_that_a_table_has_under_another_name_are_left_out() -> None:
+def test_results_by_epoch_that_a_table_lists_under_another_name_are_omitted() -> None:
     """As timm prints them at the end, the best epoch first."""
     text = '"epoch": 1, "top1": 34.375\n"epoch": 0, "top1": 46.875\n"epoch": 2, "top1": 50.0\n'
     assert points(curves_of(text)) == {"top1": [(0, 46.875), (1, 34.375), (2, 50.0)]}
@@ -133,7 +133,7 @@ def test_results_by_epoch_that_a_table_has_under_another_name_are_left_out() -> 
     assert set(without_copies(curves_of(text), [other]).curves) == {"top1"}
 
 
-def test_longer_curve_of_two_outputs_is_kept() -> None:
+def test_longer_of_two_output_curves_is_kept() -> None:
     short, long = (
         curves_of("step 1: loss 2.5\nstep 2: loss 2.4\n"),
         curves_of("step 1: loss 9.5\nstep 2: loss 8.5\nstep 3: loss 7.5\n"),

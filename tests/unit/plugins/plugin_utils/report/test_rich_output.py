@@ -35,12 +35,12 @@ TABLE = """\
 """
 
 
-def test_metrics_next_to_a_bar_are_read_though_they_are_wrapped() -> None:
+def test_metrics_next_to_a_progress_bar_are_read_even_if_wrapped() -> None:
     single = from_printed("launcher.log", (bar(1, 1.252) + "`Trainer.fit` stopped\n").splitlines()).single
     assert single == {"val/loss": 1.152, "val/acc": 0.619, "train/loss": 1.252, "train/acc": 0.635}
 
 
-def test_bars_of_several_epochs_are_curves() -> None:
+def test_progress_bars_of_several_epochs_become_curves() -> None:
     curves = from_printed("launcher.log", (bar(0, 1.5) + bar(1, 1.252)).splitlines()).curves
     assert list(curves["train/loss"].value) == [1.5, 1.252]
     assert list(curves["val/loss"].value) == [1.4, 1.152]
@@ -51,7 +51,7 @@ def test_metrics_in_a_table_are_read() -> None:
     assert single == {"test/acc": 0.8740000128746033, "test/loss": 0.6021000146865845}
 
 
-def test_a_bar_takes_limited_memory() -> None:
+def test_progress_bars_take_limited_memory() -> None:
     rich = RichOutput()
     rich.feed("Epoch 0/1  ━━━━━━━━ 1/20")
     for _ in range(10 * MAX_LINES):

@@ -67,7 +67,7 @@ def test_evaluations_have_their_own_steps() -> None:
     assert (curve.unit, list(curve.step)) == ("step", [10.0, 20.0])
 
 
-def test_epochs_are_kept_as_long_as_the_number_of_steps_is_unknown() -> None:
+def test_epochs_are_kept_while_the_number_of_steps_is_unknown() -> None:
     assert loss(training(range(2, 11, 2), 10, 4, 5.0)[:-1]) == ("epoch", [0.5, 1.0, 1.5, 2.0, 2.5])
 
 
@@ -76,7 +76,7 @@ def test_values_are_counted_if_rounding_hides_even_the_epochs() -> None:
     assert loss(lines) == ("value", [1.0, 2.0, 3.0, 4.0])
 
 
-def test_a_number_of_steps_that_is_too_inexact_gives_no_steps() -> None:
+def test_too_inexact_number_of_steps_yields_no_steps() -> None:
     unit, _positions = loss(training(range(2500, 100_001, 2500), 100_000, 50_000, 360_000.0))
     assert unit == "epoch"
 
@@ -86,7 +86,7 @@ def test_next_attempt_replaces_the_values_that_it_repeats() -> None:
     assert loss([*lines[:6], None, *lines[4:]]) == ("step", [float(step) for step in range(1, 11)])
 
 
-def test_other_dictionaries_are_not_the_trainers() -> None:
+def test_other_dictionaries_are_not_attributed_to_the_trainer() -> None:
     for line in ("{'loss': 0.5}", '{"loss": 0.5, "epoch": 1}', "epoch: 1", "{'epoch': 1}"):
         assert TrainerLog().feed(line) is None
 

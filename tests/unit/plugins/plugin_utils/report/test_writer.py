@@ -34,8 +34,8 @@ from tests.unit.plugins.plugin_utils.report.records import (
 )
 
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
-MOUNT = "OSError: [Errno 107] Transport endpoint is not connected"  # counts in the log, whatever the error
-LONGEST_ID = "r" + "x" * 62  # as long as a run id may be
+MOUNT = "OSError: [Errno 107] Transport endpoint is not connected"  # counts found in the log, regardless of the error
+LONGEST_ID = "r" + "x" * 62  # as long as a run ID may be
 
 
 def written(directory: Path, book: Path | None = None) -> tuple[str, Report]:
@@ -171,10 +171,10 @@ def test_hostile_text_from_nodes_and_jobs_is_shown_as_text(tmp_path: Path) -> No
     assert "<script>alert(1)</script>" in page.text  # shown as text
     assert "{{ 7*7 }}" in page.text and "\x1b" not in content and "\u202e" not in content
     assert len(content) < 500_000
-    assert f"https://wandb.ai.evil.example/{'a' * 100}" in page.text  # reported, and not followed
+    assert f"https://wandb.ai.evil.example/{'a' * 100}" in page.text  # reported, but not followed
     for path in (tmp_path / "logbook").iterdir():
         text = path.read_text()
-        # code blocks are shown verbatim; elsewhere no tag, link or further cell begins
+        # code blocks are shown verbatim; elsewhere, no tag, link or additional cell begins
         outside = "".join(text.split("```")[::2])
         assert "<script" not in outside and "\x1b" not in text
         assert not re.search(r"(?<!\\)\]\(http", outside)
@@ -211,7 +211,7 @@ def test_a_page_of_64_gpus_stays_below_2_mb(tmp_path: Path) -> None:
     assert len(content.encode()) < 2_000_000
 
 
-def test_without_vl_convert_report_lacks_only_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_report_without_vl_convert_lacks_only_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     directory = write_record(tmp_path / "runs", nodes=1, gpus=2)
     content, _report = written(directory)

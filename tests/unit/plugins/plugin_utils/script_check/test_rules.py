@@ -40,7 +40,7 @@ SAVED = 'torch.save({"model": model.module.state_dict(), "optimizer": optimizer.
 PARSER = "parser = argparse.ArgumentParser()"
 SPAWN = 'import torch.multiprocessing as mp\n\nif __name__ == "__main__":\n    mp.spawn(main, nprocs=8)'
 TOKENS = "nanogpt_like"
-# By rule: a script without the fault, the text to replace, and its replacement with the fault.
+# For each rule: a script without the fault, the text to replace, and the replacement that contains the fault.
 FAULTS: dict[str, tuple[str, str, str]] = {
     "process-group-missing": ("ddp_plain", "    dist.init_process_group(backend)\n", ""),
     "process-group-fixed": ("ddp_plain", "(backend)", '(backend, init_method="tcp://10.0.0.5:29500")'),
@@ -111,7 +111,7 @@ def test_each_rule_has_a_fault() -> None:
 def test_rule_reports_its_fault_and_nothing_without_it(rule: str) -> None:
     name, old, new = FAULTS[rule]
     right = base(name)
-    if rule == "metrics-one-rank":  # the data comes from a loader that gives each rank a share
+    if rule == "metrics-one-rank":  # the data comes from a loader that gives each rank its share
         right = right.replace("= evaluate(model, loader", "= evaluate(model, val_loader").replace(
             LOADER, f"{LOADER}\n    val_loader = DataLoader(dataset, sampler=DistributedSampler(dataset))"
         )

@@ -76,7 +76,7 @@ def test_only_the_controller_has_the_configuration() -> None:
     assert "slurmctld" in planned["packages"]["gpu1"] and "slurmctld" not in planned["packages"]["gpu2"]
 
 
-def test_each_gpu_has_a_line_so_that_a_missing_one_is_an_error() -> None:
+def test_each_gpu_has_a_line_so_a_missing_gpu_is_an_error() -> None:
     planned = plan()
     assert text(planned, "gpu1", "/etc/slurm/gres.conf").splitlines()[1:] == [
         f"NodeName={node} Name=gpu Type=nvidia_h100_80gb_hbm3 File=/dev/nvidia{number}"
@@ -130,7 +130,7 @@ def test_facts_of_a_node_add_nothing_to_the_configuration(change: dict[str, Any]
         ("v2", "24.11.5", "autodetect", "cgroup"),
         ("v2", "22.05.8", "autodetect", "cgroup"),
         ("hybrid", "24.11.5", "disabled", "linuxproc"),
-        ("hybrid", "22.05.8", "cgroup/v1", "linuxproc"),  # this version does not support `disabled`, and exits
+        ("hybrid", "22.05.8", "cgroup/v1", "linuxproc"),  # this version does not support `disabled` and exits
         ("v2", "21.08.5", "cgroup/v1", "linuxproc"),  # this version has no plugin for cgroup v2
     ],
 )
@@ -141,7 +141,7 @@ def test_cgroups_are_used_where_slurm_supports_them(cgroups: str, version: str, 
     assert bool(planned["notices"]) is (tracking == "linuxproc")
 
 
-def test_jobs_have_the_present_groups_of_their_nodes() -> None:
+def test_jobs_have_their_nodes_current_groups() -> None:
     """By default, slurmctld sends the numbers of the groups that its own node had up to ten minutes ago."""
     conf = text(plan(), "gpu1", "/etc/slurm/slurm.conf").splitlines()
     assert "LaunchParameters=disable_send_gids" in conf and "GroupUpdateTime=5" in conf
@@ -191,7 +191,7 @@ def test_patch_releases_may_differ() -> None:
 
 
 @pytest.mark.parametrize(("name", "expected"), [("GPU_1.example.org", "gpu-1-example-org"), ("10.0.0.5", "10-0-0-5")])
-def test_name_in_slurm(name: str, expected: str) -> None:
+def test_name_is_valid_in_slurm(name: str, expected: str) -> None:
     assert slurm_name(name) == expected
 
 

@@ -55,14 +55,14 @@ def refused(*nodes: NodeSoftware, **wishes: Any) -> str:
 @pytest.mark.parametrize(
     "nodes, wishes, expected",
     [
-        # the machines of the guides
+        # the machines used in the guides
         ([node(gpu=P4000)], {}, ("python3", "2.13.0", "cu126", "")),
         ([node(gpu=T4)], {}, ("python3", "2.13.0", "cu132", "")),
         ([node(gpu=RTX3070, driver="550.54.15")], {}, ("python3", "2.13.0", "cu126", "")),
         ([focal(gpu=P4000)], {}, ("3.12", "2.13.0", "cu126", "")),
         ([node(gpu=RTX3070, driver="550.54.15")], {"cuda": "12.4"}, ("python3", "2.6.0", "cu124", "")),
         ([node("a", T4), node("b", P4000)], {}, ("python3", "2.13.0", "cu126", "")),
-        # Pascal and Volta in some builds only
+        # Pascal and Volta, in some builds only
         ([node(gpu=P4000, driver="535.183.01")], {"torch": "2.8.0"}, ("python3", "2.8.0", "cu126", "")),
         ([node(gpu=V100)], {"torch": "2.10.0"}, ("python3", "2.10.0", "cu128", "")),
         ([node(gpu=V100)], {"torch": "2.11.0"}, ("python3", "2.11.0", "cu126", "")),
@@ -324,7 +324,8 @@ def pins(*lines: str) -> Any:
         (["torchcodec==0.7.0"], [node()], ("python3", "2.8.0", "cpu")),
         (["torchcodec<0.6"], [node()], ("python3", "2.7.1", "cpu")),
         (["torch==2.1.2+cu118"], [node(gpu=RTX3070)], ("python3", "2.1.2", "cu118")),
-        (["torch==2.13.7"], [node()], ("python3", "2.13.7", "cpu")),  # newer than the table, of a known minor release
+        # newer than the table, but from a known minor release
+        (["torch==2.13.7"], [node()], ("python3", "2.13.7", "cpu")),
         (["torch", "torchvision", "numpy==1.26.1"], [node()], ("python3", "2.13.0", "cpu")),
         (
             ["torch<2.1; sys_platform == 'win32'", "-r more.txt", "# torch==2.0.1"],
@@ -370,7 +371,7 @@ def test_requirement_that_cannot_be_met_is_refused(line: str, wishes: dict[str, 
         assert arguments in str(refusal.value)
 
 
-def test_old_torch_gets_a_supported_numpy() -> None:
+def test_old_torch_release_gets_a_supported_numpy() -> None:
     assert choose.pip_requirements("2.0.1", ["numpy", "torchvision"]) == [
         "torch==2.0.1",
         "numpy<2",

@@ -89,7 +89,7 @@ def facts(  # noqa: PLR0913
 
 NO_DRIVER: dict[str, Any] = {"loaded": None, "module": "", "library": None, "said": "no_driver.txt", "has": []}
 TABLE: list[tuple[str, dict[str, Any], DesiredDriver, str, str]] = [
-    # description, facts, request, decision, a part of the reason
+    # description, facts, request, decision, and part of the reason
     ("healthy", {}, DesiredDriver(), "nothing", "driver 535.183.01 works"),
     (
         "healthy, the branch that is asked for",

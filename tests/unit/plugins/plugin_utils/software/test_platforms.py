@@ -50,7 +50,7 @@ def refused(*nodes: NodeSoftware, **settings: Any) -> str:
         (arm(GH200, driver="550.54.15"), {}, ("2.10.0", "cu128")),
         (arm(GH200), {"torch": "2.6.0"}, ("2.6.0", "cu126")),
         (arm(GB200), {"torch": "2.7.1"}, ("2.7.1", "cu128")),
-        (arm(A100, driver="550.54.15"), {}, ("2.10.0", "cu126")),  # Graviton with A100: no kernels for it in cu128
+        (arm(A100, driver="550.54.15"), {}, ("2.10.0", "cu126")),  # Graviton with A100: cu128 has no kernels for it
         (arm(), {}, ("2.13.0", "cpu")),  # Graviton without GPUs
         (arm(), {"torch": "2.4.1"}, ("2.4.1", "cpu")),
         (amd(), {}, ("2.13.0", "rocm7.2")),
@@ -135,7 +135,7 @@ def test_requirements_for_another_processor_do_not_count() -> None:
     assert software_choice(facts, python="3.12", project=project)["version"] == "2.6.0"
 
 
-def test_builds_are_named_as_their_indexes() -> None:
+def test_builds_are_named_as_in_their_indexes() -> None:
     builds = [0, 126, 132, 1064, 1071]
     assert list(map(platforms.build_name, builds)) == ["cpu", "cu126", "cu132", "rocm6.4", "rocm7.1"]
     assert list(map(platforms.describe_build, builds))[2:4] == ["CUDA 13.2", "ROCm 6.4"]

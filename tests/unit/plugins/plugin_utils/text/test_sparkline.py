@@ -12,7 +12,7 @@ import pytest
 from ansible_collections.muster.training.plugins.plugin_utils._text.sparkline import MAX_BARS, sparkline
 
 
-def test_each_value_is_a_bar_between_the_limits() -> None:
+def test_each_value_is_shown_as_a_bar_between_the_limits() -> None:
     assert sparkline([0, 12.5, 50, 99, 100]) == "▁▂▅██"
     assert sparkline([-1, 0, 1], -1, 1) == "▁▅█"
     assert sparkline([-5, 500]) == "▁█"

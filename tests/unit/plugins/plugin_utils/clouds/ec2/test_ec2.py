@@ -45,7 +45,7 @@ def test_node_numbers_survive_the_round_trip_through_a_tag(numbers: set[int]) ->
 
 
 @given(st.text(max_size=40))
-def test_only_canonical_tag_text_gives_numbers(text: str) -> None:
+def test_numbers_are_read_only_from_canonical_tag_text(text: str) -> None:
     assert naming.parse_numbers(text) == [] or naming.format_numbers(naming.parse_numbers(text)) == text
 
 
@@ -63,7 +63,7 @@ def test_only_canonical_tag_text_gives_numbers(text: str) -> None:
         ({"tags": {"Name": "other"}}, "bert-4"),
     ],
 )
-def test_only_instances_of_the_cluster_have_a_node_name(changes: dict[str, Any], name: str | None) -> None:
+def test_only_instances_in_the_cluster_have_a_node_name(changes: dict[str, Any], name: str | None) -> None:
     assert naming.instance_node_name(instance(**changes)) == name
 
 

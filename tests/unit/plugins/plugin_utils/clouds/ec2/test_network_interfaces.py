@@ -25,7 +25,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership
     ("name", "count"),
     [("p4d.24xlarge", 4), ("p5.48xlarge", 32), ("trn1.32xlarge", 8), ("g5.8xlarge", 1), ("g4dn.xlarge", 0)],
 )
-def test_cards_are_read_from_aws(name: str, count: int) -> None:
+def test_network_cards_are_read_from_aws(name: str, count: int) -> None:
     assert find_efa_cards(INSTANCE_TYPES[name]["NetworkInfo"]) == tuple(range(count))
 
 
@@ -41,7 +41,7 @@ def test_card_without_efa_is_omitted() -> None:
     assert find_efa_cards({}) == ()
 
 
-def test_each_card_gets_an_adapter_beside_the_interface_with_the_address() -> None:
+def test_each_card_gets_an_adapter_in_addition_to_the_interface_with_the_address() -> None:
     interfaces = build_interfaces("subnet-1", "sg-1", True, (0, 1, 2, 3))
     indexes = [(entry["NetworkCardIndex"], entry["DeviceIndex"], entry["InterfaceType"]) for entry in interfaces]
     assert indexes == [

@@ -52,7 +52,7 @@ def tagged(client: Client, machines: dict[str, dict[str, Any]]) -> tuple[dict[st
     return {entry["Resources"][0]: entry["Tags"][0]["Value"] for entry in created}, lines
 
 
-def test_machines_of_the_cluster_are_tagged_where_the_location_has_changed() -> None:
+def test_cluster_machines_whose_location_changed_are_tagged() -> None:
     location = "/".join(NODES)
     client = Client({"i-0": NODES, "i-1": NODES, "i-2": [*NODES[:2], "nn-4"], "i-9": NODES})
     machines = {
@@ -66,7 +66,7 @@ def test_machines_of_the_cluster_are_tagged_where_the_location_has_changed() -> 
     assert client.requests[0] == ("describe_instance_topology", ["i-0", "i-1", "i-2", "i-3"])
 
 
-def test_single_machine_needs_no_order() -> None:
+def test_single_machine_needs_no_ordering() -> None:
     client = Client({})
     assert tagged(client, {"i-0": machine(0)}) == ({}, []) and client.requests == []
 

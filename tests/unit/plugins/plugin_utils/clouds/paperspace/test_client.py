@@ -111,7 +111,7 @@ BUSY = refusal(429, "TOO_MANY_REQUESTS", "Slow down.")
             paperspace.RequestError,
             ["HTTP 302: redirected to https://login.example.org/", "PAPERSPACE_API_URL"],
         ),
-        # The official client treats this as an error, whatever the status.
+        # The official client treats this as an error, regardless of the status.
         (refusal(200, "UNAUTHORIZED", "Log in."), paperspace.AuthenticationError, ["Log in."]),
         (
             answer(
@@ -197,7 +197,7 @@ def test_retries_are_limited_and_delays_are_capped() -> None:
         ({"retry_after": "-3"}, 1),
     ],
 )
-def test_retry_after_is_honoured(headers: dict[str, str], seconds: float) -> None:
+def test_retry_after_is_honored(headers: dict[str, str], seconds: float) -> None:
     script = Script(refusal(429, "TOO_MANY_REQUESTS", **headers), answer({}))
     script.client().request("GET", "/machines")
     assert script.slept == [seconds]
@@ -230,7 +230,7 @@ def test_change_that_may_have_been_made_is_not_retried(method: str) -> None:
 
 
 @pytest.mark.parametrize("failure", [LIVE_401, refusal(409, "X"), refusal(404, "X"), answer(b"", 302), BUSY])
-def test_refused_change_is_not_a_lost_reply(failure: Response) -> None:
+def test_refused_change_is_not_treated_as_a_lost_reply(failure: Response) -> None:
     with pytest.raises(paperspace.PaperspaceError) as caught:
         Script(failure).client(retries=0).request("POST", "/machines")
     assert not isinstance(caught.value, paperspace.LostReplyError)
@@ -472,7 +472,7 @@ def test_machine_is_created_started_stopped_and_deleted() -> None:
             client.request("GET", path)
 
 
-def test_network_is_created_without_an_event_and_unknown_one_is_null(server: PaperspaceServer) -> None:
+def test_network_is_created_without_an_event_and_unknown_network_is_null(server: PaperspaceServer) -> None:
     made = live(server).change("POST", "/private-networks", {"name": "mine", "region": "ny2"})
     assert made.event is None
     assert live(server).request("GET", "/private-networks/" + made.data["id"])["name"] == "mine"

@@ -61,7 +61,7 @@ def test_first_boot_authorizes_key_once_and_starts_idle_watch(tmp_path: Path) ->
     assert "systemctl enable --now muster_idle_watch.timer" in output
 
 
-def test_key_is_optional_and_no_tasks_give_no_script(tmp_path: Path) -> None:
+def test_key_is_optional_and_without_tasks_there_is_no_script(tmp_path: Path) -> None:
     boot(tmp_path, build_first_boot_script("", read_watch_files("30m", "24h")))
     assert not (tmp_path / "home").exists()
     assert build_first_boot_script("", {}) == ""

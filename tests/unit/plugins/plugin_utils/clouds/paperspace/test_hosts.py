@@ -58,11 +58,11 @@ MIXED = [
         ({"private_network": "mine"}, ["a-0"]),
         ({"private_network": "nw0000001"}, ["a-0"]),
         ({"private_network": "twin", "region": "ny2"}, ["b-0"]),
-        # No list includes the shared network, but its machines have its ID.
+        # The shared network is not in any listing, but its machines have its ID.
         ({"private_network": "nwshared", "states": []}, ["c-0"]),
     ],
 )
-def test_options_choose_machines(expected: dict[str, Any], names: list[str]) -> None:
+def test_machines_are_selected_by_the_options(expected: dict[str, Any], names: list[str]) -> None:
     assert kept(MIXED, **expected) == names
 
 
@@ -84,7 +84,7 @@ def test_cluster_is_selected_by_network_and_node_names() -> None:
 @pytest.mark.parametrize(
     ("usage", "storage", "price"), [(3.78, 0.0104, 3.7904), (3.78, None, 3.78), (None, 0.0104, None), ("?", 1, None)]
 )
-def test_price_is_usage_plus_storage_rate_or_absent(usage: Any, storage: Any, price: float | None) -> None:
+def test_price_is_usage_rate_plus_storage_rate_or_absent(usage: Any, storage: Any, price: float | None) -> None:
     variables = paperspace_hosts.host_variables(machine(0, usageRate=usage, storageRate=storage))
     assert variables.get("node_price_per_hour", None) == price
     assert ("node_price_per_hour" in variables) == (price is not None)
@@ -166,12 +166,12 @@ def test_machines_that_cannot_form_one_cluster_are_named(changes: dict[str, Any]
         paperspace_hosts.build_hosts([machine(0), machine(1), machine(2, **changes)], NETWORKS)
 
 
-def test_long_messages_name_some_machines_and_count_the_others() -> None:
+def test_long_messages_name_a_few_machines_and_count_the_rest() -> None:
     with pytest.raises(SelectionError, match=r"node-0 .*node-7 \(ps000007\) and 92 more\."):
         paperspace_hosts.build_hosts([machine(n, publicIp=None) for n in range(100)], NETWORKS)
 
 
-def test_both_forms_of_a_region_name_are_one_region() -> None:
+def test_both_forms_of_a_region_name_mean_the_same_region() -> None:
     hosts = paperspace_hosts.build_hosts([machine(0), machine(1, region="East Coast (NY2)")], NETWORKS)
     assert [host.variables["paperspace_region"] for host in hosts] == ["ny2", "ny2"]
 
@@ -192,7 +192,7 @@ def test_both_forms_of_a_region_name_are_one_region() -> None:
         (["\u202e\ud800", ""], ["ps000000", "ps000001"]),
         (["-v", "..", "_"], ["v-ps000000", "ps000001", "ps000002"]),
         (["x" * 100000], ["x" * 54 + "-ps000000"]),
-        # A user-chosen name equals the name of another machine after its ID was appended.
+        # A user-chosen name equals the name that another machine has after its ID was appended.
         (["twin", "twin", "twin-ps000000"], ["twin-ps000000-f5ae6fe95aa2", "twin-ps000001", "twin-ps000000"]),
     ],
 )
@@ -227,7 +227,7 @@ def test_host_name_follows_the_order_of_preferences(preferences: list[str], name
 # --- Host variables
 
 
-def test_both_api_typings_give_the_same_variables() -> None:
+def test_both_api_types_give_the_same_variables() -> None:
     documented = machine(0)
     accelerator = documented["accelerators"][0]
     observed = documented | {

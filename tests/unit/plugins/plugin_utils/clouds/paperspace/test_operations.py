@@ -159,7 +159,7 @@ def test_availability_of_a_machine_type_is_read(server: PaperspaceServer, client
         PaperspaceFault(method="POST", body='{"data": {}}'),
     ],
 )
-def test_lost_reply_to_a_creation_is_reported_and_not_retried(
+def test_lost_reply_to_a_create_request_is_reported_and_not_retried(
     server: PaperspaceServer, client: Client, fault: PaperspaceFault
 ) -> None:
     server.faults = [fault]

@@ -20,7 +20,7 @@ def reply(*tests: dict[str, str], failure: str = "", installed: bool = True) -> 
     return {"installed": installed, "tests": list(tests), "failure": failure}
 
 
-def test_a_failed_test_is_a_problem_of_all_nodes_on_which_it_failed() -> None:
+def test_failed_test_is_a_problem_on_every_node_where_it_failed() -> None:
     (finding,) = diagnostic_findings({"a": reply(PASSED, FAILED), "b": reply(FAILED), "c": reply(PASSED)})
     assert (finding["severity"], finding["about"]) == ("problem", ["a", "b"])
     assert finding["found"] == "NVIDIA's diagnostic: Page Retirement/Row Remap: Error: GPU 3 had memory errors"

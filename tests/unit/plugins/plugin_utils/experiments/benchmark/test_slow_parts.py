@@ -92,7 +92,7 @@ def test_slow_gpu_is_named_by_comparison_with_its_own_model() -> None:
 
 
 @pytest.mark.parametrize(("rate", "slow"), [(0.8, []), (0.6, [["gpu1 rank 0"]])])
-def test_cpus_may_differ_more_before_they_count_as_slow(rate: float, slow: list[list[str]]) -> None:
+def test_cpus_may_differ_more_before_they_are_considered_slow(rate: float, slow: list[list[str]]) -> None:
     first = document(3, model="cpu", tflops=lambda rank: rate if rank == 1 else 1.0)
     assert (1 in find_suspects(read_measurements(first, names_of(3)))["ranks"]) is bool(slow)
     assert found(judged(first, first, 3), "benchmark-gpu-slow") == slow

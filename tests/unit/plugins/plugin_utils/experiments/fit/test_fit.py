@@ -128,7 +128,7 @@ def test_ambiguous_error_is_out_of_memory_only_if_a_smaller_batch_ran(cluster: C
         fit(other).search(JOB, SEARCH)
 
 
-def test_search_ends_with_0_if_batch_1_does_not_fit(cluster: Cluster) -> None:
+def test_search_result_is_0_if_batch_1_does_not_fit(cluster: Cluster) -> None:
     cluster.limit = 0
     state = fit(cluster).search(JOB, SEARCH)
     assert state["result"] == 0 and cluster.args[-1] == ["--batch", "1"]

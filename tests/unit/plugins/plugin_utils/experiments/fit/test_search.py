@@ -79,7 +79,7 @@ def test_search_takes_at_most_seven_probes_on_average() -> None:
 
 
 def test_number_of_probes_is_estimated_early() -> None:
-    # memory of a transformer on an H200, from launches of fit.yml
+    # memory of a transformer on an H200, from launches by fit.yml
     memory = {8: 22886.0, 16: 32636.0, 104: 131374.0, 112: 141006.0, 120: None}
     history: list[Probe] = []
     about = []

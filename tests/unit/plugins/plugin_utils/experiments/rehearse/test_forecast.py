@@ -134,7 +134,7 @@ def test_rehearsal_without_measurements_is_not_approved() -> None:
 
 
 @pytest.mark.parametrize("what", [TWO_NODES, ALL_NODES, RESUMED])
-def test_loss_that_is_not_a_number_is_the_only_finding(what: str) -> None:
+def test_non_numeric_loss_is_the_only_finding(what: str) -> None:
     known = judged(
         *(start(item, [], [], broken=7.0 if item == what else None) for item in (TWO_NODES, ALL_NODES, RESUMED))
     )

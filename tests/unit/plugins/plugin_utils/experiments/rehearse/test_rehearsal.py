@@ -46,7 +46,7 @@ class Cluster:
         self.interrupted = self.late = False
         self.fails_at = self.interrupt_at = self.refused = ""
         self.said: dict[str, Any] = {"samples_per_second": 64.0, "batch_size": 32, "checkpoint": "/data/c.pt"}
-        self.losses: dict[int, float] = {}  # at these steps, in place of one that falls
+        self.losses: dict[int, float] = {}  # at these steps, instead of one that falls
         self.launched: list[str] = []
         self.given: list[Mapping[str, Any]] = []
         self.stopped: list[str] = []

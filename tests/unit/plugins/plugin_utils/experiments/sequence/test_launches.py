@@ -60,7 +60,7 @@ def test_failed_playbook_stops_no_run_and_its_output_is_kept(launches: AnsiblePl
     assert yaml_load(output[1]) == {
         "launch_args": ["8"],
         "run_id": "fit-b8",
-        "launch_run_id": "fit-b8",  # may have been typed, and would take effect
+        "launch_run_id": "fit-b8",  # may have been given on the command line, and would take effect
         "__muster_started_by": "muster.training.fit",
     }
     assert not (launches.directory / "fit-b8-stop.log").exists()
@@ -137,7 +137,7 @@ def test_stop_has_a_time_limit_and_ignores_interrupts(
     )
 
 
-def test_exit_of_the_parent_ansible_counts_as_interrupt(
+def test_exit_of_the_parent_ansible_process_is_treated_as_an_interrupt(
     launches: AnsiblePlaybookRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert not launches.interrupted

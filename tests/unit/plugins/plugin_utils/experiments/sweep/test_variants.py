@@ -54,7 +54,7 @@ def test_variant_overrides_the_job_by_short_or_long_names() -> None:
     assert output == []
     assert item["variables"] == {
         "launch_nnodes": 2,
-        "nnodes": 2,  # the playbook reads it, and a user may have typed it
+        "nnodes": 2,  # the playbook reads it, and a user may have given it on the command line
         "launch_launcher": "env",
         "launch_debug": True,
         "launch_args": ["--steps", "3", "--x", "1 2"],

@@ -51,7 +51,7 @@ def unresolved(name: str, reason: str = UNKNOWN, seconds: int = 60) -> tuple[str
 
 
 CASES: list[tuple[str, str, list[str], RunFacts]] = [
-    # the id of the rule, the error, the log, the facts of the run
+    # the rule's ID, the error, the log, and the facts of the run
     (
         "launcher-waits-for-nodes",
         "RuntimeError: Socket Timeout",
@@ -276,7 +276,7 @@ CASES: list[tuple[str, str, list[str], RunFacts]] = [
         NOTHING,
     ),
     (
-        "rendezvous-refused",  # rank 1 of 2 is right
+        "rendezvous-refused",  # rank 1 of 2 is correct
         "RuntimeError: connect() timed out.",
         ["initializing ddp: GLOBAL_RANK: 1, MEMBER: 2/2", "[Errno 111] Connection refused"],
         NOTHING,
@@ -440,7 +440,7 @@ def test_remedy_has_the_name_and_the_address() -> None:
     assert explanation is not None and "#SBATCH --ntasks=N" in explanation["remedy"]
 
 
-def test_rules_of_these_topics_are_tested() -> None:
+def test_all_rules_for_these_topics_are_tested() -> None:
     assert {rule.id for rule in OWN} <= {case[0] for case in CASES}
 
 

@@ -82,7 +82,7 @@ def cause(error: str, lines: list[str] | None = None, facts: RunFacts = NOTHING)
     return f"{explanation['cause']} {explanation['remedy']}"
 
 
-def test_check_for_cuda_names_the_warning_before_it() -> None:
+def test_cuda_check_names_the_warning_before_it() -> None:
     check = raised(
         ASSERTED, frame("/job/train.py", "main", 'assert torch.cuda.is_available(), "Megatron requires CUDA."')
     )
@@ -94,12 +94,12 @@ def test_check_for_cuda_names_the_warning_before_it() -> None:
 
 
 @pytest.mark.parametrize(("types", "differs"), [("3 != 4", True), ("4 != 3", True), ("1 != 2", False)])
-def test_networks_of_two_kinds(types: str, differs: bool) -> None:
+def test_networks_of_two_kinds_are_explained(types: str, differs: bool) -> None:
     lines = [f"n1:1:1 [0] misc/socket.cc:484 NCCL WARN socketFinalizeAccept: wrong type {types}"]
     assert ("NCCL_IB_DISABLE" in cause(WRONG_TYPE.format(types), lines)) is differs
 
 
-def test_world_size_of_the_script() -> None:
+def test_world_size_expected_by_the_script_is_explained() -> None:
     assert "passes its own world_size" in cause(CLIENTS, [], ONE_NODE)
     call = frame("/job/train.py", "main", 'torch.distributed.init_process_group("nccl", world_size=world_size)')
     assert "device_count()" in cause(CLIENTS, raised(CLIENTS, call))
@@ -112,12 +112,12 @@ def test_memory_is_fragmented_only_if_much_of_it_is_unused() -> None:
     assert "fragmented" in cause(FULL.format("60.21 GiB", "17.02 GiB"))
 
 
-def test_layout_differs_with_equal_sizes() -> None:
+def test_layouts_that_differ_despite_equal_sizes_are_explained() -> None:
     assert "contiguous" in cause(LAYOUT.format("strides"))
     assert "contiguous" not in cause(LAYOUT.format("sizes"))
 
 
-def test_global_batch_is_not_divisible() -> None:
+def test_indivisible_global_batch_is_explained() -> None:
     assert "multiple of 1 x 3" in cause(BATCH.format(256, 1, 85, 3))
     assert "multiple" not in cause(BATCH.format(256, 2, 4, 16))
 
@@ -128,7 +128,7 @@ def test_fields_that_are_not_permitted_are_named() -> None:
     assert "loss_scale is the first of 2 errors for DeepSpeedBF16Config" in text
 
 
-def test_package_that_is_installed_for_another_python() -> None:
+def test_package_installed_for_a_different_python_is_explained() -> None:
     error = MODULE.format("datasets")
     assert "module of the project" not in cause(error)
     text = cause(error, [error, BINARY.format("/apps/python/3.10/bin/python3.10")])
@@ -137,13 +137,13 @@ def test_package_that_is_installed_for_another_python() -> None:
     assert "module of the project" in cause(MODULE.format("utils.data"))
 
 
-def test_rank_0_itself_waits_in_its_broadcast() -> None:
+def test_rank_0_waiting_in_its_own_broadcast_is_explained() -> None:
     assert "NCCL_IB_DISABLE" in cause(BROADCAST.format(0, 4))
     assert "it is not late" not in cause(BROADCAST.format(1, 4))
     assert "it is not late" not in cause(BROADCAST.format(0, 4000))
 
 
-def test_all_ranks_wait_in_the_same_collective() -> None:
+def test_all_ranks_waiting_in_the_same_collective_are_explained() -> None:
     nodes = []
     for rank in (0, 1):
         waiting = node(BROADCAST.format(rank, 4))
@@ -165,26 +165,26 @@ def test_rank_stopped_alone_before_collectives_differ() -> None:
     assert "broadcast(stop, 0)" not in cause(MISMATCH, ["INFO: epoch 3"])
 
 
-def test_deepspeed_without_hostfile() -> None:
+def test_deepspeed_without_a_hostfile_is_explained() -> None:
     store = frame(f"{SITE}/torch/distributed/rendezvous.py", "_env_rendezvous_handler", "store = _create_c10d_store()")
     lines = [NO_HOSTFILE, *raised(IN_USE, store)]
     assert "deepspeed_multinode_launcher: standard" in cause(IN_USE, lines, RunFacts(rank=1))
     assert "deepspeed_multinode_launcher" not in cause(IN_USE, lines, RunFacts(rank=0))
 
 
-def test_gloo_connects_to_itself() -> None:
+def test_gloo_connecting_to_itself_is_explained() -> None:
     loopback = GLOO.format("127.0.1.1", "Connection refused")
     assert "hosts_file" in cause(loopback, [], TWO_NODES)
     assert "ended earlier" in cause(loopback, [], ONE_NODE)
     assert "Its own log says why" in cause(GLOO.format("10.0.0.5", "Connection refused"), [], TWO_NODES)
 
 
-def test_killed_in_a_job_of_slurm() -> None:
+def test_kill_in_a_slurm_job_is_explained() -> None:
     line = "/var/spool/slurmd/job44120/slurm_script: line 14: 2100311 Killed                  python -u train.py"
     assert "sacct -j 44120" in cause("was killed by SIGKILL (exit code 137)", [line])
 
 
-def test_checkpoint_file_is_not_created() -> None:
+def test_checkpoint_file_that_is_not_created_is_explained() -> None:
     error = "RuntimeError: File out/checkpoint_0.pt cannot be opened."
     lines = raised(
         error,
@@ -202,12 +202,12 @@ def test_checkpoint_file_is_not_created() -> None:
         ("os.mkdir(path)", "use os.makedirs(path, exist_ok=True)"),
     ],
 )
-def test_file_or_directory_that_two_nodes_create(source: str, text: str) -> None:
+def test_file_or_directory_created_by_two_nodes_is_explained(source: str, text: str) -> None:
     error = "FileExistsError: [Errno 17] File exists: '/shared/out/log'"
     assert text in cause(error, raised(error, frame("/job/train.py", "main", source)))
 
 
-def test_nccl_peer_with_an_address_of_one_link() -> None:
+def test_nccl_peer_with_a_link_local_address_is_explained() -> None:
     line = (
         "n1:1:1 [0] include/socket.h:403 NCCL WARN Connect to fe80::c4eb:49ff:fe04:e32d%6<57335> failed : unreachable"
     )
@@ -216,7 +216,7 @@ def test_nccl_peer_with_an_address_of_one_link() -> None:
     assert "Another rank announced" not in cause(error, ["NCCL_SOCKET_IFNAME set to eno1", line])
 
 
-def test_directory_of_rank_0_is_not_visible() -> None:
+def test_rank_0_directory_that_is_not_visible_is_explained() -> None:
     error = ZARR.format("megatron.core.dist_checkpointing.core")
     path = f"{SITE}/megatron/core/dist_checkpointing/strategies/zarr.py"
     lines = raised(
@@ -242,7 +242,7 @@ def node(last_lines: str, ended_by_us: bool = False) -> dict[str, Any]:
     return {**base, "report": report}
 
 
-def test_scheduler_that_ends_a_run_is_its_failure() -> None:
+def test_run_ended_by_the_scheduler_counts_as_failed_because_of_it() -> None:
     log = f"initializing ddp: GLOBAL_RANK: 0, MEMBER: 1/8\n{SLURM_END}"
     result = {"state": "failed", "reason": "", "first_node": "a", "ended": 9.0, "nodes": [node(log)]}
     failure = first_failure(result)

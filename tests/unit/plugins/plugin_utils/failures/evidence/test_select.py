@@ -62,7 +62,7 @@ CASES: list[tuple[str, str, list[str], RunFacts]] = [
         NOTHING,
     ),
     (
-        "peer-refused",  # the variable has muster's own value
+        "peer-refused",  # the variable has the value that muster itself set
         SYSTEM_ERROR + CONNECT.format("10.0.0.5", "Connection refused"),
         ["n1:2211:2211 [0] NCCL INFO NCCL_SOCKET_IFNAME set by environment to =ens5"],
         TWO,
@@ -477,7 +477,7 @@ def test_texts_of_rules_are_complete() -> None:
 def test_patterns_have_no_unbounded_repetition() -> None:
     for rule in RULES:
         for text in (*rule.shows, rule.unless):
-            free = re.sub(r"\\.|\[(?:\\.|[^\]])+\]", "x", text)  # no escapes and no sets of characters
+            free = re.sub(r"\\.|\[(?:\\.|[^\]])+\]", "x", text)  # no escapes and no character sets
             assert not re.search(r"[*+]|\{\d*,\}", free), (rule.id, text)
 
 
