@@ -64,7 +64,7 @@ def test_each_role_path_is_accessed_as_its_user_or_checked_for_root() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, check in ROOT_PATHS.items() if check == "only_root"])
-def test_root_directory_is_created_only_with_the_check(name: str) -> None:
+def test_directory_owned_by_root_is_created_only_with_the_check(name: str) -> None:
     """No other module creates it, or a directory above it."""
     role = next(role.name for role in ROLES.iterdir() if name in options(role))
     alias = {"container_image_directory": "__container_image_path"}.get(name, name)

@@ -111,7 +111,7 @@ def test_banner_without_its_rules_is_the_final_message() -> None:
     assert final_message("\n \n") == ""
 
 
-def test_tail_shows_each_stack_frame_on_one_line() -> None:
+def test_tail_collapses_the_frames_of_a_stack_into_one_line() -> None:
     frames = "".join(f"frame #{number}: c10::f() + 0x57\n" for number in range(60))
     assert tail_lines(f"the cause\n{frames}end\n{frames}") == (
         "the cause\n    (60 C++ frames)\nend\n    (60 C++ frames)"

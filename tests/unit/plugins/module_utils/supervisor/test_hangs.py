@@ -224,7 +224,7 @@ def start_python(directory: Path, code: str, *options: str, **environment: str) 
     return subprocess.Popen([sys.executable, *options, "-c", code], env=variables, stdout=subprocess.PIPE, text=True)
 
 
-def test_hook_keeps_the_sitecustomize_that_it_hides_and_the_module_path(tmp_path: Path) -> None:
+def test_hook_preserves_the_shadowed_sitecustomize_and_the_module_path(tmp_path: Path) -> None:
     write_hook(str(tmp_path))
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "sitecustomize.py").write_text("print('of the user')\n")

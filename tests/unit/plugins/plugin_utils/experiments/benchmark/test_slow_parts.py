@@ -79,7 +79,7 @@ def test_slowness_is_a_problem_only_if_a_second_pass_confirms_it() -> None:
     assert found(benchmark, "benchmark-gpu-crowded") == [["gpu1 GPU 0"]], "well by itself, and not among others"
 
 
-def test_slow_gpu_is_named_by_comparison_with_its_own_model() -> None:
+def test_slow_gpu_is_found_by_comparison_with_gpus_of_the_same_model() -> None:
     def tflops(rank: int) -> float:
         return 200.0 if rank == 5 else 250.0
 

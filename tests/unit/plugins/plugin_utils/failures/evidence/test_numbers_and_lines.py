@@ -160,7 +160,7 @@ def test_all_ranks_waiting_in_the_same_collective_are_explained() -> None:
     assert failure is not None and "ranks wait in BROADCAST 4" not in failure["error"]
 
 
-def test_rank_stopped_alone_before_collectives_differ() -> None:
+def test_single_stopped_rank_takes_precedence_over_differing_collectives() -> None:
     assert "broadcast(stop, 0)" in cause(MISMATCH, ["INFO: Stopping optimization after 2 epochs without improvement"])
     assert "broadcast(stop, 0)" not in cause(MISMATCH, ["INFO: epoch 3"])
 
@@ -242,7 +242,7 @@ def node(last_lines: str, ended_by_us: bool = False) -> dict[str, Any]:
     return {**base, "report": report}
 
 
-def test_run_ended_by_the_scheduler_counts_as_failed_because_of_it() -> None:
+def test_run_ended_by_the_scheduler_names_the_scheduler_as_the_cause() -> None:
     log = f"initializing ddp: GLOBAL_RANK: 0, MEMBER: 1/8\n{SLURM_END}"
     result = {"state": "failed", "reason": "", "first_node": "a", "ended": 9.0, "nodes": [node(log)]}
     failure = first_failure(result)
