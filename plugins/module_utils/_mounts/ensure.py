@@ -219,7 +219,9 @@ def start_mount(kind: MountDriver, mount: DesiredMount, unit: str) -> dict[str, 
 
 
 def verify_mount(kind: MountDriver, mount: DesiredMount, seconds: float) -> dict[str, Any]:
-    """Use a mount as its user; fail if nothing is mounted, because the directory beneath would pass the check."""
+    """Access a mount as the user who will use it; fail if nothing is mounted, because the underlying directory would
+    pass the check.
+    """
     probe = f"{PROBE}{socket.gethostname()}-{os.getpid()}" if kind.may_probe(mount) else ""
     if not mount_probe.mounted_at(mount.path):
         return {"step": "stat", "errno": 0, "error": "the mount ended immediately"}

@@ -15,7 +15,9 @@ LOW_POWER = 0.6  # fraction of the power that the GPU used before, while it was 
 
 
 def busy_samples(text: str) -> dict[int, list[tuple[float, float]]]:
-    """Return utilization and power of each GPU's samples, by index, the oldest first. text: that of gpus.csv."""
+    """Return the utilization and power samples of each GPU, keyed by index, oldest first. text: the contents of
+    gpus.csv.
+    """
     samples: dict[int, list[tuple[float, float]]] = {}
     for line in text.rpartition("\n")[0].splitlines():
         sample = read_line(line)

@@ -146,7 +146,9 @@ def without_json(lines: list[str]) -> list[str]:
 
 
 def decode_message(line: str) -> list[str]:
-    """Return a line, or the lines of the message or call stack in a line of torchelastic's JSON error file."""
+    """Return the line unchanged or, if it is a line of torchelastic's JSON error file, the lines of the message or call
+    stack it contains.
+    """
     match = JSON_MESSAGE.match(line)
     if match is None:
         return [line]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Plan
 
-    Notice = Tuple[str, str]  # kind, as on the lifeline, and text
+    Notice = Tuple[str, str]  # kind (as on the lifeline) and text of a message
 
 KIND = "debugger"
 

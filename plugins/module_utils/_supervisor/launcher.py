@@ -88,7 +88,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
     from ansible_collections.muster.training.plugins.module_utils._supervisor.journal import Journal
     from ansible_collections.muster.training.plugins.module_utils._supervisor.own_errors import Mark
 
-    Notice = Tuple[str, str]  # kind, as on the lifeline, and text
+    Notice = Tuple[str, str]  # kind (as on the lifeline) and text of a message
 
 # This runs on a node without an AnsibleModule, so its run_command is not available.
 # pylint: disable=ansible-bad-function

@@ -36,7 +36,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data, Plan
     from ansible_collections.muster.training.plugins.module_utils._supervisor.journal import Journal
 
-    Notice = Tuple[str, str]  # kind, as on the lifeline, and text
+    Notice = Tuple[str, str]  # kind (as on the lifeline) and text of a message
 
 SAMPLE_KIND = "sample"
 GPU_TAIL_BYTES = 16384  # bytes read from the end of gpus.csv; a sample of 64 GPUs takes less than 8 KiB

@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
     from ansible_collections.muster.training.plugins.module_utils._run.metrics_format import Sample
     from ansible_collections.muster.training.plugins.module_utils._supervisor.journal import Journal
 
-    Notice = Tuple[str, str]  # kind, as on the lifeline, and text
+    Notice = Tuple[str, str]  # kind (as on the lifeline) and text of a message
 
 READABLE = 0o644  # node_exporter runs as a different user
 

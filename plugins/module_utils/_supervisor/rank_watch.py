@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Plan
     from ansible_collections.muster.training.plugins.module_utils._supervisor.launcher import LauncherProcess
 
-    Notice = Tuple[str, str]  # kind, as on the lifeline, and text
+    Notice = Tuple[str, str]  # kind (as on the lifeline) and text of a message
 
 ENDED_RANKS = "ended_ranks"  # kind of the notice: the global ranks that have exited, separated by spaces
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Plan
     from ansible_collections.muster.training.plugins.module_utils._supervisor.journal import Journal
 
-    Notice = Tuple[str, str]  # kind, as on the lifeline, and text
+    Notice = Tuple[str, str]  # kind (as on the lifeline) and text of a message
 
 SNAPSHOT_AT = 8  # number of samples before nvidia-smi's full output is recorded, which happens once
 

@@ -101,7 +101,9 @@ class ClusterJournal:
             self._write()
 
     def settle(self, before: float | None = None) -> None:
-        """Record that the cluster is complete, or that resources requested before a time must not be rolled back."""
+        """Record that the cluster is complete, or that resources requested before a given time must not be rolled
+        back.
+        """
         entries = self.content["entries"]
         remaining = [entry for entry in entries if entry["id"] or before is not None or entry["what"] == "template"]
         unsettled = [

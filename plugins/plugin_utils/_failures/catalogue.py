@@ -242,7 +242,9 @@ def with_clue(explanation: Explanation, error: str, lines: list[str]) -> Explana
 
 
 def explain_by_catalogue(error: str, lines: list[str], own: Match | None) -> Explanation | None:
-    """Return the explanation of a failure by the catalogue, or None; own: the error's own match."""
+    """Look up the explanation of a failure in the catalogue; return None if there is none. own: the catalogue entry
+    that the error itself matched.
+    """
     match = better_match(error, own, causes_in_log(lines, error, own))
     if match is not None:
         match = refinement(match, causes_in_log(lines, error, match)) or match

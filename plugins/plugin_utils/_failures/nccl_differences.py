@@ -151,7 +151,9 @@ def spans_nodes(groups: Iterable[Sequence[int]], nodes: Sequence[Mapping[str, An
 
 
 def had_worked(texts: Iterable[str]) -> bool:
-    """Return whether logs or errors show that a collective had completed, so that the nodes can be connected."""
+    """Return whether logs or errors show that a collective completed, which proves that the nodes can reach each
+    other.
+    """
     for text in texts:
         numbers = [int(match["number"]) for match in WORK.finditer(text) if match["number"]]
         completed = [int(match["number"]) for match in COMPLETED.finditer(text)]

@@ -328,7 +328,7 @@ def with_agreement(
 def with_difference(
     result: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]], first: dict[str, Any] | None
 ) -> dict[str, Any] | None:
-    """Return the first failure with what NCCL uses differently on the nodes, if it is an error that follows from that.
+    """Return the first failure, adding the NCCL settings that differ between nodes if they can cause that error.
 
     Args:
         result: That of the run.

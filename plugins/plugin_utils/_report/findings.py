@@ -282,7 +282,7 @@ def start_up(facts: Facts) -> Iterator[ReportFinding]:
 
 
 def checkpoint_share(facts: Facts) -> Iterator[ReportFinding]:
-    """Find checkpoint saving that takes up a large part of the run, if the job reports checkpoint_seconds."""
+    """Detect whether saving checkpoints takes up a large part of the run, if the job reports checkpoint_seconds."""
     spent, seconds = facts.reported.get("checkpoint_seconds"), facts.seconds
     if spent is not None and seconds is not None and spent > CHECKPOINT_SHARE * seconds:
         yield make_finding(

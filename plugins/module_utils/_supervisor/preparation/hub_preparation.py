@@ -78,7 +78,7 @@ class HubPreparation:
         self.members: list[int] = []
         self.copy_stage = ""  # SERVE | FETCH while parts are being copied
         self.copy_deadline = 0.0
-        self.waiting = ""  # what the attempt is waiting for, as a human-readable text
+        self.waiting = ""  # human-readable description of what the attempt is waiting for
         self.told: set[str] = set()
 
     def begin(self, number: int) -> None:

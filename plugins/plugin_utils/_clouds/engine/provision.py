@@ -37,7 +37,9 @@ CAPACITY_INTERVAL = 60.0  # seconds between rounds of trying all offers while wa
 
 
 class ProvisionResult(NamedTuple):
-    """The result of provisioning a cluster. offer: the best one, with the plan before anything was created."""
+    """The result of provisioning a cluster. offer: the best offer, including the plan as it was before anything was
+    created.
+    """
 
     changed: bool
     offer: Offer

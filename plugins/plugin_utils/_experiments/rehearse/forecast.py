@@ -26,7 +26,8 @@ HOUR = 3600.0
 MIN_LOSS_DROP = 0.05  # fraction of the first loss: a curve that fell by less does not show whether it was continued
 # fraction of the drop in loss: if the second start begins higher by more than this, it did not continue the curve
 MAX_LOSS_JUMP = 0.5
-SLOW_STEP_RATIO = 1.25  # ratio of the step time on all nodes to that on two nodes above which a hint is given
+# give a hint if the step time on all nodes exceeds the step time on two nodes by more than this factor
+SLOW_STEP_RATIO = 1.25
 # required free space as a multiple of the checkpoints: logs and an unfinished checkpoint also need space
 FREE_SPACE_FACTOR = 1.1
 PRINT_RESULT = "print MUSTER_RESULT "

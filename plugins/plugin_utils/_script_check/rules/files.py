@@ -84,7 +84,9 @@ def check_saving(program: Program) -> Iterator[RuleMatch]:
 
 
 def is_called_back(program: Program, module: Module, node: ast.AST) -> bool:
-    """Return whether a library calls the function that contains a node, so that its condition is unknown."""
+    """Return whether the function that contains a node is called by a library, in which case the condition under which
+    the node runs is unknown.
+    """
     function = module.function_of(node)
     if function is None or program.callers(module, function):
         return False
