@@ -129,8 +129,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="The user of the container has no name",
         example="KeyError: 'getpwuid(): uid not found: 1042'",
         texts=(r"getpwuid\(\): uid not found: \d",),
-        cause="The container runs with a user id that its /etc/passwd does not list (--user), and torch or another "
-        "package asks for the user's name, for the name of a cache directory.",
+        cause="The job runs with a user ID that has no name there, and torch or another package needs the name for a "
+        "cache directory: a container runs with a user ID that its /etc/passwd does not list (--user), or the node's "
+        "directory service (LDAP, SSSD) is not responding.",
         remedy="""-e '{"launch_environment": {"USER": "me", "HOME": "/tmp/me", "TORCHINDUCTOR_CACHE_DIR": """
         """"/tmp/me/inductor"}}'; or mount the node's list of users: launch_container_options: """
         "[--volume=/etc/passwd:/etc/passwd:ro]",

@@ -10,6 +10,7 @@ import functools
 import re
 from collections.abc import Iterable
 
+from ansible_collections.muster.training.plugins.plugin_utils._failures.command_fields import without_shell_syntax
 from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence.registry import RULES
 from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence.rule import EvidenceRule
 from ansible_collections.muster.training.plugins.plugin_utils._failures.explanation import (
@@ -46,7 +47,9 @@ def select_cause(explanation: Explanation, error: str, lines: Iterable[str], fac
         return {
             "id": explanation["id"],
             "cause": rule.cause.format_map(fields),
-            "remedy": rule.remedy.format_map(fields),
+            "remedy": rule.remedy.format_map(
+                {**facts.fields, **without_shell_syntax({name: fields[name] for name in group_names(matches)})}
+            ),
             "seen": seen if confidence == "log" else "",
             "confidence": confidence,
         }

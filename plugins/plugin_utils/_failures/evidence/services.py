@@ -61,7 +61,7 @@ RULES: tuple[EvidenceRule, ...] = (
     EvidenceRule(
         id="credentials-throttled",
         entries=("s3-no-credentials",),
-        shows=(rf"{TRAINED}[\s\S]{{1,20000}}?(?:Unable to locate credentials|NoCredentialsError)",),
+        shows=(r"Unable to locate credentials|NoCredentialsError", TRAINED),
         cause="The job read from S3 before, so that it has credentials: the instance's metadata service, from which "
         "each process gets them, refused or did not reply in time, since many workers asked at once.",
         remedy='let them ask again: -e \'{{"launch_environment": {{"AWS_METADATA_SERVICE_NUM_ATTEMPTS": "10", '

@@ -12,7 +12,11 @@ TOPIC = "Undefined symbols"
 REBUILD = "pip install --force-reinstall --no-deps --no-cache-dir --no-binary {package} --no-build-isolation {package}"
 INSTALL = "in the job's requirements (requirements: [...]), then ansible-playbook site.yml --tags python_env"
 # A compiled object, in the directory of a package or beside it; libNAME.so belongs to NAME.
-OBJECT = r"/(?:site|dist)-packages/(?:lib)?(?P<package>[A-Za-z]\w{0,60}?)(?=[/.-])[^\n:]{0,240}\.so[.\d]{0,12}: "
+# An object beside the packages (selective_scan_cuda.cpython-312.so) does not tell the name of its package.
+OBJECT = (
+    r"/(?:site|dist)-packages/(?!torch/|nvidia/)(?:lib(?=\w{1,60}\.so))?(?P<package>[A-Za-z]\w{0,60}?)(?=/|-|\.so)"
+    r"[^\n:]{0,240}\.so[.\d]{0,12}: "
+)
 NAMESPACE = r"undefined symbol: _Z(?:N|T[VIS]N?|GVN)?[rVK]{0,3}"
 # Prefixes of the functions of CUDA libraries, and the package that contains the library.
 CUDA_LIBRARIES = {
@@ -31,9 +35,7 @@ def of_cuda_library(prefix: str, requirement: str) -> EvidenceRule:
     return EvidenceRule(
         id=f"symbol-of-{requirement}",
         entries=("cuda-libraries-mixed",),
-        shows=(
-            rf"(?!/(?:site|dist)-packages/(?:nvidia|torch)/){OBJECT}undefined symbol: (?P<symbol>{prefix}\w{{0,80}})",
-        ),
+        shows=(rf"{OBJECT}undefined symbol: (?P<symbol>{prefix}\w{{0,80}})",),
         cause=f"{{package}} was built with a newer release of {requirement} than the one that is loaded, which lacks "
         "{symbol}.",
         remedy=f"upgrade it: put {requirement} (for CUDA 12: {requirement}-cu12) without a version, or a newer torch, "
@@ -91,7 +93,10 @@ RULES: tuple[EvidenceRule, ...] = (
     EvidenceRule(
         id="symbol-in-built-extension",
         entries=("extension-abi",),
-        shows=(r"(?P<directory>/[^\s:'\"]{0,200}/torch_extensions)/[^\s:'\"]{1,200}\.so: undefined symbol: _Z",),
+        shows=(
+            r"(?P<directory>/(?!\S{0,300}\.\.)[\w.+@/-]{1,200}/torch_extensions)/[^\s:'\"]{1,200}\.so: "
+            r"undefined symbol: _Z",
+        ),
         cause="A CUDA extension that was compiled earlier, for another torch, is still in the cache {directory}, and "
         "the installed torch cannot load it.",
         remedy="remove the cache on each node, so that the extension is compiled again: rm -rf {directory}",

@@ -27,6 +27,9 @@ NOISE = re.compile(
 )
 
 
+AS_STATED = "do as the message says"  # remedy of a rule that has no other one
+
+
 def stated_advice(text: str) -> str:
     """Return the sentence of a message that says what to do, as one line without a full stop at its end, or ""."""
     for sentence in SENTENCE_END.split(text[:MAX_TEXT]):

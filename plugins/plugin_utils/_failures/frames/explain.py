@@ -11,8 +11,9 @@ import functools
 import re
 from collections.abc import Iterable
 
+from ansible_collections.muster.training.plugins.plugin_utils._failures.command_fields import without_shell_syntax
 from ansible_collections.muster.training.plugins.plugin_utils._failures.explanation import Explanation, clean_line
-from ansible_collections.muster.training.plugins.plugin_utils._failures.frames.advice import stated_advice
+from ansible_collections.muster.training.plugins.plugin_utils._failures.frames.advice import AS_STATED, stated_advice
 from ansible_collections.muster.training.plugins.plugin_utils._failures.frames.packages import package_pair
 from ansible_collections.muster.training.plugins.plugin_utils._failures.frames.registry import RULES
 from ansible_collections.muster.training.plugins.plugin_utils._failures.frames.rule import FrameRule
@@ -62,10 +63,11 @@ def explain_raised(raised: RaisedError, replaceable: str | None, fallback: bool)
             continue
         fields = match_rule(rule, raised)
         if fields is not None:
-            advice = stated_advice(raised.text.partition(":")[2]) if rule.fallback else ""
-            remedy = rule.remedy.format_map(fields)
+            advice = stated_advice(raised.text.partition(":")[2]).replace("`", "'") if rule.fallback else ""
+            remedy = rule.remedy.format_map(without_shell_syntax(fields))
             if advice:
-                remedy = f"as the message says: {shorten(advice, MAX_SHOWN)}. Otherwise: {remedy}"
+                otherwise = "" if rule.remedy == AS_STATED else f". Otherwise: {remedy}"
+                remedy = f"as the message says: {shorten(advice, MAX_SHOWN)}{otherwise}"
             return {
                 "id": rule.id,
                 "cause": rule.cause.format_map(fields),
@@ -102,7 +104,7 @@ def match_rule(rule: FrameRule, raised: RaisedError) -> dict[str, str] | None:
     if rule.raised_by and rule.raised_by != raiser(raised):
         return None
     message = compile_pattern(rule.message).search(raised.text[:MAX_TEXT])
-    source = compile_pattern(rule.source).search("\n".join(inner_sources(raised)))
+    source = compile_pattern(rule.source).search("\n".join(inner_sources(raised))[-MAX_TEXT:])
     if message is None or source is None:
         return None
     package = next((name for name in raised.packages if not rule.packages or name in rule.packages), "")

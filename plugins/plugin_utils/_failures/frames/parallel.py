@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from ansible_collections.muster.training.plugins.plugin_utils._failures.frames.advice import AS_STATED
 from ansible_collections.muster.training.plugins.plugin_utils._failures.frames.rule import FrameRule
 
 TOPIC = "Sharded and split models"
@@ -204,7 +205,8 @@ RULES: tuple[FrameRule, ...] = (
         id="precision-on-cpu",
         title="Training runs on the CPU",
         message=r"(?i:(?:precision|bf16|fp16|amp\w*|float16|mixed)[^\n]{0,60}(?:not supported|unsupported|only "
-        r"supported)[^\n]{0,30}\bCPU\b|requires? a (?:GPU|CUDA device))",
+        r"supported)[^\n]{0,20}(?:on|for|by) (?:the )?CPUs?(?: training)?[.!]?\s{0,3}(?:\n|\Z)|"
+        r"requires? a (?:GPU|CUDA device)[.!]?\s{0,3}(?:\n|\Z))",
         cause="{where}: the job trains on the CPU, because torch sees no GPU in this process ({message}).",
         remedy="on that node, in the job's environment or image: python -c 'import torch; "
         "print(torch.version.cuda, torch.cuda.is_available())': None: install torch with CUDA; False: the driver, the "
@@ -546,7 +548,7 @@ RULES: tuple[FrameRule, ...] = (
         r"include|note|look|enable debug|visit|to report))[^\n]{10,400})",
         fallback=True,
         cause="{where}: {message}",
-        remedy="do as the message says: {advice}",
+        remedy=AS_STATED,
     ),
     FrameRule(
         id="options-exclude-each-other",

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from ansible_collections.muster.training.plugins.plugin_utils._failures.frames.rule import FrameRule
 
 TOPIC = "Versions of Python"
+# Classes of annotations. With 'str' on one side, a type is in quotes, which no version allows.
+TYPES = "type|_GenericAlias|_UnionGenericAlias|ABCMeta|GenericAlias"
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,7 @@ class PythonFeature:
         message: Expression for the message of the exception without it.
         source: Expression for the line of code.
         exceptions: Names of the exceptions.
+        raised_by: Where the code must be, as in FrameRule.
     """
 
     version: str
@@ -30,6 +33,7 @@ class PythonFeature:
     message: str
     source: str = ""
     exceptions: tuple[str, ...] = ("TypeError",)
+    raised_by: str = ""
 
 
 FEATURES = (
@@ -42,8 +46,8 @@ FEATURES = (
     PythonFeature(
         "3.10",
         "int | None in annotations",
-        r"unsupported operand type\(s\) for \|: '(?:type|_GenericAlias|_UnionGenericAlias|ABCMeta|GenericAlias)' and|"
-        r"unsupported operand type\(s\) for \|: '\w{1,40}' and '(?:type|_GenericAlias)'",
+        rf"unsupported operand type\(s\) for \|: '(?:{TYPES})' and '(?:NoneType|{TYPES})'|"
+        rf"unsupported operand type\(s\) for \|: 'NoneType' and '(?:{TYPES})'",
     ),
     PythonFeature("3.10", "zip(strict=True)", r"zip\(\) takes no keyword arguments"),
     PythonFeature(
@@ -61,7 +65,11 @@ FEATURES = (
         "3.10", "the match statement", r"invalid syntax", r"^\s{0,40}match [^\n]{1,200}:\s{0,4}\Z", ("SyntaxError",)
     ),
     PythonFeature(
-        "3.12", "quotes within an f-string", r"f-string: (?:expecting|unmatched|unterminated)", "", ("SyntaxError",)
+        "3.12",
+        "quotes within an f-string",
+        r"f-string: (?:expecting|unmatched|unterminated)",
+        exceptions=("SyntaxError",),
+        raised_by="package",  # in a script, more likely a typing error
     ),
     PythonFeature(
         "3.11",
@@ -92,6 +100,7 @@ RULES: tuple[FrameRule, ...] = tuple(
         exceptions=feature.exceptions,
         message=feature.message,
         source=feature.source,
+        raised_by=feature.raised_by,
         cause=f"{{where}}: the code uses {feature.what}, which needs Python {feature.version} or newer, and the job's "
         "Python is older.",
         remedy="use a newer Python for the job's environment: ansible-playbook site.yml --tags python_env -e "

@@ -51,6 +51,4 @@ def test_remedy_begins_with_the_advice() -> None:
     ]
     explanation = explain_failure(error, lines)
     assert explanation is not None
-    assert explanation["remedy"].startswith(
-        "as the message says: Please run `pack index DIR` before training. Otherwise"
-    )
+    assert explanation["remedy"].startswith("as the message says: Please run 'pack index DIR' before training")
