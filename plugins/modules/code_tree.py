@@ -115,7 +115,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
 
 
 def update_tree(params: dict[str, Any], check: bool) -> dict[str, Any]:
-    """Return the removed and copied names; in check mode, those that would be removed."""
+    """Return the removed and copied names or, in check mode, those that would be removed."""
     path, patterns, delete = params["path"], params["exclude"], params["delete"]
     if params["listing"] is not None:
         removed, copied = copy.prepare(path, json.loads(params["listing"]), patterns, delete, check), ""

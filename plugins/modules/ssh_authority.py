@@ -188,7 +188,7 @@ ARGUMENT_SPEC = {
 
 
 def update_authority(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
-    """Bring the authority up to date; in check mode, report what would change."""
+    """Bring the authority up to date or, in check mode, report what would change."""
     directory = Path(params["directory"])
     valid_for, renew_before = parse_duration(params["valid_for"]), parse_duration(params["renew_before"])
     if renew_before >= valid_for:
@@ -208,7 +208,7 @@ def update_authority(params: dict[str, Any], check_mode: bool) -> dict[str, Any]
 def update_files(
     params: dict[str, Any], directory: Path, valid_for: int, renew_before: int, *, check_mode: bool
 ) -> dict[str, Any]:
-    """Update the files, or report what would change; the caller holds the lock. Durations are in seconds."""
+    """Update the files, or report what would change. The caller must hold the lock. Durations are in seconds."""
     authority = public_key(directory)
     is_new = not authority
     if is_new and not check_mode:

@@ -198,7 +198,7 @@ def absolute_path(path: str, home: str) -> str:
 
 
 def parse_mode(mode: str | None) -> int | None:
-    """Return permissions as a number. Raise UserFileError if they are invalid."""
+    """Parse permissions as a number. Raise UserFileError if they are invalid."""
     try:
         return None if mode is None else int(mode, 8)
     except ValueError:
@@ -206,7 +206,7 @@ def parse_mode(mode: str | None) -> int | None:
 
 
 def ensure_directory(entry: pwd.struct_passwd, options: dict[str, Any], check: bool) -> bool:
-    """Ensure a directory exists; return whether that was, or would be, a change."""
+    """Ensure that a directory exists; return whether this changed, or would change, anything."""
     path, mode = absolute_path(options["path"], entry.pw_dir), parse_mode(options["mode"])
     if options["only_root"] and entry.pw_uid == root_path.ROOT:
         require_root_only(path)
@@ -231,7 +231,7 @@ def ensure_directory(entry: pwd.struct_passwd, options: dict[str, Any], check: b
 
 
 def require_root_only(path: str) -> None:
-    """Raise UserFileError if anyone but root could change or replace a directory."""
+    """Raise UserFileError if anyone other than root could change or replace a directory."""
     reason = root_path.root_only_error(path)
     if reason:
         raise UserFileError(
@@ -241,7 +241,7 @@ def require_root_only(path: str) -> None:
 
 
 def describe_content(text: str) -> str:
-    """Return content for display: the size of binary content, otherwise the text, with a mark for each invalid byte."""
+    """Return content for display: its size if it is binary, otherwise its text, with a mark for each invalid byte."""
     content = text.encode("utf-8", "surrogateescape")
     if b"\0" in content:
         return f"{len(content)} bytes, SHA-256 {hashlib.sha256(content).hexdigest()}\n"

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Code shared by the plugins on the controller. Python executes this file before the first import from this package."""
+"""Code shared by the controller's plugins. Python executes this file before the first import from this package."""
 
 from __future__ import annotations
 

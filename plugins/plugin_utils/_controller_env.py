@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Select variables of this process's environment by name and pattern."""
+"""Select this process's environment variables by name and pattern."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 
 def parse_patterns(terms: Iterable[Any]) -> list[str]:
-    """Return names and patterns from terms: single values, lists, or texts separated by commas or spaces."""
+    """Return the names and patterns in terms: single values, lists, or texts separated by commas or spaces."""
     patterns: list[str] = []
     for term in terms:
         if isinstance(term, str):
@@ -25,7 +25,7 @@ def parse_patterns(terms: Iterable[Any]) -> list[str]:
 
 
 def matching_environment(patterns: Iterable[str]) -> dict[str, str]:
-    """Return the variables whose names match."""
+    """Return the variables with matching names."""
     patterns = list(patterns)
     return {
         name: value for name, value in os.environ.items() if any(fnmatchcase(name, pattern) for pattern in patterns)
@@ -33,10 +33,10 @@ def matching_environment(patterns: Iterable[str]) -> dict[str, str]:
 
 
 def missing_names(patterns: Iterable[str]) -> list[str]:
-    """Return the names, but not patterns, of variables that are not set."""
+    """Return the names of variables that are not set, ignoring patterns."""
     return [pattern for pattern in patterns if not re.search(r"[*?\[]", pattern) and pattern not in os.environ]
 
 
 def missing_names_message(names: Iterable[str]) -> str:
-    """Return the message about variables that are not set."""
+    """Return a message about variables that are not set."""
     return f"not set in the environment of ansible-playbook: {', '.join(names)}; export them here first, or remove them"

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The lifeline's end on every node except rank 0's: one connection to rank 0, which decides."""
+"""The lifeline's end on each node other than rank 0's node: one connection to rank 0, which makes the decisions."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ MAX_REASON = 2000  # characters
 
 
 class Peer(LifelineEnd):
-    """Checks in with rank 0, obeys it, and stops on its own when rank 0 falls silent."""
+    """Checks in with rank 0, follows its orders, and stops on its own if rank 0 goes silent."""
 
     def __init__(self, plan: Plan, token: str, journal: Journal, selector: selectors.BaseSelector) -> None:
         super().__init__(plan, token, journal, selector)
@@ -102,18 +102,18 @@ class Peer(LifelineEnd):
 
     @property
     def connection(self) -> LifelineConnection | None:
-        """Return the connection to rank 0, open or not."""
+        """Return the connection to rank 0, whether it is open or not."""
         return self.connections[0] if self.connections else None
 
     def open_connection(self) -> LifelineConnection | None:
-        """Return the connection to rank 0 if both sides are authenticated."""
+        """Return the connection to rank 0 if both sides have authenticated."""
         return self.connection if self.connection is not None and self.connection.stage == "open" else None
 
     def open(self) -> None:
-        """Do nothing: the first step checks in."""
+        """Do nothing, because the first step checks in."""
 
     def connect(self, now: float) -> None:
-        """Connect to rank 0; retried until the start or silence timeout."""
+        """Connect to rank 0, and retry until the start or silence timeout."""
         self.retry = now + CONNECT_RETRY_INTERVAL
         lifeline = plan_with_hub(self.plan, self.candidate)["lifeline"]
         sock = socket.socket(self.family(), socket.SOCK_STREAM)
@@ -133,7 +133,7 @@ class Peer(LifelineEnd):
         self.selector.register(sock, selectors.EVENT_READ, connection)
 
     def try_next_port(self) -> None:
-        """Look for the first node's successor on the next port, since another program uses the current port there."""
+        """Look for the first node's successor on the next port, because another program uses the current port there."""
         if self.candidate:
             self.port_number += 1
 
@@ -163,7 +163,7 @@ class Peer(LifelineEnd):
             self.obey(connection, message, now)
 
     def check_in(self, connection: LifelineConnection, message: Data, now: float) -> None:
-        """Open the connection once rank 0 has proved that it holds the token, and send it this node's state."""
+        """Once rank 0 has proved that it holds the token, open the connection and send rank 0 this node's state."""
         if not hmac.compare_digest(
             str(message.get("mac", "")).encode("utf-8", "replace"), connection.expected.encode()
         ):
@@ -194,13 +194,13 @@ class Peer(LifelineEnd):
             self.raise_notice(fields)
 
     def send(self, message: Data) -> None:
-        """Send a message about the current attempt, if rank 0 can be reached."""
+        """Send a message about the current attempt, if rank 0 is reachable."""
         connection = self.open_connection()
         if connection is not None:
             connection.send({**message, "attempt": self.attempt} if self.attempt else message)
 
     def begin_attempt(self, attempt: Attempt) -> None:
-        """Get ready for another attempt, unless this node leaves the run."""
+        """Prepare for another attempt, unless this node is leaving the run."""
         is_ending = self.has_started and self.local_report is None
         stuck = self.local_report is not None and self.local_report["stuck"]
         if attempt["number"] <= self.attempt or self.stop_requested or self.leaving or stuck or is_ending:
@@ -215,7 +215,7 @@ class Peer(LifelineEnd):
         self.send({"type": "ready", "launcher_log": self.journal.log_path("launcher.log")})
 
     def takes_part(self) -> bool:
-        """Return whether this node takes part in the current attempt, or waits as a spare."""
+        """Return whether this node takes part in the current attempt or is waiting as a spare."""
         return self.plan["node"]["slots"] > 0
 
     def obey(self, connection: LifelineConnection, message: Data, now: float) -> None:
@@ -323,7 +323,7 @@ class Peer(LifelineEnd):
             connection.send({**fields, "type": "notice"})
 
     def on_save(self, message: Data) -> None:
-        """Let the ranks of this node save, once per notice: rank 0 repeats it on a new connection."""
+        """Let this node's ranks save, once per notice, because rank 0 repeats the notice on a new connection."""
         number = message.get("number")
         if isinstance(number, int) and number > self.notice_number:
             self.notice_number = number
@@ -361,7 +361,7 @@ class Peer(LifelineEnd):
             connection.send({"type": "beat"})
 
     def judge(self, now: float) -> None:
-        """End this node's part if the hub cannot be reached; it or a successor may return if the run may restart."""
+        """End this node's part if the hub is unreachable; the hub or a successor may return if the run may restart."""
         if self.lost_at is not None:
             if now > self.election_due:
                 self.elect(now)
@@ -396,7 +396,7 @@ class Peer(LifelineEnd):
             self.drop(self.connection)
 
     def elect(self, now: float) -> None:
-        """Look for another node that leads the run, or lead it; end this node's part if the run cannot continue."""
+        """Find another node that leads the run, or take the lead; end this node's part if the run cannot continue."""
         if not can_succeed(self.plan) or self.replica.is_final or self.stop_requested or self.leaving:
             self.stop(self.loss)
             ended = "interrupted" if self.is_ending else "failed"  # ranks may have saved

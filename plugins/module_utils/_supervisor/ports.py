@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Free ports for the ranks of an attempt to meet on."""
+"""Find free ports for an attempt's rendezvous."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def lifeline_port(planned: int, number: int) -> int:
 
 
 def free_port(first: int, excluded: int) -> int:
-    """Return the first of a few ports that nothing listens on, or 0 if none is free. excluded: the lifeline's."""
+    """Return the first of several ports that nothing is listening on, or 0. excluded: the lifeline's port."""
     for port in range(first, min(first + PORTS, 65536)):
         if port == excluded:
             continue
@@ -33,7 +33,7 @@ def free_port(first: int, excluded: int) -> int:
 
 
 def is_free(port: int, family: int) -> bool:
-    """Return whether nothing listens on a port, on any address of a family; True if the machine lacks the family."""
+    """Return whether nothing listens on a port on any address in a family, or True if the machine lacks it."""
     try:
         sock = socket.socket(family, socket.SOCK_STREAM)
     except OSError:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Have this node's ranks profile some steps when profile.yml requests it; see programs/rank_profile.py."""
+"""Make this node's ranks profile some steps when profile.yml requests it; see programs/rank_profile.py."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 def choose_processes(
     plan: Plan, ranks: list[int], processes: dict[int, Process]
 ) -> tuple[dict[int, Process], list[int]]:
-    """Return the processes of the requested ranks of this node, by rank, and the ranks that cannot be profiled.
+    """Return the processes of the requested ranks on this node, by rank, and the ranks that cannot be profiled.
 
     ranks: the requested ranks of the run, or [] for all. processes: by local rank.
     """
@@ -50,7 +50,7 @@ def choose_processes(
 
 
 def answer_profile_request(journal: Journal, launcher: LauncherProcess) -> None:
-    """If a profile is requested, signal the ranks to be profiled, and record which they are."""
+    """If a profile is requested, signal the ranks to be profiled, and record which ranks they are."""
     path = journal.path(PROFILE_REQUEST)
     if not os.path.lexists(path):
         return

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Determine from a node's files how each rank ended, and which failed first."""
+"""Determine how each rank ended and which rank failed first, based on a node's files."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def rank_reports(
     launcher_stopped: bool = False,
     end: RanksEnd = NOT_ENDED,
 ) -> list[RankReport]:
-    """Return one dict per rank of this node: rank, local_rank, exit_code (None: unknown), error, log.
+    """Return one dict for each rank on this node: rank, local_rank, exit_code (None: unknown), error, log.
 
     Also closed (true) if torchrun ended it because another rank had failed, first (true) if it is known to be the first
     rank on this node to fail, ended_by_us (true) if the supervisor ended it, own_error (true) if it was ended after an
@@ -163,12 +163,12 @@ def rank_error(code: int | None, log: str, rank: int, by_us: bool) -> str:
 
 
 def ended_by_force(code: int, text: str) -> bool:
-    """Return whether a rank's C++ runtime aborted it because the interpreter ended one of its threads."""
+    """Return whether a rank was aborted by its C++ runtime because the interpreter ended one of its threads."""
     return code == -signal.SIGABRT and ENDED_BY_FORCE in text
 
 
 def shared_errors(text: str, ranks: list[int]) -> dict[int, str] | None:
-    """Return {rank: the exception that ended it, or ""} for ranks that share a log, or None if it is not known.
+    """Return {rank: the exception that ended it, or ""} for ranks that share a log, or None if this is unknown.
 
     torch puts "[rank3]: " before each line of an uncaught exception.
     """
@@ -177,7 +177,7 @@ def shared_errors(text: str, ranks: list[int]) -> dict[int, str] | None:
 
 
 def log_of_failure(report: NodeReport) -> str:
-    """Return the log of the rank that failed first, or the launcher's if no rank failed; "" if nothing failed."""
+    """Return the log of the rank that failed first, or the launcher's log if no rank failed; "" if nothing failed."""
     well = (0, None, -signal.SIGTERM)
     ranks = [rank for rank in report["ranks"] if rank.get("own_error") or not rank.get("closed")]
     failed = [rank for rank in ranks if rank["exit_code"] not in well or rank["error"]]
@@ -188,7 +188,7 @@ def log_of_failure(report: NodeReport) -> str:
 
 
 def last_output(report: NodeReport) -> tuple[str, str]:
-    """Return the log of the rank that failed first, and its last lines.
+    """Return the log of the rank that failed first, and the last lines of that log.
 
     For a node that was ended, those of its first rank: they show what it was doing while others waited for it. If no
     rank failed there, those of the first rank that ended well: they show why it ended before others.
@@ -247,7 +247,7 @@ def launcher_error(code: int | None, text: str) -> str:
 
 
 def torchrun_failures(text: str) -> dict[int, tuple[int, int, bool]]:
-    """Return {local_rank: (rank, exit code, whether torchrun ended it)} from the table of failed ranks it prints."""
+    """Return {local_rank: (rank, exit code, whether torchrun ended it)} from torchrun's table of failed ranks."""
     text = re.sub(r"^[EWI]\d{4} [^\]]*\] ", "", text, flags=re.MULTILINE)
     closed = set(CLOSING.findall(text))
     return {
@@ -270,13 +270,13 @@ def torchrun_errors(text: str) -> dict[int, str]:
 
 
 def torchrun_first(text: str) -> int | None:
-    """Return the local rank that torchrun saw fail first, from the same table, or None."""
+    """Return the local rank that failed first according to torchrun's table of failed ranks, or None."""
     match = TORCHRUN_FAILURE.search(text.rpartition("Root Cause (first observed failure):")[2])
     return int(match["local_rank"]) if match and "Root Cause" in text else None
 
 
 def rank_end(directory: str, local_rank: int) -> tuple[int | None, float]:
-    """Return the exit code of a rank started by bin/muster-rank, and when it ended; None if not recorded.
+    """Return the exit code and end time of a rank started by bin/muster-rank; None if they were not recorded.
 
     directory: that of the attempt's logs.
 
@@ -290,7 +290,7 @@ def rank_end(directory: str, local_rank: int) -> tuple[int | None, float]:
 
 
 def first_to_fail(ends: list[tuple[int | None, float]], until: float) -> int | None:
-    """Return the local rank that failed first, or None if none did; ends: exit code and end time of each.
+    """Return the local rank that failed first, or None if none failed; ends: each rank's exit code and end time.
 
     until: when the supervisor began to end this node's processes. A rank that SIGTERM ended earlier was ended by its
     launcher, which will report why.

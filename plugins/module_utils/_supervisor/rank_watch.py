@@ -26,7 +26,7 @@ ENDED_RANKS = "ended_ranks"  # kind of the notice: the global ranks that have ex
 
 
 class RankWatch:
-    """Watches this node's ranks: by the exit codes that bin/muster-rank records, or as torchrun's processes.
+    """Watches this node's ranks, using the exit codes that bin/muster-rank records, or torchrun's processes.
 
     torchrun ends its other ranks and itself soon after a rank has failed, so a rank that is gone has exited with 0.
     This does not hold if torchrun may restart ranks, since they are gone in the meantime.
@@ -41,7 +41,7 @@ class RankWatch:
         self.ended: dict[int, float] = {}  # time at which a local rank was found to have exited, in seconds since 1970
 
     def global_ranks(self) -> dict[int, float]:
-        """Return the time at which each global rank exited, in seconds since 1970."""
+        """Return when each global rank exited, in seconds since 1970."""
         return {self.plan["node"]["first_rank"] + number: since for number, since in sorted(self.ended.items())}
 
     def step(self, now: float, launcher: LauncherProcess) -> list[Notice]:
@@ -56,7 +56,7 @@ class RankWatch:
         return [(ENDED_RANKS, " ".join(map(str, self.global_ranks())))]
 
     def ended_local_ranks(self, launcher: LauncherProcess) -> set[int]:
-        """Return the local ranks that have exited with 0; none if that is unknown."""
+        """Return the local ranks that have exited with 0, or none if this is unknown."""
         if self.plan["rank_logs"] == "ranks":
             numbers = range(self.plan["node"]["slots"])
             return {number for number in numbers if rank_end(self.logs, number)[0] == 0}
@@ -68,7 +68,7 @@ class RankWatch:
         return {number for number, directory in self.missing.items() if before.get(number) == directory}
 
     def missing_local_ranks(self, running: set[int]) -> dict[int, str]:
-        """Return the local ranks that are not running, with the directory that torchrun creates before it starts them.
+        """Return the local ranks that are not running, and the directory that torchrun creates before it starts them.
 
         Such a rank has ended if it is still missing at the next check, regardless of the clock.
         """

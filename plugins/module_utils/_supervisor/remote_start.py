@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Start processes on other nodes for a launcher on rank 0's node, such as mpirun, through bin/ssh."""
+"""Start processes on other nodes, using bin/ssh, for a launcher on rank 0's node such as mpirun."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
 
 class RemoteStart:
-    """Passes bin/ssh's commands to their nodes, and the exit codes back to bin/ssh; a node starts one command, once."""
+    """Passes bin/ssh's commands to their nodes, and exit codes back to bin/ssh; each node starts one command once."""
 
     def __init__(self, journal: Journal, nodes: list[NodeView]) -> None:
         self.journal = journal

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The run's history, which the hub sends to the other nodes so that any of them can lead the run."""
+"""The run's history, which the hub sends to the other nodes so that any of them can take over the run."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ EVENT = {"time": Between(0, 1e11), "event": str, "text": str}
 
 
 class Replica:
-    """The state of a run as a node has received it from the hub."""
+    """A run's state, as a node has received it from the hub."""
 
     def __init__(self) -> None:
         self.is_final = False
@@ -72,7 +72,7 @@ class Replica:
         self.events: list[str] = []  # lines of events.jsonl
 
     def take(self, message: Data) -> None:
-        """Take over the content of a message; anything invalid is ignored."""
+        """Adopt the contents of a message, ignoring anything invalid."""
         kind = message.get("type")
         if kind == "state" and conforms(message, STATE):
             self.is_final = message["final"]
@@ -89,7 +89,7 @@ class Replica:
                 self.events = [*self.events, line][-MAX_EVENTS:]
 
     def forget_node(self, node_rank: int) -> None:
-        """Forget that a node was lost, since another node has replaced it."""
+        """Forget that a node was lost, because another node has replaced it."""
         self.lost = [rank for rank in self.lost if rank != node_rank]
         self.excluded = [rank for rank in self.excluded if rank != node_rank]
 
@@ -105,7 +105,7 @@ class Replicator:
         self.records = self.events = 0  # numbers of records and events that were sent
 
     def step(self, now: float) -> None:
-        """Send events and records immediately, and the state once per heartbeat interval."""
+        """Send events and records immediately, and send the state once per heartbeat interval."""
         journal, attempts = self.hub.journal, self.hub.attempts
         has_news = (journal.event_count, len(attempts.history)) != (self.events, self.records)
         if self.is_needed and (has_news or now >= self.due):
@@ -113,7 +113,7 @@ class Replicator:
             self.send_news()
 
     def send_news(self) -> None:
-        """Send what is new to all nodes."""
+        """Send everything new to all nodes."""
         if not self.is_needed:
             return
         count, history = self.hub.journal.event_count, self.hub.attempts.history
@@ -129,7 +129,7 @@ class Replicator:
                 connection.send(message)
 
     def send_all(self, connection: LifelineConnection) -> None:
-        """Send everything to a node that has just connected."""
+        """Send everything to a newly connected node."""
         if self.is_needed:
             for message in (*self.records_since(0), self.current_state(), *self.events_since(0)):
                 connection.send(message)

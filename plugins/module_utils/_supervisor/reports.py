@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Shorten a node report before it is sent."""
+"""Shorten a node's report before it is sent."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def shorten_groups(groups: list[Data], limit: int = MAX_LINE - 4096) -> list[Dat
 
 
 def shorten_report(report: NodeReport) -> None:
-    """Fit a report into one line of the lifeline: shorten texts, then keep only the most informative ranks."""
+    """Fit a report into one line of the lifeline: shorten its texts, then keep only the most informative ranks."""
     for limit in (8000, 2000, 500, 0):
         if len(json.dumps(report)) < MAX_LINE - 1024:
             return

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Decide whether a run restarts after an attempt has failed. Pure functions."""
+"""Decide whether a run restarts after a failed attempt. Pure functions."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def assign(previous: Sequence[int], usable: Sequence[int], policy: Mapping[str, 
 
 
 def with_first(members: Sequence[int], hub: int) -> list[int]:
-    """Return the nodes of an attempt with the hub swapped to the front."""
+    """Return an attempt's nodes with the hub swapped to the front."""
     swapped = {hub: members[0], members[0]: hub}
     return [swapped.get(member, member) for member in members]
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Collect the Python stacks of a node's ranks, which programs/stack_hook.py makes available."""
+"""Collect the Python stacks of a node's ranks, which programs/stack_hook.py provides."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def hook_environment(plan: Mapping[str, Any], directory: str, environment: Mappi
 
 
 def hook_prefix(plan: Mapping[str, Any], directory: str) -> list[str]:
-    """Return the prefix of a command in a container, so that the image's own PYTHONPATH stays; [] if not needed."""
+    """Return a prefix for a command in a container that preserves the image's own PYTHONPATH; [] if not needed."""
     if plan["rank_logs"] == "ranks" or not plan.get("wrap") or not plan.get("stacks"):
         return []
     single = plan["rank_logs"] == "launcher" and plan["node"]["slots"] == 1
@@ -118,7 +118,7 @@ def hook_prefix(plan: Mapping[str, Any], directory: str) -> list[str]:
 
 
 class Process:
-    """A process of the job that offers its Python stacks, or a rank that does not."""
+    """A process of the job that provides its Python stacks, or a rank that does not."""
 
     def __init__(self, pid: int, parent: int, state: str) -> None:
         self.pid = pid
@@ -131,7 +131,7 @@ class Process:
         self.local_rank: int | None = None  # its local rank if it is a rank
 
     def read_status(self) -> None:
-        """Read from the kernel whether it handles both signals: otherwise they would kill it."""
+        """Ask the kernel whether the process handles both signals, which would otherwise kill it."""
         status = process_status(self.pid)
         signals = handled_signals(status)
         self.has_handler = {STACK_SIGNAL, PYTHON_STACK_SIGNAL} <= signals
@@ -147,7 +147,7 @@ def cpu_ticks(pid: int) -> int | None:
 
 
 def read_from(path: str, offset: int) -> str:
-    """Return the text added to a file since an offset, at most its last MAX_DUMP bytes."""
+    """Return the text added to a file since an offset, limited to its last MAX_DUMP bytes."""
     try:
         with open(path, "rb", opener=open_regular) as stream:
             stream.seek(max(offset, os.fstat(stream.fileno()).st_size - MAX_DUMP))
@@ -157,7 +157,7 @@ def read_from(path: str, offset: int) -> str:
 
 
 class StackCollector:
-    """Collects the stacks of a node's ranks; each collection takes milliseconds, and at most its time limit."""
+    """Collects the stacks of a node's ranks; a collection takes milliseconds, and never longer than its time limit."""
 
     def __init__(self, directory: str, plan: Plan) -> None:
         self.directory = directory
@@ -171,7 +171,7 @@ class StackCollector:
     # - processes
 
     def files(self) -> dict[int, tuple[str, int | None]]:
-        """Return the path of each process's file, and its local rank if it is a rank, by pid in its container."""
+        """Return each process's file path, and its local rank if it is a rank, keyed by pid in its container."""
         directory = os.path.join(self.directory, STACKS)
         files: dict[int, tuple[str, int | None]] = {}
         for name in list_directory(directory, MAX_FILES):
@@ -197,7 +197,7 @@ class StackCollector:
         return processes
 
     def number_ranks(self, processes: dict[int, Process]) -> None:
-        """Determine the local ranks of processes that did not know theirs at their start, under the launcher env."""
+        """Determine the local ranks of processes that did not know theirs at startup, under the launcher env."""
         slots = self.plan["node"]["slots"]
         known = {process.local_rank for process in processes.values()}
         if self.plan["rank_logs"] != "launcher" or len(known - {None}) == slots:
@@ -218,7 +218,7 @@ class StackCollector:
             tops[0].local_rank = 0
 
     def rank_processes(self) -> dict[int, Process]:
-        """Return the processes of this node's ranks that run the hook, by local rank."""
+        """Return those processes of this node's ranks that run the hook, by local rank."""
         processes = self.processes().values()
         return {process.local_rank: process for process in processes if process.local_rank is not None}
 
@@ -245,7 +245,7 @@ class StackCollector:
         return self.last
 
     def describe(self, process: Process, frames: list[Frame]) -> Data:
-        """Return the description of a rank without its number."""
+        """Return a rank's description without its number."""
         ticks, before = cpu_ticks(process.pid), self.ticks.get(process.pid)
         cpu = "" if ticks is None or before is None else "moving" if ticks > before else "still"
         self.ticks[process.pid] = ticks or 0
@@ -269,7 +269,7 @@ class StackCollector:
         }
 
     def read_workers(self, rank: Process, processes: dict[int, Process], deadline: float) -> list[str]:
-        """Return the code positions of a rank's workers, read one by one, since they write into their parent's file."""
+        """Return the code positions of a rank's workers, read one by one because all write to their parent's file."""
         texts: list[str] = []
         for process in list(processes.values()):
             if not process.has_handler or process is rank or not is_below(process, rank, processes):
@@ -287,7 +287,7 @@ class StackCollector:
         return list(dict.fromkeys(texts))
 
     def without_stack(self, processes: dict[int, Process], described: set[int | None]) -> list[Data]:
-        """Return the ranks that run and have no stack to offer: another language, or Python with -I, -E or -S."""
+        """Return running ranks that cannot provide a stack: another language, or Python with -I, -E or -S."""
         groups: dict[int, Data] = {}
         for process in processes.values():
             local_rank = local_rank_of(process.pid, self.directory)
@@ -304,7 +304,7 @@ class StackCollector:
         return [group for _local_rank, group in sorted(groups.items())]
 
     def final_groups(self, reports: list[RankReport]) -> list[Data]:
-        """Return the last activity of the ranks, from a traceback, the last collection, or a stack at SIGTERM.
+        """Return the ranks' last activity, from a traceback, the last collection, or a stack dumped on SIGTERM.
 
         Such a stack remains if another process, such as torchrun, has ended the rank; it may already have been read by
         a collection that no longer saw the process. reports: those of the ranks.
@@ -336,11 +336,11 @@ class StackCollector:
         return merge_groups(groups)
 
     def final_operations(self) -> list[Data]:
-        """Return the ranks' collectives from the dumps of torch's flight recorder in this attempt."""
+        """Return the ranks' collectives, from this attempt's torch flight recorder dumps."""
         return read_operations(self.directory, self.plan, self.since)
 
     def source_line(self, path: str, number: int) -> str:
-        """Return a line of the user's code; "" if it cannot be read."""
+        """Return a line of the user's code, or "" if it cannot be read."""
         path = os.path.join(self.plan["working_directory"], path)
         if not is_local(path):
             return ""
@@ -352,7 +352,7 @@ class StackCollector:
 
 
 def is_local(path: str) -> bool:
-    """Return whether a file is on a local disk: reading it from a server that does not respond would block."""
+    """Return whether a file is on a local disk, because reading it from an unresponsive server would block."""
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as stream:
         mounts = parse_mountinfo(stream.read())
     remote = {point for point, mount in mounts.items() if REMOTE.match(mount["type"])}
@@ -375,13 +375,13 @@ def is_local(path: str) -> bool:
 
 
 def empty_group(state: str, cpu: str) -> Data:
-    """Return the description of a rank without a stack."""
+    """Return the description of a rank that has no stack."""
     empty = {"call": "", "function": "", "file": "", "line": 0, "text": "", "frames": [], "workers": []}
     return {"kind": NO_STACK, "state": state, "cpu": cpu, "gpu": "", **empty}
 
 
 def describe_worker(frames: list[Frame]) -> str:
-    """Return the position of a worker in its code: the innermost frame, and that of the user's code."""
+    """Return where a worker is in its code: the innermost frame, and the innermost frame of the user's code."""
     user, innermost = frames[user_position(frames)], frames[0]
     return short(user) if user == innermost else f"{short(innermost)} called by {short(user)}"
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Answer requests for the stacks of this node's ranks, which stacks.yml leaves in the run directory."""
+"""Answer requests that stacks.yml leaves in the run directory for the stacks of this node's ranks."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Make processes write their stacks, by the signal that is safe for what each of them does.
+"""Make processes write their stacks, using the signal that is safe for what each process is doing.
 
 faulthandler follows the frames of the interrupted thread from a signal handler. That is safe while the thread is
 blocked or executes C code. While it executes Python code, Python 3.12 and newer crash occasionally, since a frame may
@@ -33,14 +33,14 @@ ASLEEP = (b"S", b"D")  # first letters of a process state
 
 
 def main_thread_activity(pid: int) -> tuple[bytes, ...]:
-    """Return the state of a process's main thread and how often it was switched; empty texts if it has ended."""
+    """Return the state of a process's main thread and its number of context switches; empty texts if it has ended."""
     status = process_status(pid)
     names = (b"State", b"voluntary_ctxt_switches", b"nonvoluntary_ctxt_switches")
     return tuple(status.get(name, b"") for name in names)
 
 
 def sleeping(pids: Iterable[int]) -> set[int]:
-    """Return the processes whose main threads have slept without interruption since a moment ago."""
+    """Return the processes whose main threads have been sleeping without interruption since a moment ago."""
     before = {pid: main_thread_activity(pid) for pid in pids}
     time.sleep(SLEEP_SAMPLE_INTERVAL)
     return {
@@ -59,7 +59,7 @@ class StackFiles:
         self.sizes = dict(self.before)
 
     def wait(self, pids: Iterable[int], deadline: float) -> set[int]:
-        """Wait until these processes have written their stacks; return those that have not in time."""
+        """Wait until these processes have written their stacks; return the processes that have not done so in time."""
         waiting = set(pids)
         while waiting and time.monotonic() < deadline:
             time.sleep(STACK_POLL_INTERVAL)
@@ -72,7 +72,7 @@ class StackFiles:
 
 
 def request_stacks(files: StackFiles, timeout: float) -> set[int]:
-    """Make all processes write their stacks; return those that did not within the timeout, in seconds."""
+    """Make all processes write their stacks; return the processes that did not within the timeout, in seconds."""
     begin = time.monotonic()
     asleep = sleeping(files.paths)
     running = set(files.paths) - asleep

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Who leads a run after its first node is lost. Pure functions.
+"""Determine who leads a run after its first node is lost. Pure functions.
 
 The supervisor that leads a run is the hub: at first that of node 0. If it is lost, the living node with the lowest
 node_rank above it succeeds it, once a majority of the nodes that started, spares included, follows it. The hub itself
@@ -31,12 +31,12 @@ MAX_CANDIDATES = 8  # candidates that are not responding; without this many of i
 
 
 def majority(nnodes: int) -> int:
-    """Return how many of the nodes that started must follow a successor."""
+    """Return how many of the nodes that started the run must follow a successor."""
     return nnodes // 2 + 1
 
 
 def keeps_quorum(plan: Plan, hub: int, connected: Collection[int]) -> bool:
-    """Return whether a hub may begin another attempt; connected: the nodes that it can reach.
+    """Return whether a hub may start another attempt; connected: the nodes that the hub can reach.
 
     If not, the other nodes are a majority and may have a successor. A node follows only nodes before it, except for a
     node that has joined the run in place of a node before the hub.
@@ -46,7 +46,7 @@ def keeps_quorum(plan: Plan, hub: int, connected: Collection[int]) -> bool:
 
 
 def takeover_delay(timeouts: Timeouts) -> float:
-    """Return the seconds after which a hub that nodes have lost has certainly ended its job, or has died.
+    """Return the number of seconds after which a hub that nodes have lost has certainly ended its job or died.
 
     It may notice only after them that the connection broke, and then ends its job as any node does.
     """
@@ -62,7 +62,7 @@ def gather_timeout(nnodes: int) -> float:
 
 
 def gives_up(own: int, hub: int, elapsed: float, total: int) -> bool:
-    """Return whether a node has looked for a leader long enough, if it cannot become a candidate in time.
+    """Return whether a node has looked for a leader for long enough, if it cannot become a candidate in time.
 
     A node before the hub only follows. Other nodes wait for all candidates before them, which may be many.
     """
@@ -70,7 +70,7 @@ def gives_up(own: int, hub: int, elapsed: float, total: int) -> bool:
 
 
 def choose_candidate(own: int, hub: int, lost: Collection[int], elapsed: float, total: int = 0) -> int:
-    """Return the node that should lead the run, from the point of view of node `own`.
+    """Return the node that should lead the run, from the perspective of node `own`.
 
     hub: node_rank of the lost hub. lost: nodes that it had already lost. elapsed: seconds since the election began;
     each candidate has CANDIDATE_TIMEOUT to respond. A node before the hub, which has joined the run later, only
@@ -83,5 +83,5 @@ def choose_candidate(own: int, hub: int, lost: Collection[int], elapsed: float, 
 
 
 def lifeline_name(run_id: str, hub: int) -> str:
-    """Return the name for which both sides of a connection prove the token; each hub of a run has its own."""
+    """Return the name for which both ends of a connection prove that they hold the token; each hub has its own."""
     return f"{run_id} {hub}" if hub else run_id

@@ -32,7 +32,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
 
 def find_broken(lines: list[str], names: list[str]) -> list[dict[str, str]]:
-    """Return the broken hardware in a run's events, as it stands in the result: node and text."""
+    """Find broken hardware in a run's events, and return it in the format used in the result: node and text."""
     events = []
     for line in lines:
         with contextlib.suppress(ValueError):
@@ -57,7 +57,7 @@ class Successor(Hub):
         self.settled: float | None = None  # time at which this node stopped waiting for more nodes
 
     def inherit(self, peer: Peer, attempt: Attempt) -> None:
-        """Take over this node's knowledge as a peer; attempt: the current one."""
+        """Adopt what this node learned as a peer; attempt: the current attempt."""
         replica, now = peer.replica, time.monotonic()
         lost_at = peer.lost_at or now
         self.phases = {"noticed": time.time() - (now - lost_at), "silent": lost_at - peer.last_heard}
@@ -103,13 +103,13 @@ class Successor(Hub):
     def stop_everywhere(
         self, reason: str, requested: bool = False, shutdown: bool = False, end_class: str = ""
     ) -> None:
-        """Stop the run; before this node leads it, only a request by a person changes how it ends."""
+        """Stop the run; until this node leads it, only a request from a person changes how the run ends."""
         if requested and not self.leads:
             self.record_loss()
         super().stop_everywhere(reason, requested, shutdown, end_class)
 
     def add_spare(self, node: NodeView, is_back: bool = True) -> None:
-        """Keep a node for the next attempt; one that follows this node from the beginning was never lost."""
+        """Keep a node for the next attempt; a node that has followed this one from the beginning was never lost."""
         super().add_spare(node, is_back and self.leads)
 
     def judge(self, now: float) -> None:
@@ -129,7 +129,7 @@ class Successor(Hub):
             )
 
     def followers(self) -> list[int]:
-        """Return the node_ranks of the nodes that can be reached, with this one."""
+        """Return the node_ranks of the reachable nodes, including this one."""
         ranks = [connection.node_rank for connection in self.admitted_connections()]
         return sorted({self.own, *(rank for rank in ranks if rank is not None)})
 
@@ -137,7 +137,7 @@ class Successor(Hub):
         return len(self.followers()) >= majority(len(self.names))
 
     def take_over(self, now: float) -> None:
-        """Lead the run once all other live nodes have had time to connect, and have ended their part."""
+        """Lead the run once all other live nodes have had time to connect and have ended their part."""
         missing = len(self.names) - 1 - len(self.followers())
         if self.settled is None:
             self.settled = now + SETTLE_TIMEOUT
@@ -160,7 +160,7 @@ class Successor(Hub):
         return self.abandoned
 
     def give_up(self, reason: str) -> None:
-        """End the part of this node and of those that follow it, without a verdict."""
+        """End the part of this node and of the nodes that follow it, without a verdict."""
         for connection in self.admitted_connections():
             connection.send({"type": "end", "state": "failed", "message": reason})
         self.journal.message = self.abandoned = reason

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The supervisor: keeps one node's part of a run alive, or ends it.
+"""The supervisor, which keeps one node's part of a run alive, or ends it.
 
 One process per node, started as ``python3 -I -S supervisor.py RUN_DIRECTORY RUN_ID ADDRESS`` (see entry).
 It reads ``plan.json`` in the run directory, runs the launcher's command and holds the lifeline: one TCP connection to
@@ -93,7 +93,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
 
 class Supervisor:
-    """The event loop of a node: waits for events, and passes them to the launcher, the watchers and the lifeline."""
+    """A node's event loop, which waits for events and passes them to the launcher, the watchers and the lifeline."""
 
     def __init__(self, directory: str) -> None:
         self.pulse = Pulse()
@@ -123,7 +123,7 @@ class Supervisor:
         self.is_done = False
 
     def run(self) -> int:
-        """Run until the run has ended here and, as far as this node knows, everywhere; return the exit code."""
+        """Run until the run has ended here and, as far as this node knows, everywhere else; return the exit code."""
         become_subreaper()
         self.wake, wake_writer = os.pipe()
         os.set_blocking(self.wake, False)
@@ -158,7 +158,7 @@ class Supervisor:
             os.read(self.wake, 512)
 
     def step(self, timeout: float) -> None:
-        """Wait for the next events and handle them."""
+        """Wait for the next events, and handle them."""
         ready = self.selector.select(min(timeout, max(0.0, self.tend_due - time.monotonic())))
         now = time.monotonic()
         self.pulse.beat(now)
@@ -191,7 +191,7 @@ class Supervisor:
                 self.lifeline.say("files", self.journal.damage)
 
     def handle(self, target: Any, mask: int, now: float) -> bool:
-        """Handle a ready connection, or call a ready callback; return whether there were only heartbeats."""
+        """Handle a ready connection, or call a ready callback; return whether only heartbeats were received."""
         if not isinstance(target, LifelineConnection):
             target(now)
             return False
@@ -201,7 +201,7 @@ class Supervisor:
         return only_beats and mask == selectors.EVENT_READ
 
     def receive_messages(self, connection: LifelineConnection, now: float) -> bool:
-        """Handle all messages that have arrived on a connection; return whether they were only heartbeats."""
+        """Handle all messages that have arrived on a connection; return whether they were all heartbeats."""
         messages = connection.receive()
         only_beats = bool(messages)
         while messages:
@@ -212,7 +212,7 @@ class Supervisor:
         return only_beats and not connection.closed
 
     def carry_out_orders(self) -> None:
-        """Carry out the orders from this node's end of the lifeline."""
+        """Carry out the orders that come from this node's end of the lifeline."""
         for order in self.lifeline.take_orders():
             if isinstance(order, Start):
                 self.lifeline.after_start(self.launcher.start(order.command))
@@ -235,7 +235,7 @@ class Supervisor:
                 self.stop(order.reason)
 
     def begin_attempt(self, attempt: Attempt) -> None:
-        """Get ready for another attempt: its files and logs, and a launcher that has not been started."""
+        """Prepare for another attempt: its files and logs, and a launcher that has not been started yet."""
         self.preparation.close()
         self.plan = plan_of_attempt(self.plan, attempt, self.journal.directory)
         self.journal.begin_attempt(self.plan)
@@ -250,7 +250,7 @@ class Supervisor:
         self.lifeline.after_new_attempt(self.plan)
 
     def take_over(self) -> None:
-        """Lead the run from now on, in place of a hub that was lost."""
+        """Lead the run from now on, replacing a hub that was lost."""
         peer = self.lifeline
         if isinstance(peer, Peer):
             peer.close()
@@ -266,7 +266,7 @@ class Supervisor:
                 successor.raise_notice(fields)
 
     def save(self, order: Save) -> None:
-        """Let this node's ranks save; those that have ended or are being ended cannot."""
+        """Let this node's ranks save; ranks that have ended or are being ended cannot save."""
         if isinstance(self.launcher.phase, Running):
             if order.notice["ends"]:
                 self.launcher.is_saving = True
@@ -280,7 +280,7 @@ class Supervisor:
             self.journal.set_state("stopping", self.launcher.stop_reason or "")
 
     def tend_processes(self, now: float) -> None:
-        """Reap children, step the watchers and the launcher, and report once this node's part has ended."""
+        """Reap children, step the watchers and the launcher, and send a report once this node's part has ended."""
         ended = reap()
         running = isinstance(self.launcher.phase, Running)
         for fields in self.notices.step(now, ended, running):

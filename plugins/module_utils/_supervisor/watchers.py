@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Watch a node's mounts, which may die, its GPUs, which may fail, and its logs, which may grow too large."""
+"""Watch a node's mounts, which may die, its GPUs, which may fail, and its logs, which may become too large."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ GPU_FAILED = re.compile(r".*\[(GPU is lost|GPU requires reset)\]|[^0-9]*\[(Unkno
 
 
 def mount_points() -> set[str]:
-    """Return all mount points; reading them never waits for a mount."""
+    """Return all mount points; reading the list never waits for a mount."""
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as stream:
         fields = [line.split(" ")[4] for line in stream]
     return {re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), field) for field in fields}
 
 
 def read_sample(text: str, code: int, known_indices: set[str], tool: str = "nvidia-smi") -> tuple[set[str], str]:
-    """Return the indices of the GPUs in a sample, and an error message or "" if all are healthy.
+    """Return the indexes of the GPUs in a sample, and an error message or, if all GPUs are healthy, "".
 
     Without indices or an error, the sample is inconclusive. text, code: nvidia-smi's output, in gpus.csv's columns, and
     its exit code; known_indices: those in an earlier sample; tool: the program's name.
@@ -93,7 +93,7 @@ def read_sample(text: str, code: int, known_indices: set[str], tool: str = "nvid
 
 
 class Watchers:
-    """Watches a node's mounts, GPUs and logs, in child processes since they may hang; reports each change once."""
+    """Watches a node's mounts, GPUs and logs in child processes, because they may hang; reports each change once."""
 
     def __init__(self, journal: Journal, plan: Plan) -> None:
         self.journal = journal
@@ -120,12 +120,12 @@ class Watchers:
         self.final_check: float | None = None  # time at which the final checks began
 
     def begin_attempt(self, plan: Plan) -> None:
-        """Watch the next attempt's job, whose final checks have not begun."""
+        """Watch the job of the next attempt, whose final checks have not started."""
         self.plan = plan
         self.final_check = None
 
     def step(self, now: float, ended: dict[int, int], started: bool, running: bool) -> list[Notice]:
-        """Continue watching; return notices of changes.
+        """Continue watching, and return notices of changes.
 
         ended: wait statuses just reaped, by pid. started: whether the job was started. running: whether it is running.
         """
@@ -138,7 +138,7 @@ class Watchers:
         return pids + ([self.sampler] if self.sampler and self.final_check is not None else [])
 
     def start_final_checks(self, now: float, failed: bool, gpus: bool) -> list[Notice]:
-        """Start the final checks: of the GPU use of ended processes, and of mounts and GPUs if the node failed.
+        """Start the final checks: of the GPU usage of ended processes and, if the node failed, of mounts and GPUs.
 
         failed: whether the node failed; gpus: whether to sample the GPUs, too.
         """
@@ -151,12 +151,12 @@ class Watchers:
         return notices
 
     def has_finished_checks(self, now: float) -> bool:
-        """Return whether the final checks have ended or timed out."""
+        """Return whether the final checks have finished or timed out."""
         waiting = self.mount_checks or self.sampler or self.accounting
         return not waiting or now - (self.final_check or now) >= FINAL_CHECK_TIMEOUT
 
     def check_mounts(self, now: float) -> list[Notice]:
-        """List each mount in the plan in a child process, since a dead mount may block it forever."""
+        """List the contents of each mount in the plan in a child process, because a dead mount may block it forever."""
         self.mounts_due = now + MOUNT_CHECK_INTERVAL
         notices = []
         mounted = mount_points() if self.plan.get("mounts") else set()
@@ -170,7 +170,7 @@ class Watchers:
         return notices
 
     def tend_mounts(self, now: float, ended: dict[int, int], running: bool) -> list[Notice]:
-        """Return notices of mounts that die during the run, and of those that come back."""
+        """Return notices of mounts that die during the run, and of mounts that come back."""
         notices = self.check_mounts(now) if running and now >= self.mounts_due else []
         for point, (pid, since) in list(self.mount_checks.items()):
             error = None
@@ -189,7 +189,7 @@ class Watchers:
         return notices
 
     def note_mount(self, point: str, error: str) -> list[Notice]:
-        """Return a notice, once, that a mount has died (error) or come back (no error)."""
+        """Return a notice, only once, that a mount has died (error) or come back (no error)."""
         if bool(error) == (point in self.mounts):
             return []
         if error:
@@ -199,7 +199,7 @@ class Watchers:
         return [("mount", f"the mount {point} on {self.name} is responding again")]
 
     def sample_gpus(self, now: float, ended: dict[int, int], running: bool) -> list[Notice]:
-        """Record the GPUs' activity while the job runs, with one process at a time, since it may hang."""
+        """Record the GPUs' activity while the job is running, using one process at a time, because it may hang."""
         notices = []
         if self.sampler in ended:
             code = exit_code(ended[self.sampler])
@@ -240,7 +240,7 @@ class Watchers:
         self.accountant = self.sampler = start_in_background(command, self.journal.path(ACCOUNTING_FILE))
 
     def read_accounting(self) -> None:
-        """If the driver's accounting is on, query the use of earlier jobs, so that it can be subtracted."""
+        """If accounting is enabled in the driver, query the usage of earlier jobs so that it can be subtracted."""
         if not self.accounts and self.final_check is None:
             path = self.journal.path(ACCOUNTING_FILE)
             with self.journal.tolerate_full_disk(), open(path, "rb", opener=open_regular) as stream:
@@ -248,7 +248,7 @@ class Watchers:
             self.accounting = list(ACCOUNTING_QUERIES[1:]) if self.accounts else []
 
     def read_new_sample(self, code: int) -> list[Notice]:
-        """Return notices about the GPUs' health from the newest sample; code: nvidia-smi's exit code."""
+        """Return notices about the GPUs' health based on the newest sample; code: nvidia-smi's exit code."""
         with self.journal.tolerate_full_disk(), open(
             self.journal.path("gpus.csv"), "rb", opener=open_regular
         ) as stream:
@@ -261,7 +261,7 @@ class Watchers:
         return []
 
     def note_gpus(self, error: str) -> list[Notice]:
-        """Return a notice, once, that the GPUs have begun to fail (error) or work again (no error)."""
+        """Return a notice, only once, that the GPUs have started to fail (error) or are working again (no error)."""
         if bool(error) == bool(self.gpus_error):
             return []
         self.gpus_error = error
@@ -269,7 +269,7 @@ class Watchers:
         return [("gpus", f"the GPUs on {self.name} {text}")]
 
     def tend_logs(self, now: float) -> list[Notice]:
-        """Keep the logs within their limit while the job runs, and return a notice once."""
+        """Keep the logs within their limit while the job is running, and return a notice once."""
         limit = self.plan.get("log_limit", 0)
         if not limit or now < self.logs_due:
             return []

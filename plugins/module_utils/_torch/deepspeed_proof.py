@@ -67,7 +67,7 @@ print(json.dumps([deepspeed.__version__, built]))
 
 
 def build_environment() -> dict[str, str]:
-    """Return the environment variables: without those of other jobs, the environment's programs first in PATH."""
+    """Return the environment variables, without other jobs' and with the environment's programs first in PATH."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("DS_")}
     path = os.path.dirname(sys.executable) + os.pathsep + inherited.get("PATH", "/usr/bin:/bin")
     # without a GPU, request the CPU explicitly: DeepSpeed does not rely on torch alone
@@ -75,7 +75,7 @@ def build_environment() -> dict[str, str]:
 
 
 def check_report(request: Data) -> str:
-    """Check the release and the built ops, as ds_report prints them; return a summary."""
+    """Check the version and the built ops, as printed by ds_report; return a summary."""
     argv = [sys.executable, "-c", REPORT]
     completed = subprocess.run(argv, env=build_environment(), capture_output=True, text=True, check=False)
     if completed.returncode:
@@ -99,7 +99,7 @@ def check_report(request: Data) -> str:
 
 
 def check_step() -> None:
-    """Check an optimizer step with a known result on two processes."""
+    """Check an optimizer step that has a known result on two processes."""
     with tempfile.TemporaryDirectory() as directory:
         ranks = []
         for rank in range(RANKS):
@@ -152,5 +152,5 @@ def verify(request: Data) -> Data:
 
 
 def main(request: Data) -> Data:
-    """Return the result of the verification, or its error."""
+    """Return the verification result or its error."""
     return report_result(verify, request)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Find the flash-attention wheel for the environment, or prepare a build; verify the installation.
+"""Find the flash-attention wheel for the environment, or prepare a build, and verify the installation.
 
 This runs in the environment's interpreter and imports only torch and flash-attention apart from the standard library.
 """
@@ -49,7 +49,7 @@ def numbers(version: str) -> tuple[int, ...]:
 
 
 def cuda_tag(release: str, cuda: str) -> str:
-    """Return a release's tag for a CUDA version: the major version, before 2.7.0 the version of its build.
+    """Return a release's tag for a CUDA version: the major version or, before 2.7.0, the CUDA version of its build.
 
     Return an empty string if the release has no wheels for that major version.
     """
@@ -74,12 +74,12 @@ def wheel_name(release: str, torch: str, cuda: str, abi: bool, python: str, mach
 
 
 def wheel_url(pattern: str, release: str, name: str) -> str:
-    """Return the URL of a wheel, with plus signs escaped, which not all servers understand."""
+    """Return a wheel's URL with plus signs escaped, because not all servers understand unescaped ones."""
     return f"{pattern.replace('VERSION', release).rstrip('/')}/{urllib.parse.quote(name)}"
 
 
 def neighbors(release: str, torch: str, cuda: str) -> list[tuple[str, str, str]]:
-    """Return (release, torch minor release, CUDA major) that may have a wheel, the closest first."""
+    """Return (release, torch minor release, CUDA major) that may have a wheel, closest first."""
     minor, major = ".".join(torch.split(".")[:2]), cuda.partition(".")[0]
     triples = [
         (flash, torch_minor, cuda_major)
@@ -99,7 +99,7 @@ def neighbors(release: str, torch: str, cuda: str) -> list[tuple[str, str, str]]
 
 
 def loads(release: str, glibc: str) -> bool:
-    """Return whether a system with this glibc can load a release's wheels, as far as known."""
+    """Return whether a system with this glibc can load a release's wheels, as far as is known."""
     return release not in RELEASES or not glibc or numbers(glibc) >= numbers(RELEASES[release][2])
 
 
@@ -107,7 +107,7 @@ def loads(release: str, glibc: str) -> bool:
 
 
 def url_exists(url: str) -> bool:
-    """Return whether a server has a file. Raise StepError if the server cannot be queried."""
+    """Return whether a file exists on a server. Raise StepError if the server cannot be queried."""
     try:
         with urllib.request.build_opener().open(urllib.request.Request(url, method="HEAD"), timeout=30):
             return True
@@ -123,12 +123,12 @@ def url_exists(url: str) -> bool:
 
 
 def glibc_version() -> str:
-    """Return the version of this system's glibc, or an empty string with another C library."""
+    """Return this system's glibc version, or an empty string if it uses another C library."""
     return (os.confstr("CS_GNU_LIBC_VERSION") or "").partition("glibc ")[2]
 
 
 def torch_build() -> Data:
-    """Return the properties of torch, Python and the machine that determine the wheel."""
+    """Return the properties of torch, Python and the machine that determine which wheel is needed."""
     try:
         import torch
     except ImportError:
@@ -150,7 +150,7 @@ def torch_build() -> Data:
 
 
 def capabilities(request: Data) -> Data:
-    """Return the compute capabilities of this node's GPUs. Raise StepError if one is older than Ampere."""
+    """Return the compute capabilities of this node's GPUs. Raise StepError if a GPU is older than Ampere."""
     try:
         argv = ["nvidia-smi", "--query-gpu=name,compute_cap", "--format=csv,noheader"]
         completed = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
@@ -182,7 +182,7 @@ def capabilities(request: Data) -> Data:
 
 
 def nvidia_smi_error(reason: str) -> StepError:
-    """Return the error for an nvidia-smi that does not report the GPUs."""
+    """Return the error to report when nvidia-smi does not list the GPUs."""
     return StepError(
         f"nvidia-smi {reason}, so it is unknown whether this node's GPUs support flash-attention. Check the driver "
         "(dmesg; ansible-playbook site.yml --tags nvidia_driver), or set flash_attention_enabled to false for this node"
@@ -202,7 +202,7 @@ def gpus_from_torch() -> str:
 
 
 def jobs(memory: int, processors: int) -> int:
-    """Return the number of concurrent build jobs; memory: free bytes."""
+    """Return the number of concurrent build jobs; memory: the number of free bytes."""
     return max(1, min(processors // 2, int(memory / (MEMORY_PER_JOB * 1e9))))
 
 
@@ -213,7 +213,7 @@ def free_memory() -> int:
 
 
 def find_compiler(cuda: str, home: str) -> str:
-    """Return the directory of a CUDA toolkit whose compiler has the required major version."""
+    """Find a CUDA toolkit whose compiler has the required major version, and return its directory."""
     homes = [home] if home else ["/usr/local/cuda", *sorted(glob.glob("/usr/local/cuda-*"), reverse=True), sys.prefix]
     other_releases = []
     for path in homes:
@@ -237,7 +237,7 @@ def find_compiler(cuda: str, home: str) -> str:
 
 
 def choose(request: Data) -> Data:
-    """Return the requirements to install: an existing wheel, or a build with its settings; cached by request."""
+    """Return the requirements to install: an existing wheel, or a build with its settings. Cached by request."""
     cached = request["choice_file"]
     key = json.dumps({**request, "torch_file": torch_version_file()}, sort_keys=True)
     if os.path.exists(cached):
@@ -260,7 +260,7 @@ def torch_version_file() -> str:
 
 
 def choose_uncached(request: Data) -> Data:
-    """Return the requirements to install, according to torch and the server."""
+    """Return the requirements to install, based on torch and the server."""
     build, glibc = torch_build(), glibc_version()
     releases = list(RELEASES) if request["version"] == "auto" else [request["version"]]
     for release in releases:
@@ -304,7 +304,7 @@ def choose_uncached(request: Data) -> Data:
 
 
 def verify(request: Data) -> Data:
-    """Import flash-attention and, with a GPU, compare its results with torch's own attention."""
+    """Import flash-attention and, if there is a GPU, compare its results with those of torch's own attention."""
     imported, verified = f"{request['key']} imported without a GPU", f"{request['key']} verified on a GPU"
     if os.path.exists(request["marker"]):
         with open(request["marker"], encoding="utf-8") as file:
@@ -346,5 +346,5 @@ STEPS = {"gpus": capabilities, "choose": choose, "prove": verify}
 
 
 def main(request: Data) -> Data:
-    """Return a step's result or error; request: {"step": its name, ...}."""
+    """Return a step's result or its error; request: {"step": its name, ...}."""
     return report_result(STEPS[request["step"]], {name: value for name, value in request.items() if name != "step"})

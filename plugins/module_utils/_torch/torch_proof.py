@@ -56,7 +56,7 @@ dist.destroy_process_group()
 
 
 def fingerprint(request: Data) -> str:
-    """Return all inputs of the verification, as text."""
+    """Return all inputs to the verification, as text."""
     driver = ""
     for path in sorted(glob.glob("/sys/module/nvidia/version") + glob.glob("/proc/driver/nvidia/gpus/*/information")):
         with open(path, encoding="utf-8", errors="replace") as file:
@@ -65,7 +65,7 @@ def fingerprint(request: Data) -> str:
 
 
 def installed_builds() -> dict[str, list[str]]:
-    """Return the version and installation time of torch and of the packages built against it, by name."""
+    """Return the version and installation time of torch and the packages built against it, by name."""
     builds = {}
     for name in ("torch", *COMPANIONS):
         try:
@@ -79,20 +79,20 @@ def installed_builds() -> dict[str, list[str]]:
 
 
 def last_error(output: str) -> str:
-    """Return the last line of a program's output for use within a sentence: cut after a word, without a full stop."""
+    """Return the last line of a program's output for use within a sentence, cut after a word and without a period."""
     line = (output.strip().splitlines() or [""])[-1]
     return textwrap.shorten(line, MAX_ERROR, placeholder=" ...") if len(line) > MAX_ERROR else line.rstrip(". ")
 
 
 def last_lines(output: str) -> str:
-    """Return the last whole lines of a program's output for use within a sentence, without a full stop."""
+    """Return the last complete lines of a program's output for use within a sentence, without a period."""
     text = output.strip()
     end = text[-MAX_OUTPUT:]
     return (end if len(text) <= MAX_OUTPUT else end.partition("\n")[2] or end).rstrip(". ")
 
 
 def check_companions() -> list[str]:
-    """Check that the packages built against torch work with it; return their names and versions."""
+    """Check that the packages built against torch work with it; return the packages' names and versions."""
     builds = installed_builds()
     checked = []
     for name, statement in COMPANIONS.items():
@@ -112,13 +112,13 @@ def check_companions() -> list[str]:
 
 
 def rocm_version(request: Data) -> str:
-    """Return the ROCm version that the requested build is for, or "" if it is not for ROCm."""
+    """Return the ROCm version that the requested build targets, or "" if the build is not for ROCm."""
     build = str(request["build"])
     return build[len("rocm") :] if build.startswith("rocm") else ""
 
 
 def check_build(request: Data) -> str:
-    """Check that the requested torch is installed; return the details that guides tell users to check."""
+    """Check that the requested torch build is installed; return the details that guides tell users to check."""
     import torch
 
     cuda = torch.version.cuda or ""
@@ -146,7 +146,7 @@ def check_build(request: Data) -> str:
 
 
 def check_products(request: Data) -> int:
-    """Check a matrix product with a known result on each GPU, or on the CPU; return the number of GPUs."""
+    """Check a matrix product that has a known result on each GPU, or on the CPU; return the number of GPUs."""
     import torch
 
     count = torch.cuda.device_count() if request["cuda"] or rocm_version(request) else 0

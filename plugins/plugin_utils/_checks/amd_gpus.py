@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check AMD GPUs: their driver, and amd-smi. Not yet run on real hardware."""
+"""Check AMD GPUs, their driver and amd-smi. Not yet run on real hardware."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ INSTALL_REMEDY = (
 
 
 def driver_findings(name: str, gpus: dict[str, Any]) -> list[Finding]:
-    """Return the first problem with a node's driver, without reporting its consequences separately."""
+    """Return the first problem with a node's driver, without separately reporting its consequences."""
     state, message, loaded = gpus["smi"]["state"], gpus["smi"]["said"], gpus["driver"]["loaded"]
     if state == "hangs":
         return [

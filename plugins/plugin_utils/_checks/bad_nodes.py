@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Refuse machines that are recorded as bad."""
+"""Reject machines that are recorded as bad."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from ansible_collections.muster.training.plugins.plugin_utils._record.bad_nodes 
 
 
 def used_uuids(facts: Mapping[str, Any]) -> set[str] | None:
-    """Return the UUIDs of the GPUs that the job uses, or None if it uses all."""
+    """Return the UUIDs of the GPUs that the job uses, or None if it uses all GPUs."""
     gpus = facts.get("gpus") or {}
     return {device["uuid"] for device in gpus.get("devices", ())} if "selected" in gpus else None
 
 
 def check_bad_nodes(context: CheckContext, entries: Iterable[BadNode]) -> list[Finding]:
-    """Report nodes that are recorded as bad, unless the job does not use the bad GPU."""
+    """Report nodes that are recorded as bad, unless the job does not use the GPU that is bad."""
     listed = list(entries)
     if not listed:
         return []

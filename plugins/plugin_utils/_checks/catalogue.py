@@ -191,7 +191,7 @@ REQUIRED = ("unreachable", "address-not-here", "interpreter-missing", "launcher"
 
 
 def find_skip_errors(ids: Iterable[str]) -> str:
-    """Return one line for each check that cannot be skipped, with the closest valid ids, or an empty string."""
+    """Return one line for each check that cannot be skipped, with the most similar valid ids, or an empty string."""
     errors = []
     for check_id in ids:
         if check_id in REQUIRED:
@@ -204,7 +204,7 @@ def find_skip_errors(ids: Iterable[str]) -> str:
 
 
 def check_all(context: CheckContext, unreached: Mapping[str, str]) -> list[Finding]:
-    """Return all findings; unreached: the reason by node name."""
+    """Return all findings; unreached: the reason for each unreached node, by name."""
     job, table, facts = context.job, context.table, context.facts
     environments = check_environments(context)
     lacking = set(nodes_without_environment(context))

@@ -47,7 +47,7 @@ def contract_of(context: CheckContext) -> Contract:
 
 
 def is_one_machine(context: CheckContext) -> bool:
-    """Return whether all nodes are the same machine, so that no node is lost alone."""
+    """Return whether all nodes are the same machine, in which case no node can be lost alone."""
     machines = {context.facts[node.name].get("machine") for node in context.nodes}
     return context.all_loopback or (len(machines) == 1 and None not in machines and "" not in machines)
 
@@ -78,7 +78,7 @@ def check_survival(context: CheckContext, contract: Contract) -> list[Finding]:
 
 
 def check_restarts(context: CheckContext, contract: Contract) -> list[Finding]:
-    """Check that a run that restarts automatically has checkpoints to resume from."""
+    """Check that an automatically restarting run has checkpoints to resume from."""
     if not context.job.restarts or contract.path:
         return []
     return [
@@ -149,7 +149,7 @@ def check_torn(context: CheckContext, contract: Contract) -> list[Finding]:
 
 
 def set_aside_command(torn: Checkpoint, complete: Checkpoint | None) -> str:
-    """Return the command that makes a job load the complete checkpoint instead of the torn one."""
+    """Return a command after which the job loads the complete checkpoint instead of the torn one."""
     path = shlex.quote(torn["path"])
     command = f"mv {path} {path}.torn"
     if complete is None:
@@ -162,7 +162,7 @@ def set_aside_command(torn: Checkpoint, complete: Checkpoint | None) -> str:
 
 
 def check_world_size(context: CheckContext, contract: Contract) -> list[Finding]:
-    """Check that the checkpoint can be loaded by this number of ranks."""
+    """Check that a run with this number of ranks can load the checkpoint."""
     checkpoint, world_size = contract.choice["checkpoint"], context.table.world_size
     if checkpoint is None or not checkpoint["fixed_world"] or checkpoint["world_size"] in (None, world_size):
         return []
@@ -187,7 +187,7 @@ def check_world_size(context: CheckContext, contract: Contract) -> list[Finding]
 
 
 def zero_directory(checkpoint: Checkpoint) -> str:
-    """Return the directory with DeepSpeed's files, which may be inside the checkpoint of another framework."""
+    """Return the directory with DeepSpeed's files, which may be inside another framework's checkpoint."""
     folders = [posixpath.dirname(part) for part in checkpoint["parts"] if part.endswith("_states.pt")]
     return posixpath.join(checkpoint["path"], folders[0]) if folders and folders[0] else checkpoint["path"]
 
@@ -216,7 +216,7 @@ def check_parts(context: CheckContext, contract: Contract) -> list[Finding]:
 
 
 def copy_command(context: CheckContext, checkpoint: Checkpoint, owners: list[str], first_lacks: bool) -> str:
-    """Return the command that copies missing parts from the nodes that have them. first_lacks: whether node 0 does."""
+    """Return the command that copies missing parts from nodes that have them. first_lacks: whether node 0 lacks any."""
     path = posixpath.dirname(checkpoint["path"]) if "" in checkpoint["parts"] else checkpoint["path"]
     quoted = shlex.quote(path)
     if owners == [context.table.nodes[0].name] and not first_lacks:
@@ -235,7 +235,7 @@ CHECKS: tuple[Callable[[CheckContext, Contract], list[Finding]], ...] = (
 
 
 def check_checkpoints(context: CheckContext) -> list[Finding]:
-    """Check the contract of the job's checkpoints, if their location is known."""
+    """Check the contract for the job's checkpoints, if their location is known."""
     contract = contract_of(context)
     if not contract.path:
         return check_restarts(context, contract)

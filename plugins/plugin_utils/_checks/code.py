@@ -38,7 +38,7 @@ NOT_COPIED_TEXTS = {
 
 
 def describe_difference(code: Mapping[str, Any]) -> str:
-    """Describe how a node's copy of the code differs."""
+    """Describe how the code on a node differs."""
     descriptions = []
     for kind, count in code["counts"].items():
         names = code["names"][kind]
@@ -48,7 +48,7 @@ def describe_difference(code: Mapping[str, Any]) -> str:
 
 
 def facts_after_copy(facts: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a node's facts as they will be after the code is copied, as far as they are known now."""
+    """Return a node's facts as they will be after the code is copied, as far as is currently known."""
     code = facts.get("code")
     if not code or code["same"]:
         return facts
@@ -69,7 +69,7 @@ def facts_after_copy(facts: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def check_requirements(context: CheckContext) -> list[Finding]:
-    """Check that an environment created by python_env has the project's current requirements."""
+    """Check that an environment created by python_env meets the project's current requirements."""
     code = context.code
     if not code.required or context.job.image:
         return []
@@ -95,7 +95,7 @@ def check_requirements(context: CheckContext) -> list[Finding]:
 
 
 def check_code(context: CheckContext) -> list[Finding]:
-    """Check that the nodes have the controller's code, unless the user prefers the code on the nodes."""
+    """Check that the nodes have the controller's code, unless the user wants to use the code on the nodes."""
     code = context.code
     if code.problem:
         is_required = code.skip_reason != "as_is"

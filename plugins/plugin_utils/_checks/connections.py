@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Checks of the connections tried between the nodes: TCP, full-size packets, ssh."""
+"""Check the connections that were tried between the nodes: TCP, full-size packets and ssh."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def probed_pairs(context: CheckContext) -> list[tuple[str, str]]:
 
 
 def has_route_problem(context: CheckContext, source: Node, target: Node) -> bool:
-    """Return whether a node has its peer's address itself, or a wrong route to it, which other checks report."""
+    """Return whether a node itself has its peer's address or a wrong route to the peer, which other checks report."""
     facts = context.facts[source.name]
     route = facts["routes"].get(target.address)
     return (
@@ -52,19 +52,19 @@ def probe_result(context: CheckContext, name: str, peer: str) -> dict[str, Any]:
 
 
 def failure_reason(results: Iterable[str | None]) -> str:
-    """Return why all attempts failed, or an empty string if one succeeded or none was made."""
+    """Return why all attempts failed, or an empty string if at least one succeeded or none was made."""
     reasons = [result for result in results if result is not None]
     return "" if "" in reasons or not reasons else reasons[0]
 
 
 def stopped_before(context: CheckContext, early: str, late: str) -> bool:
-    """Return whether `early` may have stopped waiting for peers before `late` was queried (controller's clock)."""
+    """Return whether `early` may have stopped waiting for peers before `late` was queried, by the controller clock."""
     began, ended = context.facts[early]["clock"].get("before"), context.facts[late]["clock"].get("after")
     return began is not None and ended is not None and ended > began + context.facts[early]["connections"]["lifetime"]
 
 
 def inconclusive_pairs(context: CheckContext) -> list[tuple[str, str]]:
-    """Return the inconclusive pairs: each node refused the other, but one may no longer have been listening."""
+    """Return pairs whose nodes refused each other's connections although one may no longer have been listening."""
     return [
         (source, target)
         for source, target in probed_pairs(context)
@@ -75,7 +75,7 @@ def inconclusive_pairs(context: CheckContext) -> list[tuple[str, str]]:
 
 
 def blocked_pairs(context: CheckContext) -> dict[tuple[str, str], str]:
-    """Return {(from, to): reason} of the pairs that cannot connect to the ephemeral port.
+    """Return {(from, to): reason} for pairs in which `from` cannot connect to the ephemeral port of `to`.
 
     A refused node may have connected before its peer listened. Then the peer's own connection decides, because the
     node connects back to it. If both were refused, the pair is blocked, because the node queried first was
@@ -101,7 +101,7 @@ def blocked_pairs(context: CheckContext) -> dict[tuple[str, str], str]:
 
 
 def group_by_node(failures: Iterable[tuple[str, str]]) -> list[tuple[list[str], list[tuple[str, str]]]]:
-    """Attribute failures (from, to) to the nodes they have in common: [(nodes, failures)], most failures first.
+    """Attribute failures (from, to) to the nodes that they share: [(nodes, failures)], with the most failures first.
 
     Two nodes that fail only with each other are listed together, first the one that cannot be reached.
     """
@@ -126,7 +126,7 @@ def group_by_node(failures: Iterable[tuple[str, str]]) -> list[tuple[list[str], 
 
 
 def describe_failures(nodes: list[str], failures: list[tuple[str, str]], subject: str) -> str:
-    """Describe the failures of nodes; subject: what failed, such as "no TCP connection can be opened"."""
+    """Describe the failures on nodes; subject: what failed, such as "no TCP connection can be opened"."""
     node = nodes[0]
     sources = [source for source, target in failures if target == node]
     targets = [target for source, target in failures if source == node]
@@ -139,7 +139,7 @@ def describe_failures(nodes: list[str], failures: list[tuple[str, str]], subject
 
 
 def check_tcp(context: CheckContext) -> list[Finding]:
-    """Check that every node reaches every other on any port: NCCL and gloo use ephemeral ports."""
+    """Check that every node can reach every other node on any port, because NCCL and gloo use ephemeral ports."""
     blocked = blocked_pairs(context)
     findings = []
     for nodes, failures in group_by_node(blocked):
@@ -160,7 +160,7 @@ def check_tcp(context: CheckContext) -> list[Finding]:
 
 
 def check_probe_timing(context: CheckContext) -> list[Finding]:
-    """Report nodes queried too far apart in time to test their connections, which is inconclusive about the network."""
+    """Report nodes queried too far apart in time to test their connections, which proves nothing about the network."""
     untested = inconclusive_pairs(context)
     if not untested:
         return []
@@ -183,7 +183,7 @@ def check_probe_timing(context: CheckContext) -> list[Finding]:
 
 
 def check_run_ports(context: CheckContext) -> list[Finding]:
-    """Check that every node reaches the run's own ports on node 0."""
+    """Check that every node can reach the run's own ports on node 0."""
     master = context.table.master.name
     if master not in context.facts or not context.facts[master].get("connections"):
         return []
@@ -217,7 +217,7 @@ def check_run_ports(context: CheckContext) -> list[Finding]:
 
 
 def check_full_packets(context: CheckContext) -> list[Finding]:
-    """Check that full-size packets arrive: connections stall if part of the path has a smaller MTU."""
+    """Check that full-size packets arrive, because connections stall if part of the path has a smaller MTU."""
     stuck = []
     for source, target in probed_pairs(context):
         received_counts = [
@@ -242,7 +242,7 @@ def check_full_packets(context: CheckContext) -> list[Finding]:
 
 
 def format_mtus(context: CheckContext, nodes: Iterable[str]) -> list[str]:
-    """Format the MTU of each node's interface for a message."""
+    """Format the MTUs of the nodes' interfaces for a message."""
     texts = []
     for name in nodes:
         interface = context.facts[name]["interface"]
@@ -251,7 +251,7 @@ def format_mtus(context: CheckContext, nodes: Iterable[str]) -> list[str]:
 
 
 def check_ssh(context: CheckContext) -> list[Finding]:
-    """Check the ssh logins between nodes, which some launchers need without a prompt."""
+    """Check ssh logins between nodes, which some launchers need to work without a prompt."""
     refusals = {
         (node.name, peer): message
         for node, peers in context.nodes_with("ssh")

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The input of the checks: a job, its rank table, and the nodes' facts."""
+"""The input to the checks: a job, its rank table, and the nodes' facts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Facts = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Thresholds:
-    """Limits beyond which a value becomes a finding."""
+    """Limits beyond which a value is reported as a finding."""
 
     clock_skew: float = 1.0  # seconds of difference between a node's clock and the others
     disk_gib: float = 5.0  # free space where runs and checkpoints are written
@@ -43,13 +43,13 @@ class ControllerCode:
 
     @property
     def will_be_copied(self) -> bool:
-        """Return whether the launch itself will copy it to the nodes."""
+        """Return whether the launch itself will copy the code to the nodes."""
         return self.skip_reason in ("later", "refused")
 
 
 @dataclass(frozen=True)
 class CheckContext:
-    """The input of every check. `facts` contains only nodes that replied."""
+    """The input to every check. `facts` contains only nodes that replied."""
 
     job: Job
     table: RankTable
@@ -69,13 +69,13 @@ class CheckContext:
 
     @property
     def all_loopback(self) -> bool:
-        """Return whether all nodes have loopback addresses: then they are one machine, without a network in between."""
+        """Return whether all nodes have loopback addresses, meaning one machine with no network in between."""
         addresses = [ip_literal(node.address) for node in self.table.nodes]
         return all(address is not None and address.is_loopback for address in addresses)
 
     @property
     def requires_name_resolution(self) -> bool:
-        """Return whether names must resolve correctly: the launcher uses them, or the user requires it."""
+        """Return whether names must resolve correctly because the launcher uses them or the user requires it."""
         return self.names_needed or get_launcher(self.job).uses_names
 
     def interpreter_of(self, name: str) -> str:
@@ -83,7 +83,7 @@ class CheckContext:
         return str(self.facts[name].get("interpreter") or self.job.interpreter)
 
     def nodes_with(self, part: str) -> list[tuple[Node, Any]]:
-        """Return the nodes whose facts have this part, each with the part."""
+        """Return the nodes whose facts include this part, along with the part."""
         return [(node, self.facts[node.name][part]) for node in self.nodes if self.facts[node.name].get(part)]
 
 
@@ -96,5 +96,5 @@ def find_outliers(values: Mapping[str, Hashable]) -> tuple[Hashable, dict[str, H
 
 
 def format_gib(size: float) -> str:
-    """Format a number of bytes in GiB."""
+    """Format a number of bytes in units of GiB."""
     return f"{size / 2**30:.1f} GiB" if size < 100 * 2**30 else f"{size / 2**30:.0f} GiB"

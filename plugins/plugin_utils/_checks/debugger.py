@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check a rank that is to wait for a debugger: that it exists, and that its environment has debugpy."""
+"""Check a rank that should wait for a debugger: it must exist, and its environment must have debugpy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import 
 
 
 def check_debugger(context: CheckContext) -> list[Finding]:
-    """Report a rank to debug that does not exist, or that has no debugpy."""
+    """Report a rank to debug if it does not exist or does not have debugpy."""
     rank = context.job.debug_rank
     if rank is None:
         return []

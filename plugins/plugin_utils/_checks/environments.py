@@ -16,17 +16,17 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import 
 from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
 
 PROJECT_INTERPRETER = re.compile(r"/(?:.*?/)?(?:envs/(?P<project>[^/]+)/)?env/bin/python")
-"""The path of an environment's interpreter, as find_environment() and list_interpreters() form it."""
+"""The path of an environment's interpreter, in the format that find_environment() and list_interpreters() return."""
 
 
 def describe_environment(environment: Mapping[str, Any]) -> str:
-    """Describe an environment of a machine's image, such as "torch 2.7.0 (CUDA 12.8) in /opt/pytorch/bin/python"."""
+    """Describe an environment in a machine's image, such as "torch 2.7.0 (CUDA 12.8) in /opt/pytorch/bin/python"."""
     build = f" (CUDA {environment['cuda']})" if environment["cuda"] else ""
     return f"torch {environment['torch']}{build} in {environment['interpreter']}"
 
 
 def shared_projects(context: CheckContext, names: list[str]) -> list[str]:
-    """Return the projects that have an environment with torch on all of these nodes."""
+    """Return the projects that have an environment with torch on each of these nodes."""
     projects = [
         {entry["project"] for entry in context.facts[name].get("environments") or [] if entry.get("project")}
         for name in names
@@ -35,7 +35,7 @@ def shared_projects(context: CheckContext, names: list[str]) -> list[str]:
 
 
 def use_project_environment(context: CheckContext, names: list[str]) -> str:
-    """Return a remedy that uses an environment that a project has on all of these nodes, or "" if there is none."""
+    """Return a remedy that uses a project environment that exists on all of these nodes, or "" if there is none."""
     shared = shared_projects(context, names)
     if not shared:
         return ""
@@ -45,13 +45,13 @@ def use_project_environment(context: CheckContext, names: list[str]) -> str:
 
 
 def is_project_job(context: CheckContext) -> bool:
-    """Return whether the job runs in the environment of its project, or in another interpreter while there is none."""
+    """Return whether the job runs in its project's environment, or another interpreter until that exists."""
     preferred, *fallbacks = context.job.interpreter.split(":")
     return not context.job.image and bool(fallbacks) and bool(PROJECT_INTERPRETER.fullmatch(preferred))
 
 
 def lacks_environment(context: CheckContext, name: str) -> bool:
-    """Return whether a job cannot run on a node because its project has no environment there.
+    """Return whether a job cannot run on a node because its project has no environment on that node.
 
     Another interpreter with the job's packages is equally good.
     """
@@ -68,12 +68,12 @@ def lacks_environment(context: CheckContext, name: str) -> bool:
 
 
 def nodes_without_environment(context: CheckContext) -> list[str]:
-    """Return the nodes on which the job's project has no environment, although the job needs it."""
+    """Return the nodes on which the job's project has no environment even though the job needs it."""
     return [node.name for node in context.nodes if lacks_environment(context, node.name)]
 
 
 def facts_without_software(facts: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a node's facts without those about the fallback interpreter of a job, which are irrelevant."""
+    """Return a node's facts without those about a job's fallback interpreter, which are irrelevant."""
     rest = {name: value for name, value in facts.items() if name != "software"}
     if rest.get("imports"):
         rest["imports"] = {**rest["imports"], "failures": [], "cuda": []}
@@ -83,7 +83,7 @@ def facts_without_software(facts: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def check_project_environment(context: CheckContext) -> list[Finding]:
-    """Report nodes on which the project has no environment, which causes everything else that its job lacks there."""
+    """Report nodes on which the project has no environment, which explains everything else that its job lacks there."""
     lacking = nodes_without_environment(context)
     if not lacking:
         return []
@@ -102,7 +102,7 @@ def check_project_environment(context: CheckContext) -> list[Finding]:
 
 
 def check_image_environment(context: CheckContext) -> list[Finding]:
-    """Report environments with torch that came with the machines, if the job's interpreter has no torch."""
+    """Report torch environments that came with the machines, if the job's interpreter does not have torch."""
     if context.job.image:
         return []
     nodes: dict[tuple[str, str], list[str]] = {}

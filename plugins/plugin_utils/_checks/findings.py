@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Findings of the checks, and their rendering for a terminal."""
+"""Represent findings of the checks, and render them for the terminal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SEVERITIES = ("error", "warning", "note")
 
 @dataclass(frozen=True)
 class Finding:
-    """A problem on some nodes, or on the cluster if none are named, with the requirement and the remedy."""
+    """A problem on some nodes, or on the cluster if no nodes are named, with the requirement and the remedy."""
 
     severity: str
     id: str
@@ -29,7 +29,7 @@ class Finding:
     remedy: str
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the finding as plain data, with the keys that modules return."""
+        """Return the finding as plain data, using the same keys as the modules' return values."""
         return {
             "severity": self.severity,
             "id": self.id,
@@ -51,7 +51,7 @@ def warning(check_id: str, nodes: Iterable[str], problem: str, requirement: str,
 
 
 def note(check_id: str, nodes: Iterable[str], problem: str, requirement: str, remedy: str) -> Finding:
-    """Return a finding that is merely informative, and is shown on one line."""
+    """Return a finding that is only informative and is shown on a single line."""
     return Finding("note", check_id, tuple(nodes), problem, requirement, remedy)
 
 
@@ -61,12 +61,12 @@ def count_severities(findings: Iterable[Finding]) -> Counter[str]:
 
 
 def sort_by_severity(findings: Iterable[Finding]) -> list[Finding]:
-    """Sort errors before warnings, and notes last, otherwise keep the order."""
+    """Sort errors before warnings and notes last; otherwise preserve the order."""
     return sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))
 
 
 def render_table(findings: Iterable[Finding], width: int = 110) -> str:
-    """Render findings as a table for a terminal, errors first."""
+    """Render findings as a table for the terminal, errors first."""
     rows = sort_by_severity(findings)
     id_width = max([len("CHECK"), *(len(finding.id) for finding in rows)])
     lines = [f"{'SEVERITY':<8}  {'CHECK':<{id_width}}  NODES"]
@@ -88,7 +88,7 @@ def render_table(findings: Iterable[Finding], width: int = 110) -> str:
 
 
 def merge(findings: Iterable[Finding]) -> list[Finding]:
-    """Merge findings that differ only in their nodes."""
+    """Merge findings that differ only in the nodes they affect."""
     merged: dict[Finding, list[str]] = {}
     for finding in findings:
         nodes = merged.setdefault(replace(finding, nodes=()), [])
@@ -97,7 +97,7 @@ def merge(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def render_findings(findings: Iterable[Finding]) -> str:
-    """Render findings for a terminal, three lines each, errors first; a note is a single line."""
+    """Render findings for the terminal, using three lines for each and one line for notes; errors come first."""
     blocks = []
     for finding in sort_by_severity(findings):
         nodes = ", ".join(finding.nodes) or "the cluster"

@@ -47,7 +47,7 @@ THRESHOLDS_SPEC = {
 def fill_slots(
     nodes: list[dict[str, Any]], facts: Mapping[str, Any], nproc_per_node: int | None
 ) -> tuple[list[dict[str, Any]], list[Finding]]:
-    """Fill in slots: nproc_per_node, otherwise the inventory's value, otherwise one per GPU of the node.
+    """Fill in slots: nproc_per_node, or the inventory's value, or one slot per GPU on the node.
 
     nproc_per_node: also the number of selected GPUs, which counts more than the inventory's value.
     """
@@ -64,7 +64,7 @@ def fill_slots(
 
 
 def report_no_gpu(name: str, node_facts: Mapping[str, Any], facts: Mapping[str, Any]) -> Finding:
-    """Return a warning about a node without a visible GPU, or a note if no node has one, not even on its PCI bus."""
+    """Return a warning for a node without a visible GPU, or a note if no node has one, not even on its PCI bus."""
     if not any(other["gpu_count"] or (other.get("gpus") or {}).get("pci", 1) for other in facts.values()):
         return note(
             "no-gpu",
@@ -84,7 +84,7 @@ def report_no_gpu(name: str, node_facts: Mapping[str, Any], facts: Mapping[str, 
 
 
 def collect_replies(args: Mapping[str, Any], hostvars: Any) -> dict[str, Any]:
-    """Return the reply of each of args["nodes"]: args["facts"], or the variable named in args["facts_from"].
+    """Return the reply from each of args["nodes"]: args["facts"], or the variable named in args["facts_from"].
 
     The variable exists because replies of many nodes are large, and Ansible would copy an argument several times. It
     contains the reply of its host, or, as a result of call_nodes, those of all nodes.
@@ -100,7 +100,7 @@ def collect_replies(args: Mapping[str, Any], hostvars: Any) -> dict[str, Any]:
 
 
 def find_unreached_nodes(names: list[str], facts: Mapping[str, Any]) -> dict[str, str]:
-    """Return the nodes without facts, each with the reason."""
+    """Return the nodes without facts, with the reason for each."""
     reasons = {}
     for name in names:
         reply = facts.get(name)
@@ -112,7 +112,7 @@ def find_unreached_nodes(names: list[str], facts: Mapping[str, Any]) -> dict[str
 
 
 def parse_controller_code(args: Mapping[str, Any]) -> ControllerCode:
-    """Return the code on the controller from the arguments code and code_left."""
+    """Parse the code on the controller from the arguments code and code_left."""
     argument = args.get("code") or {}
     fields = {name: str(argument.get(name) or "") for name in ("source", "problem", "requirements", "required")}
     tree = unpack(argument["listing"]) if argument.get("listing") else {}
@@ -121,7 +121,7 @@ def parse_controller_code(args: Mapping[str, Any]) -> ControllerCode:
 
 
 def run_checks(args: Mapping[str, Any], job: Job, names_needed: bool = False) -> tuple[RankTable, list[Finding]]:
-    """Return the rank table, and all findings, errors first.
+    """Return the rank table and all findings, with errors first.
 
     Args:
         args: nodes, facts, nnodes, nproc_per_node, skip, thresholds, and optionally replace, code and code_left, as in

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check for nodes with different GPU vendors or processors, and that torch matches the vendor."""
+"""Check whether nodes have different GPU vendors or processors, and whether torch matches the GPU vendor."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def names_by_value(values: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 def split_remedy(names: dict[str, list[str]]) -> str:
-    """Return the remedy: a launch on the largest group of equal nodes."""
+    """Return the remedy, which is a launch on the largest group of equal nodes."""
     largest = max(names.values(), key=len)
     return f"launch only on nodes of the same kind: -e nodes={','.join(largest)}"
 
@@ -67,7 +67,7 @@ def check_mixed_processors(context: CheckContext) -> list[Finding]:
 
 
 def check_torch_vendor(context: CheckContext) -> list[Finding]:
-    """Check that torch is built for the GPUs' vendor. software.py reports a CPU build on nodes with NVIDIA GPUs."""
+    """Check that torch is built for the GPUs' vendor. software.py reports CPU builds on nodes with NVIDIA GPUs."""
     if context.job.image:
         return []
     findings = []

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check the path between GPUs and RDMA adapters: GPUDirect RDMA, and PCI bridges that redirect it."""
+"""Check the path between GPUs and RDMA adapters: GPUDirect RDMA, and PCI bridges that redirect the traffic."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EFA_DRIVER = "efa"  # this driver has its own check for GPU memory
 
 
 def nodes_with_rdma(context: CheckContext) -> set[str]:
-    """Return the names of the nodes whose GPUs reach other nodes through RDMA adapters other than EFA."""
+    """Return the names of nodes whose GPUs reach other nodes through RDMA adapters other than EFA."""
     environment = context.environment
     refused = environment.get("NCCL_IB_DISABLE") == "1" or environment.get("NCCL_NET") == "Socket"
     if refused or context.table.nnodes < 2:

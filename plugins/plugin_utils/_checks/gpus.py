@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Checks of GPUs: present, healthy, free, and with a driver whose parts have the same version."""
+"""Check that GPUs are present, healthy and free, and that the parts of their driver have the same version."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ IDLE_MEMORY_MIB = 1024  # GPU memory that the driver itself may use; up to 600 M
 
 
 def check_driver(context: CheckContext) -> list[Finding]:
-    """Check that nvidia-smi works, and that the loaded module, the library and the module on disk match."""
+    """Check that nvidia-smi works, and that the loaded module, the library and the module on disk are in sync."""
     findings = []
     for node, gpus in context.nodes_with("gpus"):
         findings += DRIVER_FINDINGS[vendor_name(gpus)](node.name, gpus, context)
@@ -30,7 +30,7 @@ def check_driver(context: CheckContext) -> list[Finding]:
 
 
 def driver_findings(name: str, gpus: dict[str, Any], context: CheckContext) -> list[Finding]:
-    """Return the first problem with a node's driver; its consequences are not reported separately."""
+    """Return the first problem with a node's driver, without separately reporting its consequences."""
     state, message, driver = gpus["smi"]["state"], gpus["smi"]["said"], gpus["driver"]
     loaded, library, on_disk = driver["loaded"], driver["library"], driver["on_disk"]
     reboot_remedy = "reboot the node, or unload and load the module (ansible-playbook site.yml --tags nvidia_driver)"
@@ -151,7 +151,7 @@ def check_health(context: CheckContext) -> list[Finding]:
 
 
 def check_count(context: CheckContext) -> list[Finding]:
-    """Check that slots equal GPUs. If no node has a GPU, the job runs on the CPU and any number is fine."""
+    """Check that the number of slots equals the number of GPUs. If no node has a GPU, any number is allowed."""
     findings = []
     gpus = {node.name: facts for node, facts in context.nodes_with("gpus")}
     any_gpu = any(facts["count"] for facts in gpus.values()) or bool(context.job.gpus)
@@ -189,7 +189,7 @@ def check_count(context: CheckContext) -> list[Finding]:
 
 
 def missing_gpus(name: str, gpus: dict[str, Any], selection: tuple[int, ...]) -> Finding:
-    """Return the finding for a node without some of the selected GPUs."""
+    """Return a finding for a node that lacks some of the selected GPUs."""
     missing = format_gpus(gpu for gpu in selection if gpu not in gpus["selected"])
     total = gpus["total"]
     return error(
@@ -203,7 +203,7 @@ def missing_gpus(name: str, gpus: dict[str, Any], selection: tuple[int, ...]) ->
 
 
 def check_free(context: CheckContext) -> list[Finding]:
-    """Check that no process uses a GPU. Muster runs are reported separately (busy)."""
+    """Check that no process is using a GPU. Muster runs are reported separately (busy)."""
     findings = []
     for node, gpus in context.nodes_with("gpus"):
         # a run assigned to other GPUs that uses one of these after all is not reported as busy

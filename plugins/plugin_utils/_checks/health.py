@@ -50,7 +50,7 @@ def used_gpus(context: CheckContext, name: str, health: Mapping[str, Any]) -> li
 
 
 def check_errors(context: CheckContext) -> Iterator[Finding]:
-    """Report errors in the kernel log after which NVIDIA asks for a reset or a repair."""
+    """Report kernel log errors that require a reset or a repair according to NVIDIA."""
     for node, health in context.nodes_with("health"):
         if not health["kernel_log"]:
             continue
@@ -73,7 +73,7 @@ def check_errors(context: CheckContext) -> Iterator[Finding]:
 
 
 def check_rows(context: CheckContext) -> Iterator[Finding]:
-    """Report GPUs whose memory rows could not be remapped, will be at the next reset, or had many errors."""
+    """Report GPUs with memory rows that could not be remapped, will be at the next reset, or had many errors."""
     for node, health in context.nodes_with("health"):
         for gpu in used_gpus(context, node.name, health):
             rows = gpu["rows"] or {}
@@ -135,7 +135,7 @@ def check_speed(context: CheckContext) -> Iterator[Finding]:
 
 
 def check_nvlinks(context: CheckContext) -> Iterator[Finding]:
-    """Report GPUs with fewer active NVLinks than most, or with many errors on them."""
+    """Report GPUs that have fewer active NVLinks than most others, or many NVLink errors."""
     counts: Counter[int] = Counter()
     for _node, health in context.nodes_with("health"):
         counts.update(len(gpu["active"]) for gpu in health["nvlinks"] if gpu["active"])
@@ -169,7 +169,7 @@ def check_nvlinks(context: CheckContext) -> Iterator[Finding]:
 
 
 def check_ports(context: CheckContext) -> Iterator[Finding]:
-    """Report active RDMA ports with many errors, and nodes whose ports are slower than those of most nodes."""
+    """Report active RDMA ports that have many errors, and nodes whose ports are slower than those on most nodes."""
     if context.environment.get("NCCL_IB_DISABLE") == "1" or context.environment.get("NCCL_NET") == "Socket":
         return
     rates = {}
@@ -206,7 +206,7 @@ def check_ports(context: CheckContext) -> Iterator[Finding]:
 
 
 def check_memory(context: CheckContext) -> Iterator[Finding]:
-    """Report nodes with little available memory, or with most of their swap in use."""
+    """Report nodes that have little available memory or are using most of their swap."""
     for node, health in context.nodes_with("health"):
         memory = health["memory"]
         total, available = memory.get("total_bytes", 0), memory.get("available_bytes", 0)

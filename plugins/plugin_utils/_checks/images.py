@@ -41,7 +41,7 @@ def distribute_command(context: CheckContext) -> str:
 
 
 def check_engine(context: CheckContext) -> list[Finding]:
-    """Check that the run's user can use the engine."""
+    """Check that the user of the run is allowed to use the engine."""
     engine, images = context.job.container_engine, image_facts(context)
     errors = {name: image["error"] for name, image in images.items() if image["error"]}
     if not errors:
@@ -66,7 +66,7 @@ def check_engine(context: CheckContext) -> list[Finding]:
 
 
 def check_missing(context: CheckContext) -> list[Finding]:
-    """Check that the image exists, because a launch does not pull it, and that a missing one fits on the disk."""
+    """Check that the image exists, because a launch does not pull it, and that a missing image fits on the disk."""
     images = {name: image for name, image in image_facts(context).items() if not image["error"]}
     missing = [name for name, image in images.items() if not image["id"]]
     if not missing:
@@ -124,7 +124,7 @@ TOOLKITS = ("nvidia",)  # vendors whose GPUs require a toolkit in containers
 
 
 def check_toolkit(context: CheckContext) -> list[Finding]:
-    """Check that the engine can pass GPUs to a container, if there are any."""
+    """Check that the engine can pass GPUs to a container, if there are any GPUs."""
     engine = context.job.container_engine
     affected = [
         name
@@ -153,12 +153,12 @@ def check_toolkit(context: CheckContext) -> list[Finding]:
 
 
 def limits_memory(options: Sequence[str]) -> bool:
-    """Return whether these options of the engine's run command limit a container's memory."""
+    """Return whether these options for the engine's run command limit a container's memory."""
     return any(re.match(r"--memory(=|$)|-m", option) for option in options)
 
 
 def check_memory_limit(context: CheckContext) -> list[Finding]:
-    """Check that the engine can enforce a memory limit; otherwise it silently starts the container without one."""
+    """Check that the engine can enforce a memory limit; otherwise, it silently starts the container without it."""
     engine = context.job.container_engine
     affected = [name for name, image in image_facts(context).items() if image.get("memory_limit") is False]
     if not affected or not limits_memory(context.job.container_options):
@@ -187,7 +187,7 @@ def check_memory_limit(context: CheckContext) -> list[Finding]:
 
 
 def check_images(context: CheckContext) -> list[Finding]:
-    """Return the findings of all checks in this file. program-missing reports a missing engine."""
+    """Return the findings of all checks in this file. program-missing reports the lack of an engine."""
     if not context.job.image:
         return []
     return [

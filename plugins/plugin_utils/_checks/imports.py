@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Checks of a job's requirements for its Python: importable libraries, working GPUs, compilers."""
+"""Check what a job requires of its Python environment: importable libraries, working GPUs and compilers."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ NO_COMPILE_OPTION = re.compile(r"--(torch[-_])?compile=([Ff]alse|0)|--no[-_](tor
 
 
 def one_line(text: str) -> str:
-    """Return an exception as one line of limited length."""
+    """Format an exception as a single line of limited length."""
     line = " ".join(text.split())
     return line if len(line) <= MAX_ERROR else f"{line[:MAX_ERROR]} ..."
 
@@ -145,19 +145,19 @@ def choose_remedy(text: str, remedies: tuple[tuple[str, str], ...], default: str
 
 
 def describe_location(failure: dict[str, Any]) -> str:
-    """Return the location of a failed import: its statement, and the file with the line."""
+    """Return where an import failed: the statement, and the file and line."""
     file_name = failure["file"].rpartition("/")[2]
     location = f"{file_name}, line {failure['line']}" if failure["line"] else file_name
     return f"{failure['statement']} ({location})" if failure["statement"] else location
 
 
 def python_name(context: CheckContext, name: str) -> str:
-    """Return the environment of the test: the job's interpreter on a node, or its image."""
+    """Return the environment that was tested: the job's interpreter on a node, or its image."""
     return f"image {context.job.image}" if context.job.image else str(context.facts[name]["interpreter"])
 
 
 def missing_module(failure: Mapping[str, Any]) -> str:
-    """Return the name of the module that a failed import did not find, or "" if it failed for another reason.
+    """Return the name of the module that was not found by a failed import, or "" if it failed for another reason.
 
     A part of an installed package is returned only if another package provides it.
     """
@@ -166,7 +166,7 @@ def missing_module(failure: Mapping[str, Any]) -> str:
 
 
 def has_old_requirements(context: CheckContext, name: str) -> bool:
-    """Return whether the environment on a node lacks the project's current requirements."""
+    """Return whether the environment on a node does not meet the project's current requirements."""
     part = context.facts[name].get("code")
     return part is not None and bool(context.code.required) and part["required"] not in (None, context.code.required)
 
@@ -211,7 +211,7 @@ def describe_failures(failures: list[dict[str, Any]], interpreter: str) -> str:
 
 
 def is_reported(context: CheckContext, name: str, failure: Mapping[str, Any]) -> bool:
-    """Return whether a failed import is a consequence of a missing torch, which check_torch() reports."""
+    """Return whether a failed import is caused by a missing torch, which check_torch() reports."""
     software = context.facts[name].get("software")
     return (
         missing_module(failure) == "torch"
@@ -224,7 +224,7 @@ def is_reported(context: CheckContext, name: str, failure: Mapping[str, Any]) ->
 
 
 def group_failures(failures: list[dict[str, Any]], is_outdated: bool) -> list[tuple[str, list[dict[str, Any]]]]:
-    """Return failed imports by their remedy, each remedy with its failures.
+    """Group failed imports by their remedy.
 
     is_outdated: whether the project's requirements are not installed.
     """
@@ -240,14 +240,14 @@ def group_failures(failures: list[dict[str, Any]], is_outdated: bool) -> list[tu
 
 
 def describe_slow_import(failures: list[dict[str, Any]]) -> str:
-    """Describe an import test that has not ended."""
+    """Describe an import test that has not finished."""
     if not failures:
         return "the GPUs did not respond in time"
     return f"{failures[0]['statement'] or 'the first import'} has not finished: {failures[0]['error']}"
 
 
 def check_import_failures(context: CheckContext) -> list[Finding]:
-    """Report failing imports of the job; a module that the job may find through its own search path is a warning."""
+    """Report failed imports in the job; a module that may be on the job's own search path is only a warning."""
     findings = []
     for node, imports in context.nodes_with("imports"):
         if imports["ended"] == "time":
@@ -278,7 +278,7 @@ def check_import_failures(context: CheckContext) -> list[Finding]:
 
 
 def check_cuda(context: CheckContext) -> list[Finding]:
-    """Report GPUs on which the job's torch cannot run a kernel, unless the driver or a process has been reported."""
+    """Report GPUs on which the job's torch cannot run a kernel, unless a driver or process problem is reported."""
     causes = [*check_driver(context), *check_free(context), *check_fabric(context)]
     explained = {name for finding in causes for name in finding.nodes if finding.severity == "error"}
     findings = []
@@ -309,7 +309,7 @@ def check_cuda(context: CheckContext) -> list[Finding]:
 
 
 def uses_compile(context: CheckContext, features: list[str]) -> bool:
-    """Return whether the job certainly or probably uses torch.compile."""
+    """Return whether the job uses torch.compile, certainly or probably."""
     is_disabled = context.environment.get("TORCHDYNAMO_DISABLE") == "1"
     if is_disabled or any(NO_COMPILE_OPTION.fullmatch(argument) for argument in context.job.args):
         return False
@@ -317,7 +317,7 @@ def uses_compile(context: CheckContext, features: list[str]) -> bool:
 
 
 def needs_deepspeed_ops(context: CheckContext, name: str, features: list[str]) -> str:
-    """Return why DeepSpeed compiles code for a job on a node, or ""."""
+    """Return why DeepSpeed compiles code for a job on a node, or "" if it does not."""
     if "deepspeed-ops" in features:
         return "the script imports deepspeed.ops"
     config = (context.facts[name].get("deepspeed_config") or {}).get("config") or {}
@@ -330,7 +330,7 @@ def needs_deepspeed_ops(context: CheckContext, name: str, features: list[str]) -
 
 
 def check_compilers(context: CheckContext) -> list[Finding]:
-    """Check for compilers where the job compiles code: torch.compile, and DeepSpeed's operators."""
+    """Check that there are compilers where the job compiles code: for torch.compile, and for DeepSpeed's operators."""
     missing: dict[tuple[str, str, str], list[str]] = {}
     for node, compilers in context.nodes_with("compilers"):
         imports = context.facts[node.name].get("imports") or {"features": [], "python_h": None}

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Checks of the links between GPUs and between nodes: fabric manager, peer access, RDMA."""
+"""Check the links between GPUs and between nodes: fabric manager, peer access and RDMA."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MANAGER_REMEDY = (
 
 
 def fabric_problem(links: dict[str, Any], driver: str) -> str:
-    """Return the problem with a node's NVSwitch fabric, or ""."""
+    """Return the problem with a node's NVSwitch fabric, or "" if there is none."""
     states = Counter(
         f"{gpu['state']}, {gpu['status']}"
         for gpu in links["fabric"]
@@ -47,7 +47,7 @@ def fabric_problem(links: dict[str, Any], driver: str) -> str:
 
 
 def check_fabric(context: CheckContext) -> list[Finding]:
-    """Check that GPUs behind NVSwitches are registered: until then CUDA fails with "system not yet initialized"."""
+    """Check that GPUs behind NVSwitches are registered; until then, CUDA fails with "system not yet initialized"."""
     findings = []
     broken = {name for finding in check_driver(context) for name in finding.nodes if finding.severity == "error"}
     for node, links in context.nodes_with("links"):
@@ -104,7 +104,7 @@ def check_peer_access(context: CheckContext) -> list[Finding]:
 
 
 def rdma_ports(context: CheckContext) -> dict[str, list[dict[str, Any]]]:
-    """Return the RDMA ports of each node that NCCL would use."""
+    """Return each node's RDMA ports that NCCL would use."""
     if context.environment.get("NCCL_IB_DISABLE") == "1" or context.environment.get("NCCL_NET") == "Socket":
         return {}
     return {node.name: system["rdma_ports"] for node, system in context.nodes_with("system") if "rdma_ports" in system}
@@ -145,14 +145,14 @@ def check_rdma_states(context: CheckContext) -> list[Finding]:
 
 
 def describe_ports(value: Any) -> str:
-    """Describe the active ports of a node, such as "8 InfiniBand ports"."""
+    """Describe a node's active ports, such as "8 InfiniBand ports"."""
     return (
         " and ".join(f"{count} active {link} port{'' if count == 1 else 's'}" for link, count in value) or "none active"
     )
 
 
 def v2_indexes(port: dict[str, Any]) -> list[int]:
-    """Return the indexes of a port's GIDs with which RoCE v2 routes over IPv4."""
+    """Return the indexes of a port's GIDs that RoCE v2 uses to route over IPv4."""
     return [gid["index"] for gid in port["gids"] if gid["type"] == ROCE_V2 and gid["ipv4"]]
 
 
@@ -185,17 +185,17 @@ def check_gids(context: CheckContext) -> list[Finding]:
 
 
 def describe_indexes(ports: tuple[tuple[int, ...], ...]) -> str:
-    """Return the indexes of all ports of a node as text."""
+    """Format the indexes of all ports on a node."""
     return format_list(str(index) for index in sorted({index for port in ports for index in port}))
 
 
 def roce_ports(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the active RoCE ports; an interface without an address is not used for training."""
+    """Return the active RoCE ports; interfaces without an address are not used for training."""
     return [port for port in entries if port["link"] == "Ethernet" and port["state"] == "ACTIVE" and v2_indexes(port)]
 
 
 def has_automatic_gid(context: CheckContext) -> bool:
-    """Return whether each node's NCCL chooses the GID table entry automatically; unknown versions are assumed to."""
+    """Return whether each node's NCCL chooses the GID table entry automatically; assumed for unknown versions."""
     if context.job.image:
         return True
     versions = [software["packages"].get("nccl") for _node, software in context.nodes_with("software")]
@@ -203,7 +203,7 @@ def has_automatic_gid(context: CheckContext) -> bool:
 
 
 def check_requested_gid(indexes: dict[str, tuple[tuple[int, ...], ...]], requested: int) -> list[Finding]:
-    """Check the index that the job sets."""
+    """Check the GID index that the job sets."""
     wrong = [name for name, ports in indexes.items() if not any(requested in port for port in ports)]
     if not wrong:
         return []

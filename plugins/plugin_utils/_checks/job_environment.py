@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Checks of the job's variables: interfaces, caches, and the services that it reaches with them."""
+"""Check a job's variables for interfaces and caches, and for the services that it accesses."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ PREFERRED_CREDENTIALS = {"AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE"}
 
 
 def is_internal(interface: str) -> bool:
-    """Return whether an interface does not lead to other machines."""
+    """Return whether an interface has no route to other machines."""
     prefixes = tuple(prefix for prefix in INTERNAL_PREFIXES[1:] if not prefix.startswith("br-"))
     return interface == "lo" or interface.startswith(prefixes) or bool(DOCKER_BRIDGE.fullmatch(interface))
 
 
 def selected_interfaces(variable: str, value: str, interfaces: list[str]) -> tuple[list[str], list[str]]:
-    """Return the interfaces that a variable selects, and the names in it that match none.
+    """Return the interfaces that a variable selects, and the names in the variable that match no interface.
 
     NCCL takes a list of prefixes; "=" requires exact names, "^" excludes them (src/misc/socket.cc). A name may be
     followed by a port. gloo and TensorPipe take exact names.
@@ -65,7 +65,7 @@ def selected_interfaces(variable: str, value: str, interfaces: list[str]) -> tup
 
 
 def interface_problem(variable: str, value: str, interfaces: Mapping[str, Mapping[str, Any]]) -> tuple[str, bool]:
-    """Return the problem with a variable on a node, and whether it prevents the run, or ("", False)."""
+    """Return the problem with a variable on a node and whether it prevents the run, or ("", False)."""
     selected, unknown = selected_interfaces(variable, value, list(interfaces))
     is_exclusion = value.startswith("^")
     if unknown and not variable.startswith("NCCL"):
@@ -84,13 +84,13 @@ def interface_problem(variable: str, value: str, interfaces: Mapping[str, Mappin
 
 
 def is_used(variable: str, context: CheckContext, name: str) -> bool:
-    """Return whether the job's backend on a node certainly reads a variable: NCCL with GPUs, gloo without."""
+    """Return whether the job's backend on a node certainly reads a variable: NCCL if there are GPUs, otherwise gloo."""
     has_gpus = bool(context.facts[name].get("gpu_count"))
     return has_gpus if variable.startswith("NCCL") else not has_gpus and variable.startswith("GLOO")
 
 
 def check_interfaces(context: CheckContext) -> list[Finding]:
-    """Check the interfaces that the job's variables name, on each node."""
+    """Check the interfaces that the job's variables name on each node."""
     if context.all_loopback:
         return []
     problems: dict[tuple[str, str, bool], list[str]] = {}
@@ -121,7 +121,7 @@ def check_interfaces(context: CheckContext) -> list[Finding]:
 
 
 def needs_cache(context: CheckContext, name: str, variable: str, cache: Mapping[str, Any]) -> bool:
-    """Return whether a job uses a cache: its variable is set, or it imports a library that writes there."""
+    """Return whether a job uses a cache: it sets the cache's variable, or imports a library that writes to it."""
     if variable in ("HOME", "TMPDIR") or cache["explicit"]:
         return True
     imports = context.facts[name].get("imports") or {}
@@ -176,14 +176,14 @@ def check_caches(context: CheckContext) -> list[Finding]:
 
 
 def ownership_command(user: str, path: str, existing: str) -> str:
-    """Return a command that lets a user write to a directory. It changes no other directory."""
+    """Return a command that lets a user write to a directory without changing any other directory."""
     if path == "/tmp":
         return "sudo chmod 1777 /tmp"
     return f"sudo chown {user} {path}" if existing == path else f"sudo install -d -o {user} {path}"
 
 
 def parse_expiry(text: str) -> float | None:
-    """Return an expiry in ISO 8601 as seconds since the epoch; None if it is unknown."""
+    """Convert an ISO 8601 expiry to seconds since the epoch, or return None if it is unknown."""
     try:
         moment = datetime.datetime.fromisoformat(text.strip().replace("Z", "+00:00"))
     except ValueError:
@@ -192,7 +192,7 @@ def parse_expiry(text: str) -> float | None:
 
 
 def expiry_finding(nodes: list[str], source: str, remaining: float) -> Finding | None:
-    """Return a finding for temporary credentials that are or will soon be invalid."""
+    """Return a finding for temporary credentials that are invalid or will be soon."""
     if remaining > SHORT_LIFETIME:
         return None
     expired = remaining <= 0
@@ -264,7 +264,7 @@ SERVICES = {
 
 
 def check_services(context: CheckContext) -> list[Finding]:
-    """Check that each node reaches the services that the job needs."""
+    """Check that each node can reach the services that the job needs."""
     unreached: dict[tuple[str, str], list[str]] = {}
     for node, services in context.nodes_with("services"):
         for name in SERVICES:
@@ -293,7 +293,7 @@ def check_services(context: CheckContext) -> list[Finding]:
 
 
 def check_wandb_key(context: CheckContext) -> list[Finding]:
-    """Check that rank 0 can log in to W&B: without a terminal, it cannot prompt."""
+    """Check that rank 0 can log in to W&B, which cannot prompt without a terminal."""
     first = context.table.master.name
     services = (context.facts.get(first) or {}).get("services") or {}
     wandb = services.get("wandb")

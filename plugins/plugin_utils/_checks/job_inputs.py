@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Checks of a job's arguments: checkpoints to continue from, DeepSpeed's configuration, memory for what it offloads."""
+"""Check a job's arguments: checkpoints to resume from, the DeepSpeed configuration, and memory for what it offloads."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TRUE = ("true", "1", "yes")
 
 
 def check_checkpoints(context: CheckContext) -> list[Finding]:
-    """Check that each node sees the checkpoints that the arguments name. Some scripts read them on one rank only."""
+    """Check that the checkpoints named in the arguments exist on each node. Some scripts read them on only one rank."""
     checkpoints = {node.name: facts for node, facts in context.nodes_with("resumed_checkpoints")}
     outputs = output_options(context.job.args)
     findings = []
@@ -74,7 +74,7 @@ def check_checkpoints(context: CheckContext) -> list[Finding]:
 
 
 def check_shards(context: CheckContext, option: str, entries: Mapping[str, Mapping[str, Any]]) -> list[Finding]:
-    """Check that a DeepSpeed checkpoint has the optimizer states of as many ranks as the run has."""
+    """Check that a DeepSpeed checkpoint has optimizer states for as many ranks as the run has."""
     ranks = {rank for entry in entries.values() for rank in entry["shards"]}
     world = context.table.world_size
     if not ranks or len(ranks) == world or max(ranks) >= 2 * len(ranks):
@@ -101,14 +101,14 @@ def is_requested(arguments: tuple[str, ...], name: str) -> bool:
 
 
 def section_enabled(config: Mapping[str, Any], kind: str) -> bool | None:
-    """Return whether a section of the configuration enables a precision, or None if it is unspecified."""
+    """Return whether a section of the configuration enables a precision, or None if it does not specify this."""
     section = config.get(kind)
     value = section.get("enabled") if isinstance(section, Mapping) else section
     return value if isinstance(value, bool) else None
 
 
 def precision_problem(config: Mapping[str, Any], arguments: tuple[str, ...]) -> str:
-    """Return how a configuration's precision contradicts itself or the script's arguments, or ""."""
+    """Return how a configuration's precision conflicts with itself or with the script's arguments, or ""."""
     enabled = {kind: section_enabled(config, kind) for kind in ("fp16", "bf16")}
     if enabled["fp16"] and enabled["bf16"]:
         return "it enables both fp16 and bf16"
@@ -123,7 +123,7 @@ def precision_problem(config: Mapping[str, Any], arguments: tuple[str, ...]) -> 
 
 
 def size_problems(config: Mapping[str, Any], arguments: tuple[str, ...]) -> list[str]:
-    """Return the sizes that differ between the configuration and the arguments of Hugging Face's trainer."""
+    """Return the sizes that differ between the configuration and the arguments of the Hugging Face trainer."""
     problems = []
     for key, option in ((MICRO, "per_device_train_batch_size"), (STEPS, "gradient_accumulation_steps")):
         value, configured = argument_value(arguments, option), config.get(key)
@@ -133,7 +133,7 @@ def size_problems(config: Mapping[str, Any], arguments: tuple[str, ...]) -> list
 
 
 def check_deepspeed_arguments(context: CheckContext) -> list[Finding]:
-    """Check that the DeepSpeed configuration and the script's arguments agree, as Hugging Face's trainer requires."""
+    """Check that the DeepSpeed configuration and the script's arguments agree, as the Hugging Face trainer requires."""
     configs = [
         facts["config"] for _node, facts in context.nodes_with("deepspeed_config") if facts["config"] is not None
     ]
@@ -176,7 +176,7 @@ def model_parameters(arguments: tuple[str, ...]) -> float:
 
 
 def trains_adapter(arguments: tuple[str, ...]) -> bool:
-    """Return whether a job trains only a few parameters, as with LoRA."""
+    """Return whether a job trains only a small number of parameters, as with LoRA."""
     return any(
         re.search(r"lora|peft|adapter|finetuning[-_]type|freeze|qlora", argument, re.I) for argument in arguments
     )

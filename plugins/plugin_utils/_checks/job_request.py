@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The data about a job that is sent to nodes, so that they can read its inputs: never a secret."""
+"""The data about a job that is sent to nodes so that they can read its inputs. It never contains a secret."""
 
 from __future__ import annotations
 

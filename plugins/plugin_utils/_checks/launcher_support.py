@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Checks of a launcher's requirements, and of a DeepSpeed configuration before a run fails on it."""
+"""Check a launcher's requirements, and check a DeepSpeed configuration before it makes a run fail."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ BF16_SINCE = (8, 0)  # older GPUs have no native bf16; torch emulates it
 
 
 def check_programs(context: CheckContext) -> list[Finding]:
-    """Check that the programs the launcher calls exist on the nodes where it calls them."""
+    """Check that the programs that the launcher calls exist on the nodes where it calls them."""
     launcher, image = get_launcher(context.job), context.job.image
     findings = []
     missing: dict[str, list[str]] = {}
@@ -66,7 +66,7 @@ def check_programs(context: CheckContext) -> list[Finding]:
 
 
 def check_modules(context: CheckContext) -> list[Finding]:
-    """Check that the job's environment has the launcher's package, in a version with the options we use."""
+    """Check that the job's environment has the launcher's package, in a version that supports the options we use."""
     modules = [name for name in get_launcher(context.job).modules if name != "torch"]  # torch performs its own check
     software = {node.name: facts for node, facts in context.nodes_with("software") if not facts["error"]}
     findings = []
@@ -107,7 +107,7 @@ def check_modules(context: CheckContext) -> list[Finding]:
 
 
 def check_interpreter_path(context: CheckContext) -> list[Finding]:
-    """Check that all nodes have the same interpreter path, which a launcher on rank 0 uses to start the others."""
+    """Check that the interpreter path is the same on all nodes; a launcher on rank 0 uses it to start the others."""
     if not get_launcher(context.job).bare_launcher:
         return []
     paths = {node.name: context.facts[node.name]["interpreter"] for node in context.nodes}
@@ -127,7 +127,7 @@ def check_interpreter_path(context: CheckContext) -> list[Finding]:
 
 
 def check_executable(context: CheckContext) -> list[Finding]:
-    """Check that a program run without an interpreter is executable."""
+    """Check that a program that is run without an interpreter is executable."""
     if not context.job.no_python:
         return []
     denied = [
@@ -152,12 +152,12 @@ def check_executable(context: CheckContext) -> list[Finding]:
 
 
 def deepspeed_configs(context: CheckContext) -> dict[str, dict[str, Any]]:
-    """Return each node's DeepSpeed configuration, if the job's arguments name one."""
+    """Return the DeepSpeed configuration on each node, if the job's arguments name one."""
     return {node.name: config for node, config in context.nodes_with("deepspeed_config")}
 
 
 def check_config(context: CheckContext) -> list[Finding]:
-    """Check that the configuration is readable, the same on all nodes, and without removed keys."""
+    """Check that the configuration is readable, is the same on all nodes, and does not contain removed keys."""
     entries = deepspeed_configs(context)
     if not entries:
         return []
@@ -212,7 +212,7 @@ def check_config(context: CheckContext) -> list[Finding]:
 
 
 def check_batch(context: CheckContext) -> list[Finding]:
-    """Check that the batch sizes match the number of ranks; DeepSpeed only checks this after loading the model."""
+    """Check that the batch sizes match the number of ranks, which DeepSpeed checks only after loading the model."""
     config = next(
         (entry["config"] for entry in deepspeed_configs(context).values() if entry["config"] is not None), None
     )
@@ -234,7 +234,7 @@ def compute_capability(device: dict[str, Any]) -> tuple[int, ...] | None:
 
 
 def check_precision(context: CheckContext) -> list[Finding]:
-    """Check that GPUs support the requested fp16 or bf16; a node without a working GPU computes on the CPU."""
+    """Check that GPUs support the requested fp16 or bf16; a node without a working GPU computes on its CPU."""
     config = next(
         (entry["config"] for entry in deepspeed_configs(context).values() if entry["config"] is not None), None
     )

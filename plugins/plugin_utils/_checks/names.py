@@ -15,13 +15,13 @@ HOSTS_FILE_REMEDY = "ansible-playbook site.yml --tags hosts_file"
 
 
 def is_loopback(address: str) -> bool:
-    """Return whether an address is in 127.0.0.0/8 or is ::1."""
+    """Return whether an address is ::1 or is in 127.0.0.0/8."""
     literal = ip_literal(address)
     return literal is not None and literal.is_loopback
 
 
 def collect_views(context: CheckContext) -> dict[str, dict[str, list[str]]]:
-    """Return {name of a node: {viewing node: its addresses for the name}}; the first address is the one that is used.
+    """Return {node name: {viewing node: its addresses for the name}}; the viewing node uses the first address.
 
     Includes a node's own hostname only if it is also its inventory name. Skips names that are addresses.
     """
@@ -40,7 +40,7 @@ def collect_views(context: CheckContext) -> dict[str, dict[str, list[str]]]:
 
 
 def check_own_name(context: CheckContext) -> list[Finding]:
-    """Check that a node's own name does not resolve to loopback: gloo and torchrun's c10d publish the address to peers.
+    """Check that no node's own name resolves to loopback, as gloo and torchrun's c10d publish the address to peers.
 
     An additional entry with the right address does not help: gethostbyname() still returns 127.0.1.1 (glibc 2.36).
     """
@@ -82,7 +82,7 @@ def check_own_name(context: CheckContext) -> list[Finding]:
 
 
 def check_name_addresses(context: CheckContext) -> list[Finding]:
-    """Check that a node's name resolves to its node_address on every node that knows it."""
+    """Check that a node's name resolves to its node_address on every node that can resolve the name."""
     findings = []
     wrong: dict[str, dict[str, str]] = {}  # viewer: {name: address}
     all_views = collect_views(context)
@@ -137,7 +137,7 @@ def check_name_addresses(context: CheckContext) -> list[Finding]:
 
 
 def check_names_known(context: CheckContext) -> list[Finding]:
-    """Check that each node resolves all names, including its own, if the run uses names."""
+    """Check that each node can resolve all names, including its own, if the run uses names."""
     if not context.requires_name_resolution:
         return []
     unknown: dict[tuple[str, ...], list[str]] = {}

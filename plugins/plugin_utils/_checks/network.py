@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Checks of the network as each node sees it: addresses, interfaces, routes, MTU."""
+"""Check the network as seen by each node: addresses, interfaces, routes and MTU."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ INTERNAL = re.compile(r"(docker[0-9]*|br-.*|veth.*|virbr.*|cni.*|flannel.*|cali.
 
 
 def check_duplicate_address(context: CheckContext) -> list[Finding]:
-    """Check that each node_address is on only one node; otherwise a connection may reach either."""
+    """Check that each node_address exists on only one node; otherwise, a connection may reach either node."""
     owners = {node.address: node.name for node in context.table.nodes}
     findings = []
     for node in context.nodes:
@@ -53,12 +53,12 @@ def check_duplicate_address(context: CheckContext) -> list[Finding]:
 
 
 def has_address(context: CheckContext, name: str, address: str) -> bool:
-    """Return whether a node itself has a peer's address."""
+    """Return whether a node itself has the address of a peer."""
     return address in context.facts[name]["addresses"]
 
 
 def check_routes(context: CheckContext) -> list[Finding]:
-    """Check that each node reaches each peer through its node_address's interface, to which NCCL and gloo are bound."""
+    """Check that each node reaches its peers through its node_address's interface, to which NCCL and gloo are bound."""
     findings = []
     for node in context.nodes:
         facts = context.facts[node.name]
@@ -102,7 +102,7 @@ def check_routes(context: CheckContext) -> list[Finding]:
 
 
 def check_candidates(context: CheckContext) -> list[Finding]:
-    """Check that only one interface is in the nodes' network: replies and programs may use a different one."""
+    """Check that only one interface is in the nodes' network, because replies and programs may use another one."""
     findings = []
     for node in context.nodes:
         facts = context.facts[node.name]
@@ -147,7 +147,7 @@ def check_candidates(context: CheckContext) -> list[Finding]:
 
 
 def check_mtu(context: CheckContext) -> list[Finding]:
-    """Check that interfaces in one network have the same MTU. mtu-black-hole probes the size that really fits."""
+    """Check that interfaces in the same network have the same MTU. mtu-black-hole tests which size really fits."""
     sizes = {
         node.name: context.facts[node.name]["interfaces"][interface]["mtu"]
         for node in context.nodes
@@ -171,7 +171,7 @@ def check_mtu(context: CheckContext) -> list[Finding]:
 
 
 def check_loopback(context: CheckContext) -> list[Finding]:
-    """Check that nodes with loopback addresses are on one machine: such an address leads back to its own machine."""
+    """Check that nodes with loopback addresses are on one machine, as such an address refers to its own machine."""
     machines = {node.name: context.facts[node.name].get("machine") for node in context.nodes}
     known_machines = {name: machine for name, machine in machines.items() if machine}
     count = len(set(known_machines.values()))

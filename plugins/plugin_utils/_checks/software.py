@@ -44,17 +44,17 @@ def has_kernels(archs: Iterable[str], capability: Sequence[int]) -> bool:
 
 
 def package_version(name: str) -> Callable[[Mapping[str, Any]], Any]:
-    """Return a function that reads a package's version from a node's facts."""
+    """Return a function that reads the version of a package from a node's facts."""
     return lambda facts: facts["software"]["packages"].get(name)
 
 
 def gpu_models(facts: Mapping[str, Any]) -> Any:
-    """Return the distinct model names of a node's GPUs."""
+    """Return the distinct model names of the GPUs on a node."""
     return tuple(sorted({device["name"] for device in facts["gpus"]["devices"]})) or None
 
 
 def driver_of(gpus: Mapping[str, Any], vendor: str) -> Any:
-    """Return the version of a node's GPU driver, or None if its GPUs are of another vendor."""
+    """Return the version of a node's GPU driver, or None if its GPUs are from another vendor."""
     if vendor_name(gpus) != vendor:
         return None
     return gpus["driver"]["loaded"] or next((device["driver"] for device in gpus["devices"]), None)
@@ -136,7 +136,7 @@ def format_version(value: Any) -> str:
 
 
 def uses_deepspeed(context: CheckContext) -> bool:
-    """Return whether the job uses DeepSpeed, or may use it: its imports are unknown."""
+    """Return whether the job uses DeepSpeed, or may use it because its imports are unknown."""
     job = context.job
     if job.launcher == "deepspeed" or "deepspeed" in f"{job.args} {dict(job.accelerate_config)}".lower():
         return True
@@ -149,7 +149,7 @@ def uses_deepspeed(context: CheckContext) -> bool:
 
 
 def check_versions(context: CheckContext) -> list[Finding]:
-    """Check that versions are the same on all nodes. Reports the nodes that differ from the majority."""
+    """Check that versions are the same on all nodes, and report the nodes that differ from the majority."""
     findings = []
     for check_id, label, read_value, part, make_finding, remedy in EQUALITY_CHECKS:
         if part == "software" and context.job.image:  # the job uses the image's software, not that of the node
@@ -177,7 +177,7 @@ def check_versions(context: CheckContext) -> list[Finding]:
 
 
 def check_script_hash(context: CheckContext) -> list[Finding]:
-    """Check that the script is the same on all nodes; otherwise the ranks could wait for each other forever."""
+    """Check that the script is the same on all nodes; otherwise, the ranks could wait for each other forever."""
     scripts = {
         node.name: script["sha256"]
         for node, script in context.nodes_with("script")
@@ -216,7 +216,7 @@ def check_interpreter_starts(context: CheckContext) -> list[Finding]:
 
 
 def check_torch(context: CheckContext) -> list[Finding]:
-    """Check that torchrun has torch, and that nodes with GPUs have a torch with CUDA and a driver that supports it."""
+    """Check that torchrun has torch, and that nodes with GPUs have a CUDA build and a driver that supports it."""
     findings = []
     software = {node.name: facts for node, facts in context.nodes_with("software") if not facts["error"]}
     lacking = [name for name, facts in software.items() if "torch" not in facts["packages"]]
@@ -275,7 +275,7 @@ def check_torch(context: CheckContext) -> list[Finding]:
 
 
 def check_kernels(context: CheckContext) -> list[Finding]:
-    """Check that torch is built for the GPUs' architectures."""
+    """Check that torch is built for the architectures of the GPUs."""
     lacking: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}
     for node, gpus in context.nodes_with("gpus"):
         software = context.facts[node.name].get("software") or {}

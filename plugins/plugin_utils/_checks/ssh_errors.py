@@ -17,7 +17,7 @@ CHECK_ID = "unreachable"
 
 @dataclass(frozen=True)
 class ConnectionFailure:
-    """A known connection failure: the pattern of its message, and a finding's texts, filled from the pattern's groups.
+    """A known connection failure: its message's pattern, and a finding's texts, filled in from the pattern's groups.
 
     problem and requirement are the same for all nodes with this failure, so that their findings merge into one; remedy
     may name the first node.
@@ -164,7 +164,7 @@ UNKNOWN_FAILURE = ConnectionFailure(
 
 
 def strip_wrapper(message: str) -> str:
-    """Strip Ansible's text around an ssh message."""
+    """Strip the text that Ansible puts around an ssh message."""
     return re.sub(
         r"^Task failed: |.*Make sure this host can be reached over ssh: |^Failed to connect to the host via ssh: ",
         "",
@@ -173,7 +173,7 @@ def strip_wrapper(message: str) -> str:
 
 
 def match_failure(message: str) -> ConnectionFailure | None:
-    """Return the failure that a message describes, with its texts filled in, or None if it is not about connections."""
+    """Return the failure that a message describes, with its texts filled in, or None if it is about something else."""
     for failure in KNOWN_FAILURES:
         match = re.search(failure.pattern, message)
         if match:
@@ -190,7 +190,7 @@ def match_failure(message: str) -> ConnectionFailure | None:
 
 
 def classify_failure(name: str, message: str) -> ConnectionFailure:
-    """Return the failure that a node's message describes; an unknown one has general advice."""
+    """Return the failure that a node's message describes; an unknown failure comes with general advice."""
     text = strip_wrapper(message)
     text = text[len(name) + 2 :] if text.startswith(f"{name}: ") else text
     text = text.strip() or "no reason given"
@@ -201,7 +201,7 @@ def classify_failure(name: str, message: str) -> ConnectionFailure:
 
 
 def connection_findings(unreached: Mapping[str, str]) -> list[Finding]:
-    """Return one finding per failure, with all nodes that have it; unreached: the error message by node name."""
+    """Return one finding per failure, listing all nodes affected by it; unreached: the error message by node name."""
     nodes: dict[tuple[str, str], list[str]] = {}
     first: dict[tuple[str, str], ConnectionFailure] = {}
     for name, message in unreached.items():

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Checks of a launch: whether each node is reachable, free, and meets the job's requirements."""
+"""Check the conditions for a launch: whether each node is reachable, is free, and meets the job's requirements."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SOURCE_ENDINGS = (".c", ".cc", ".cpp", ".cu", ".f90")  # suffixes of source file
 
 
 def check_reachable(names: list[str], unreached: Mapping[str, str]) -> list[Finding]:
-    """Report nodes without facts; unreached: the connection's error message by node name."""
+    """Report nodes without facts; unreached: the connection error message by node name."""
     return connection_findings({name: unreached[name] for name in names if name in unreached})
 
 
@@ -38,19 +38,19 @@ def nodes_with_facts(table: RankTable, facts: Facts) -> list[Node]:
 
 
 def live_runs(address: str, runs: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the runs that are alive on a node. If nodes share a machine, only runs with its address are included."""
+    """Return the runs that are alive on a node. If nodes share a machine, include only runs with its address."""
     literal = ip_literal(address)
     is_shared_machine = literal is not None and literal.is_loopback
     return [run for run in runs if run["address"] == address or not is_shared_machine]
 
 
 def live_run_ids(address: str, runs: Iterable[Mapping[str, Any]], gpus: Iterable[int] = ()) -> list[str]:
-    """Return the IDs of runs that are alive on a node and use any of these GPUs, or any GPU."""
+    """Return the IDs of runs that are alive on a node and use any of these GPUs or, if none are given, any GPU."""
     return sorted({run["run_id"] for run in live_runs(address, runs) if share_gpus(run.get("gpus") or [], gpus)})
 
 
 def describe_free_gpus(node: Node, facts: Mapping[str, Any]) -> str:
-    """Return a remedy that chooses GPUs that no run uses, or "" if all are in use or the number of GPUs is unknown."""
+    """Return a remedy that selects GPUs that no run uses, or "" if all are in use or their number is unknown."""
     runs = live_runs(node.address, facts["runs"])
     gpus = facts.get("gpus") or {}
     used = {gpu for run in runs for gpu in run.get("gpus") or ()}
@@ -61,7 +61,7 @@ def describe_free_gpus(node: Node, facts: Mapping[str, Any]) -> str:
 
 
 def describe_owner(run: Mapping[str, Any]) -> str:
-    """Return the owner of a run, which may be another account, and its directory: the same text on all its nodes."""
+    """Describe a run's owner, which may be another account, and its directory, with the same text on all nodes."""
     return f" of {run['owner']}, in {os.path.dirname(run['directory'])}," if run.get("owner") else ""
 
 
@@ -92,7 +92,7 @@ def check_busy(job: Job, table: RankTable, facts: Facts) -> list[Finding]:
 
 
 def check_hidden_runs(table: RankTable, facts: Facts) -> list[Finding]:
-    """Warn about nodes that hide the runs of other accounts: the check for other runs cannot see these."""
+    """Warn about nodes that hide other accounts' runs, because the check for other runs cannot see them."""
     return [
         warning(
             "runs-hidden",
@@ -108,7 +108,7 @@ def check_hidden_runs(table: RankTable, facts: Facts) -> list[Finding]:
 
 
 def check_slurm_jobs(table: RankTable, facts: Facts) -> list[Finding]:
-    """Report nodes that Slurm has given to a job. A node with a run, which may be that job, is reported as busy."""
+    """Report nodes that Slurm has allocated to a job. A node with a run, which may be that job, is reported as busy."""
     return [
         error(
             "slurm-job",
@@ -124,7 +124,7 @@ def check_slurm_jobs(table: RankTable, facts: Facts) -> list[Finding]:
 
 
 def check_address(table: RankTable, facts: Facts) -> list[Finding]:
-    """Check that node_address is an address of the node itself: launchers and NCCL bind to it."""
+    """Check that node_address is an address of the node itself, because launchers and NCCL bind to it."""
     return [
         error(
             "address-not-here",
@@ -143,7 +143,7 @@ def check_address(table: RankTable, facts: Facts) -> list[Finding]:
 
 
 def check_ports(job: Job, table: RankTable, facts: Facts) -> list[Finding]:
-    """Check that the rendezvous port and the lifeline's port are free on node 0."""
+    """Check that the rendezvous port and the lifeline port are free on node 0."""
     findings = []
     master = table.master.name
     if master not in facts:
@@ -175,7 +175,7 @@ def check_ports(job: Job, table: RankTable, facts: Facts) -> list[Finding]:
 
 
 def check_interpreter(job: Job, table: RankTable, facts: Facts) -> list[Finding]:
-    """Check that the interpreter exists on each node under the same name."""
+    """Check that the interpreter exists under the same name on each node."""
     missing = [node.name for node in nodes_with_facts(table, facts) if not facts[node.name]["interpreter"]]
     if not missing:
         return []
@@ -191,7 +191,7 @@ def check_interpreter(job: Job, table: RankTable, facts: Facts) -> list[Finding]
 
 
 def lacks_directory(facts: Facts, name: str) -> bool:
-    """Return whether a node lacks the working directory. If it is on a dead mount, the mount is reported instead."""
+    """Return whether a node lacks the working directory. If it is on a dead mount, report the mount instead."""
     directory = facts[name]["working_directory"]
     return not directory["is_directory"] and not directory.get("dead_mount")
 
@@ -213,7 +213,7 @@ def check_working_directory(table: RankTable, facts: Facts) -> list[Finding]:
 
 
 def suggest_script(path: str, code_path: str, directory: str, files: Iterable[str]) -> str:
-    """Return the path of the project's file that was probably meant, as the user types it, or "" if none is similar.
+    """Return the path, as the user would type it, of the project file that was probably meant, or "".
 
     Args:
         path: that of the missing script on a node.
@@ -233,12 +233,12 @@ def suggest_script(path: str, code_path: str, directory: str, files: Iterable[st
 
 
 def find_sources(program: str, files: Iterable[str]) -> list[str]:
-    """Return the project's files from which a program of this name is probably compiled."""
+    """Return the project's files from which a program with this name is probably compiled."""
     return sorted(file for file in files if posixpath.splitext(file) in [(program, end) for end in SOURCE_ENDINGS])
 
 
 def describe_missing_script(job: Job, facts: Mapping[str, Any], code: ControllerCode) -> tuple[str, str]:
-    """Return the problem with a node's script, and its remedy."""
+    """Return the problem with the script on a node, and the remedy."""
     path, part = facts["script"]["path"], facts.get("code")
     directory = facts["working_directory"]["path"]
     if part and code.source and not part["script"] and path.startswith(part["path"] + "/"):
@@ -266,7 +266,7 @@ def describe_missing_script(job: Job, facts: Mapping[str, Any], code: Controller
 
 
 def check_script(job: Job, table: RankTable, facts: Facts, code: ControllerCode) -> list[Finding]:
-    """Check that the script is readable on each node. Below a missing directory it is not reported separately."""
+    """Check that the script is readable on each node. A script in a missing directory is not reported separately."""
     missing = []
     for node in nodes_with_facts(table, facts):
         script = facts[node.name]["script"]
@@ -290,7 +290,7 @@ def check_script(job: Job, table: RankTable, facts: Facts, code: ControllerCode)
 
 
 def check_run_id(job: Job, table: RankTable, facts: Facts) -> list[Finding]:
-    """Check that the run_id is unused: its directory is the run's record."""
+    """Check that the run_id is unused, because its directory is the run's record."""
     existing = [node.name for node in nodes_with_facts(table, facts) if facts[node.name]["run_taken"]]
     if not existing:
         return []
@@ -306,7 +306,7 @@ def check_run_id(job: Job, table: RankTable, facts: Facts) -> list[Finding]:
 
 
 def check_runs_directory(table: RankTable, facts: Facts) -> list[Finding]:
-    """Check that the user can write where the run's directory will be."""
+    """Check that the user has permission to write to the location of the run's directory."""
     denied = [node.name for node in nodes_with_facts(table, facts) if not facts[node.name].get("runs_writable", True)]
     if not denied:
         return []
@@ -323,7 +323,7 @@ def check_runs_directory(table: RankTable, facts: Facts) -> list[Finding]:
 
 
 def check_order(job: Job, inventory_table: RankTable, table: RankTable) -> list[Finding]:
-    """Report nodes that the launcher numbers in a different order from the inventory, as c10d does."""
+    """Report nodes that the launcher, as with c10d, numbers in a different order than the inventory."""
     moved = [
         f"{node.name} gets rank {node.node_rank} instead of {inventory_node.node_rank}"
         for node in table.nodes
@@ -352,7 +352,7 @@ def check_order(job: Job, inventory_table: RankTable, table: RankTable) -> list[
 def check_launch(
     job: Job, table: RankTable, facts: Facts, replace: bool = False, code: ControllerCode = NO_CODE
 ) -> list[Finding]:
-    """Return the findings of all checks in this file, for the nodes that replied."""
+    """Return the findings of all checks in this file for the nodes that replied."""
     busy = check_busy(job, table, facts)
     # whatever keeps the master's node busy is probably also using the ports
     is_master_busy = any(table.master.name in finding.nodes for finding in busy)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Checks of mounts, disk space, limits, clocks and left-over environment variables."""
+"""Check mounts, disk space, limits, clocks and leftover environment variables."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ PURPOSES = {"runs": "logs and checkpoints of runs", "work": "the working directo
 
 
 def job_paths(context: CheckContext, name: str) -> list[str]:
-    """Return all known paths that a job uses: directories, script, interpreter, argument values."""
+    """Return all known paths that a job uses: directories, the script, the interpreter and argument values."""
     facts = context.facts[name]
     directory = facts["working_directory"]["path"]
     values = [argument.partition("=")[2] or argument for argument in context.job.args]
@@ -52,7 +52,7 @@ def job_paths(context: CheckContext, name: str) -> list[str]:
 
 
 def mount_severity(context: CheckContext, name: str, mount: Mapping[str, Any]) -> str:
-    """Return the severity of a broken mount: "error", "warning", or "" if it does not matter to the job.
+    """Return a broken mount's severity: "error", "warning", or "" if the mount does not matter to the job.
 
     A mount that hangs always matters: programs that list all mounts would hang, too. A mount that the run's user may
     not read matters only if the job uses it: it may be another user's, or root's backup.
@@ -68,7 +68,7 @@ def mount_severity(context: CheckContext, name: str, mount: Mapping[str, Any]) -
 
 
 def check_mounts(context: CheckContext) -> list[Finding]:
-    """Check that all mounts respond, that those the job needs are readable, and that expected ones are mounted."""
+    """Check that all mounts respond, that those needed by the job are readable, and that expected ones are mounted."""
     mounts_by_state: dict[tuple[str, str, str], tuple[list[str], dict[str, Any]]] = {}
     for node, storage in context.nodes_with("storage"):
         for mount in storage["mounts"]:
@@ -134,7 +134,7 @@ def check_listings(context: CheckContext) -> list[Finding]:
 
 
 def check_output_paths(context: CheckContext) -> list[Finding]:
-    """Check that a run does not write to mount-s3, which cannot rename, change or append to files."""
+    """Check that a run does not write to mount-s3, which cannot rename, modify or append to files."""
     findings = []
     for node, storage in context.nodes_with("storage"):
         points = [mount["point"] for mount in storage["mounts"] if mount["type"] == "mount-s3"]
@@ -162,7 +162,7 @@ def check_output_paths(context: CheckContext) -> list[Finding]:
 
 
 def output_options(arguments: Sequence[str]) -> dict[str, str]:
-    """Return the job's arguments that name an output directory, each with that directory."""
+    """Return the job's arguments that name an output directory, along with each directory."""
     options = {}
     for index, argument in enumerate(arguments):
         name, equals, value = argument.partition("=")
@@ -174,7 +174,7 @@ def output_options(arguments: Sequence[str]) -> dict[str, str]:
 
 
 def check_space(context: CheckContext) -> list[Finding]:
-    """Check disk space for logs and checkpoints, and shared memory for data loaders and NCCL."""
+    """Check that there is enough disk space for logs and checkpoints, and shared memory for data loaders and NCCL."""
     full: dict[tuple[str, str, bool], list[tuple[str, str]]] = {}
     small: list[tuple[str, float]] = []
     for node, storage in context.nodes_with("storage"):
@@ -231,7 +231,7 @@ def check_space(context: CheckContext) -> list[Finding]:
 
 
 def check_limits(context: CheckContext) -> list[Finding]:
-    """Check a run's limits for locked memory and open files."""
+    """Check the limits on locked memory and open files that apply to a run."""
     locked: dict[str, int] = {}
     rdma: dict[str, int] = {}
     files: dict[str, int] = {}
@@ -275,7 +275,7 @@ def check_limits(context: CheckContext) -> list[Finding]:
 
 
 def clock_offset(clock: Mapping[str, float]) -> tuple[float, float]:
-    """Return the minimum and maximum number of seconds that a node's clock may be ahead of the controller's.
+    """Return the minimum and maximum number of seconds by which a node's clock may be ahead of the controller's.
 
     The node read its clock at the start and the end of the call; both are between the controller's before and after.
     """
@@ -283,7 +283,7 @@ def clock_offset(clock: Mapping[str, float]) -> tuple[float, float]:
 
 
 def check_clocks(context: CheckContext) -> list[Finding]:
-    """Check that the nodes' clocks agree. Differences within the uncertainty of the call's duration are ignored."""
+    """Check that the nodes' clocks agree. Differences that may be due to the duration of the call are ignored."""
     offsets = {node.name: clock_offset(clock) for node, clock in context.nodes_with("clock") if "before" in clock}
     if len(offsets) < 2:
         return []
@@ -308,7 +308,7 @@ def check_clocks(context: CheckContext) -> list[Finding]:
 
 
 def check_leftover_variables(context: CheckContext) -> list[Finding]:
-    """Report variables of an earlier setup, which affect jobs started by hand, but not muster's clean environment."""
+    """Report variables from an earlier setup, which affect manually started jobs but not muster's clean environment."""
     findings = []
     for node, system in context.nodes_with("system"):
         ranks = [variable for variable in system["left_over"] if not variable["name"].endswith("_SOCKET_IFNAME")]
@@ -350,7 +350,7 @@ def check_leftover_variables(context: CheckContext) -> list[Finding]:
 
 
 def matches_interface(variable: str, value: str, interfaces: set[str]) -> bool:
-    """Return whether a value names an existing interface, as the library that reads it interprets it.
+    """Return whether a value matches an existing interface, as interpreted by the library that reads the value.
 
     NCCL takes prefixes, `=` for exact names, `^` to exclude (src/misc/socket.cc); gloo and TensorPipe take only exact
     names, and each must exist.

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Runs that may still be active on machines about to be removed, according to their run records."""
+"""Find runs that may still be active on machines that are about to be removed, based on the run records."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def find_active_runs(directory: Path, addresses: Collection[str]) -> list[str]:
-    """Return the names of the runs on these addresses that may still be active.
+    """Return the names of runs on these addresses that may still be active.
 
     A run record in the directory contains the run's token until the run's end was observed. Unreadable records are
     ignored.

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Choose a new network's address block, without overlap with networks its machines may reach."""
+"""Choose an address block for a new network that does not overlap with networks that its machines may reach."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ _MIN_SECONDS = 15 * 60.0  # seconds; logged-in users are warned this long before
 
 
 def normalize_limit(name: str, value: str) -> str:
-    """Return a limit in the idle watch's form: 30m, 24h, 2d, off. YAML parses off as False.
+    """Return a limit in the idle watch's format: 30m, 24h, 2d or off. YAML parses off as False.
 
     Raises:
         PlanRefusedError: the limit is invalid.

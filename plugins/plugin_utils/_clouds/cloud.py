@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The interface between the engine and a provider.
+"""The interface between the engine and the providers.
 
 The engine plans, records, adopts, rolls back and verifies; a provider lists what exists, prices it, and sends requests.
 A method of a provider raises CloudError if a request fails.
@@ -44,17 +44,17 @@ class Account(Protocol):
 
     @property
     def resources(self) -> AccountResources:
-        """Return the resources in the planner's form."""
+        """Return the resources in the planner's format."""
 
 
 class PlainAccount(NamedTuple):
-    """An account without details."""
+    """An account without any details."""
 
     resources: AccountResources
 
 
 class CloudRequest(Protocol):
-    """The user's request, as far as the engine reads it."""
+    """The user's request, limited to what the engine reads."""
 
     @property
     def nnodes(self) -> int:
@@ -62,16 +62,16 @@ class CloudRequest(Protocol):
 
     @property
     def max_usd_per_hour(self) -> float | None:
-        """Return the budget. It may be None only for a plan."""
+        """Return the budget, which may be None only when planning."""
 
     @property
     def price_per_hour(self) -> float | None:
-        """Return the price of a machine, if the user set it."""
+        """Return the price of a machine if the user set one."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Offer:
-    """A variant that can satisfy the request, and its plan.
+    """One way to satisfy the request, and its plan.
 
     description: part of a sentence. location: shown next to the cost. pool: offers of an exhausted one are skipped.
     """
@@ -91,7 +91,7 @@ AccountT = TypeVar("AccountT", bound=Account)
 
 
 class Offers(NamedTuple, Generic[OfferT]):
-    """All offers, and messages about them."""
+    """All offers, with messages about them."""
 
     possible: list[OfferT]  # best first
     refusals: list[str]  # reasons why other choices are impossible
@@ -102,7 +102,7 @@ class Offers(NamedTuple, Generic[OfferT]):
 
 
 class Creation(NamedTuple, Generic[RequestT, OfferT]):
-    """Resources of a kind to create in one request. ids: of the cluster's other resources, by "kind name"."""
+    """Resources of one kind to create in one request. ids: the cluster's other resources, by "kind name"."""
 
     what: ResourceKind
     names: Sequence[str]
@@ -112,7 +112,7 @@ class Creation(NamedTuple, Generic[RequestT, OfferT]):
 
 
 class OfferOutcome(NamedTuple):
-    """The outcome of an offer: how many machines are ready, why others are not, and the error of a refused request."""
+    """An offer's outcome: how many machines are ready, why others are not, and the error of a rejected request."""
 
     ready: int
     requested: int
@@ -121,7 +121,7 @@ class OfferOutcome(NamedTuple):
 
 
 class CloudTemplate(NamedTuple):
-    """An image of a machine of the cluster, which outlives the machine."""
+    """An image of one of the cluster's machines, which outlives the machine."""
 
     id: str
     name: str
@@ -130,7 +130,7 @@ class CloudTemplate(NamedTuple):
 
 @dataclasses.dataclass
 class CloudContext(Generic[ClientT]):
-    """The context of all steps of a command.
+    """The context shared by all steps of a command.
 
     network_id: chosen if several networks have the cluster's name. show: prints a line for the waiting user. clock:
     seconds since 1970.
@@ -146,12 +146,12 @@ class CloudContext(Generic[ClientT]):
 
     @property
     def notes(self) -> JournalNotes:
-        """Return the journal in the planner's form."""
+        """Return the journal in the planner's format."""
         return self.journal.notes()
 
 
 class Cloud(CloudContext[ClientT], Generic[ClientT, RequestT, OfferT, AccountT], abc.ABC):
-    """A provider, bound to a cluster. Only the abstract methods are required."""
+    """A provider that is bound to a cluster. Only the abstract methods are required."""
 
     # : Used in the option `provider`, and in journals.
     name: ClassVar[str]
@@ -186,22 +186,22 @@ class Cloud(CloudContext[ClientT], Generic[ClientT, RequestT, OfferT, AccountT],
     @classmethod
     @abc.abstractmethod
     def build_request(cls, options: Options, check: bool) -> RequestT:
-        """Return the request, without sending anything. Raise PlanRefusedError if it is invalid."""
+        """Build the request without sending anything. Raise PlanRefusedError if it is invalid."""
 
     @classmethod
     def complete_request(cls, request: RequestT) -> RequestT:
-        """Return the request with settings that must be looked up."""
+        """Return the request with all settings that need to be looked up."""
         return request
 
     @staticmethod
     @abc.abstractmethod
     def first_boot(key: str, watch: Mapping[str, str]) -> str:
-        """Return the data for a machine's first boot: a public key, and files of the idle watch by path."""
+        """Return a machine's first-boot data: a public key, and files of the idle watch by path."""
 
     # --- What exists, and what is possible
 
     def check_access(self, creates: bool) -> None:
-        """Refuse wrong credentials. creates: whether resources may be created."""
+        """Reject invalid credentials. creates: whether resources may be created."""
 
     @abc.abstractmethod
     def read_account(self) -> AccountT:
@@ -209,13 +209,13 @@ class Cloud(CloudContext[ClientT], Generic[ClientT, RequestT, OfferT, AccountT],
 
     @abc.abstractmethod
     def find_offers(self, request: RequestT, account: AccountT, check: bool) -> Offers[OfferT]:
-        """Return the offers in the order to try them. Raise PlanRefusedError if the request is impossible."""
+        """Return the offers in the order in which to try them. Raise PlanRefusedError if the request is impossible."""
 
     def check_quota(self, offer: OfferT, account: AccountT) -> None:
-        """Raise PlanRefusedError if the offer exceeds a limit of the account."""
+        """Raise PlanRefusedError if the offer exceeds one of the account's limits."""
 
     def refresh_offer(self, request: RequestT, offer: OfferT, account: AccountT, refusals: list[str]) -> OfferT | None:
-        """Return the offer with a current plan, or None and append the reason to `refusals`."""
+        """Return the offer with an up-to-date plan, or return None and append the reason to `refusals`."""
         plan = plan_cluster(offer.desired, account.resources, self.notes)
         return dataclasses.replace(offer, plan=plan)
 
@@ -224,68 +224,68 @@ class Cloud(CloudContext[ClientT], Generic[ClientT, RequestT, OfferT, AccountT],
         """Return the prices for an offer or for existing machines. disks: whether disk prices are needed."""
 
     def describe_failure(self, offer: OfferT, attempt: OfferOutcome) -> str:
-        """Return why an offer did not yield the cluster."""
+        """Return the reason why an offer did not produce the cluster."""
         reasons = "; ".join(f"{name} {reason}" for name, reason in attempt.failures.items())
         return f"{offer.description}: {attempt.refusal or reasons}"
 
     def find_templates(self, machine_ids: Sequence[str]) -> list[CloudTemplate]:
-        """Return the templates created from these machines, and those in the journal."""
+        """Return the templates created from these machines, and the templates in the journal."""
         return []
 
     def unattached_disks(self, account: AccountT, cluster: str) -> list[str]:
-        """Return the ids of a cluster's disks that belong to no machine, and still cost money."""
+        """Return the ids of a cluster's disks that do not belong to a machine but still cost money."""
         return []
 
     def price_notes(self, machines: Sequence[Machine]) -> list[str]:
-        """Return sentences about machines whose price is not the listed one."""
+        """Return sentences about machines whose price differs from the listed price."""
         return []
 
     # --- Changes
 
     @abc.abstractmethod
     def create(self, creation: Creation[RequestT, OfferT]) -> dict[str, str]:
-        """Send one request, and return the ids of the new resources by name.
+        """Send a single request, and return the ids of the new resources by name.
 
         Set reply_lost on the error if the request may have been executed.
         """
 
     def wait_until_listed(self, what: ResourceKind, ids: Mapping[str, str]) -> None:
-        """Wait until requests can refer to new resources."""
+        """Wait until new resources can be referred to in requests."""
 
     def configure(self, creation: Creation[RequestT, OfferT]) -> None:
-        """Set up the existing network before machines are created in it. names: those of the machines to create."""
+        """Set up the existing network before machines are created in it. names: names of the machines to create."""
 
     @abc.abstractmethod
     def start(self, names_by_id: Mapping[str, str]) -> None:
-        """Request that machines start."""
+        """Request that the machines be started."""
 
     @abc.abstractmethod
     def wait_until_ready(self, names_by_id: Mapping[str, str]) -> dict[str, str]:
-        """Wait for machines; return why some will not become ready, by name. Raise ClusterError if one is stuck."""
+        """Wait for machines; return why some will not become ready, by name. Raise ClusterError if any is stuck."""
 
     def wait_for_capacity(
         self, request: RequestT, names_by_id: Mapping[str, str], failures: dict[str, str]
     ) -> dict[str, str]:
-        """Wait with existing machines until the provider can start them all; return the remaining failures."""
+        """Keep existing machines while waiting until the provider can start them all; return the remaining failures."""
         return failures
 
     def complete(self, account: AccountT) -> None:
-        """Finish the setup of a cluster whose machines are all ready."""
+        """Finish setting up a cluster whose machines are all ready."""
 
     def check_stoppable(self, account: AccountT, names_by_id: Mapping[str, str]) -> None:
-        """Raise PlanRefusedError if machines cannot be stopped, only removed."""
+        """Raise PlanRefusedError if machines can only be removed and not stopped."""
 
     @abc.abstractmethod
     def stop(self, names_by_id: Mapping[str, str]) -> list[str]:
-        """Stop machines and wait until they are off; return the names of those that are not."""
+        """Stop machines and wait until they are off; return the names of machines that are not off."""
 
     @abc.abstractmethod
     def delete_machines(self, names_by_id: Mapping[str, str]) -> dict[str, str]:
-        """Remove machines and everything billed with them, and wait; return the reason of each failure, by resource."""
+        """Remove machines and everything billed with them, and wait; return the reason for each failure by resource."""
 
     @abc.abstractmethod
     def delete(self, step: Step) -> str:
-        """Remove another resource; return the reason if that fails, otherwise ""."""
+        """Remove another kind of resource; return the reason if this fails, otherwise ""."""
 
     def delete_template(self, template: CloudTemplate) -> None:
         """Remove a template."""

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The networks that this machine reaches without a default route: local ones, a VPN's, Docker's."""
+"""Find networks that this machine reaches without a default route: local networks, a VPN's and Docker's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ROUTES = Path("/proc/net/route")
 
 
 def parse_route_table(table: str) -> list[str]:
-    """Return the CIDR blocks in a table in the form of /proc/net/route: hexadecimal, least significant byte first."""
+    """Return the CIDR blocks in a table in the format of /proc/net/route: hexadecimal, least significant byte first."""
     networks = set()
     for line in table.splitlines()[1:]:
         fields = line.split()
@@ -27,7 +27,7 @@ def parse_route_table(table: str) -> list[str]:
 
 
 def local_networks() -> list[str]:
-    """Return the CIDR blocks of this machine's networks. Empty on systems other than Linux."""
+    """Return the CIDR blocks of this machine's networks, or none on systems other than Linux."""
     try:
         return parse_route_table(_ROUTES.read_text(encoding="ascii"))
     except (OSError, UnicodeDecodeError):

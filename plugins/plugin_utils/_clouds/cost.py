@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The cost of a plan, and texts that describe plan and cost."""
+"""The cost of a plan, and texts that describe the plan and its cost."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TOLERANCE = 0.02
 def estimate_cost(
     desired: DesiredCluster, plan: ClusterPlan, prices: CloudPrices, price_per_hour: float | None = None
 ) -> ClusterCost:
-    """Return the cost of the cluster after the plan is carried out.
+    """Estimate the cluster's cost after the plan has been carried out.
 
     For a stopped or absent cluster, per_hour is 0, since no machine stays on.
 
@@ -82,7 +82,7 @@ def _sum_known(amounts: Sequence[float | None]) -> float | None:
 
 
 def budget_error(cost: ClusterCost, limit: float | None, machine_type: str, page: str) -> str:
-    """Return why the hourly budget does not permit the cost, or an empty string if it does."""
+    """Return why the hourly budget does not allow the cost, or an empty string if it does."""
     if limit is None:
         return "max_usd_per_hour is not set. Set a limit for the hourly cost of the cluster: -e max_usd_per_hour=10"
     if cost["per_hour"] is None:
@@ -97,7 +97,7 @@ def budget_error(cost: ClusterCost, limit: float | None, machine_type: str, page
 
 
 def find_price_differences(machines: Sequence[Machine], prices: CloudPrices) -> list[str]:
-    """Return a sentence for each type whose machines report a price that differs from the table's."""
+    """Return a sentence for each type whose machines report a different price than the table lists."""
     messages = {}
     for machine in machines:
         listed = prices.machine(machine["machine_type"])
@@ -131,7 +131,7 @@ def format_cost(cost: ClusterCost, state: DesiredState) -> str:
 
 
 def format_plan(desired: DesiredCluster, plan: ClusterPlan) -> list[str]:
-    """Return lines that show a plan: existing resources, steps, and unchanged resources."""
+    """Return lines that describe a plan: existing resources, steps and unchanged resources."""
     cluster = desired["cluster"]
     lines = []
     if plan["network"]:
@@ -166,14 +166,14 @@ def format_plan(desired: DesiredCluster, plan: ClusterPlan) -> list[str]:
 
 
 def format_machine(machine: Machine) -> str:
-    """Return one line about a machine."""
+    """Describe a machine on one line."""
     price = f", {format_usd(machine['per_hour'])} an hour while it is on" if machine["per_hour"] is not None else ""
     name = f"machine {machine['name']} ({machine['id']})"
     return f"{name} of type {machine['machine_type']}, {machine['provider_state']}{price}"
 
 
 def cluster_snapshot(desired: DesiredCluster, plan: ClusterPlan, cost: ClusterCost, after: bool) -> dict[str, object]:
-    """Return the cluster before or after the plan, for --diff, without addresses and secrets."""
+    """Return the state of the cluster before or after the plan, for --diff, without addresses or secrets."""
     nodes = {machine["name"]: machine["state"] for machine in plan["nodes"]}
     network = plan["network"]["name"] if plan["network"] else None
     drive: str | None = plan["drives"][0]["name"] if plan["drives"] else None

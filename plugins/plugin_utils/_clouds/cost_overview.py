@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The cost of all clusters in an account, so far and per hour."""
+"""The cost of all clusters in an account: so far, and per hour."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._text.duration imp
 
 
 class ClusterOverview(TypedDict):
-    """One cluster. Amounts are in US dollars, None if a price is unknown."""
+    """Summary of one cluster. Amounts are in US dollars, or None if a price is unknown."""
 
     cluster: str
     network: str
@@ -39,7 +39,7 @@ class ClusterOverview(TypedDict):
 def summarize_clusters(
     resources: AccountResources, now: float, prices: CloudPrices
 ) -> tuple[list[ClusterOverview], list[Machine]]:
-    """Return the clusters, sorted by name, and the machines outside clusters. now: seconds since 1970."""
+    """Return the clusters, sorted by name, and the machines that are not in a cluster. now: seconds since 1970."""
     overviews: list[ClusterOverview] = []
     cluster_machine_ids: set[str] = set()
     for network in sorted(resources["networks"], key=lambda item: (item["name"], item["id"])):
@@ -72,7 +72,7 @@ def summarize_clusters(
 
 
 def hourly_rate(machine: Machine, prices: CloudPrices) -> float | None:
-    """Return a machine's price per hour while it is on: as it reports, otherwise from the table."""
+    """Return a machine's hourly price while it is on: the price that it reports, or else the price in the table."""
     listed = prices.machine(machine["machine_type"])
     return machine["per_hour"] if machine["per_hour"] is not None else listed.usd if listed else None
 
@@ -85,13 +85,13 @@ def _cost_so_far(machine: Machine, now: float, prices: CloudPrices) -> float | N
 
 
 def sum_or_none(amounts: Iterable[float | None]) -> float | None:
-    """Return the sum, or None if an amount is unknown."""
+    """Return the sum, or None if any amount is unknown."""
     listed_amounts = list(amounts)
     return None if None in listed_amounts else sum(amount or 0.0 for amount in listed_amounts)
 
 
 def find_expired(clusters: Iterable[ClusterOverview], ttl: float | None) -> list[str]:
-    """Return a sentence for each cluster that is older than ttl, in seconds, and still costs money.
+    """Return a sentence for each cluster that is older than ttl, in seconds, and is still costing money.
 
     If ttl is None, no cluster is too old.
     """
@@ -118,7 +118,7 @@ def format_overview(
     prices: CloudPrices,
     ttl: float | None = None,
 ) -> list[str]:
-    """Return the table, a line about machines outside clusters, and one for each cluster that is too old."""
+    """Return the table, a line about machines not in any cluster, and a line for each cluster that is too old."""
     rows = [("CLUSTER", "REGION", "MACHINES", "TYPE", "AGE", "USD/HOUR", "USD SO FAR", "DISKS/MONTH", "AND")]
     for cluster in clusters:
         rows.append(

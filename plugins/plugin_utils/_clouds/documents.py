@@ -66,7 +66,7 @@ class Network(TypedDict):
 
 
 class Drive(TypedDict):
-    """A drive in a network. share: the address to mount. The password is never in these documents."""
+    """A drive in a network. share: the address to mount. These documents never contain the password."""
 
     id: str
     name: str
@@ -86,7 +86,7 @@ class BootScript(TypedDict):
 
 
 class Address(TypedDict):
-    """A public address that persists without a machine. machine: id of the machine that has it, or ""."""
+    """A public address that exists independently of a machine. machine: id of the machine that has it, or ""."""
 
     ip: str
     region: str
@@ -119,7 +119,7 @@ class AccountResources(TypedDict):
 
 
 class JournalNotes(TypedDict):
-    """A cluster's journal in the planner's form. Keys of resources are "kind name"."""
+    """A cluster's journal in the planner's format. Resource keys are "kind name"."""
 
     ids: dict[str, str]  # ids of created resources, by key
     repeated: list[str]  # keys of resources that were requested more than once because a reply was lost
@@ -136,7 +136,7 @@ class Step(TypedDict):
 
 
 class ClusterPlan(TypedDict):
-    """The steps, in order, and the resources they are based on."""
+    """The steps, in order, and the resources that they are based on."""
 
     steps: list[Step]
     network: Network | None
@@ -151,7 +151,7 @@ class ClusterPlan(TypedDict):
 
 
 class ClusterCost(TypedDict):
-    """A cluster's cost. An amount is None if a price that it includes is unknown."""
+    """A cluster's cost. An amount is None if it includes an unknown price."""
 
     per_hour: float | None
     per_day: float | None

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Errors of all providers, and of a cluster that is not in the desired state."""
+"""Errors that all providers share, and errors about a cluster that is not in the desired state."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RefusalScope = Literal["offer", "pool", "request"]
 
 
 class CloudError(Exception):
-    """A request to a provider failed. str() is one line for a person; summary is the same without the hint."""
+    """A request to a provider failed. str() is a one-line user message; summary is the same without the hint."""
 
     #: Whether the request was definitely not executed.
     refused = False

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Detect which provider the machines of an inventory come from."""
+"""Detect which provider an inventory's machines come from."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.registry i
 
 
 class InventoryCloud(TypedDict):
-    """The provider of an inventory's machines."""
+    """The provider of the machines in an inventory."""
 
     cloud: str  # name of a provider
     region: str  # region for new machines; "" if none is set
 
 
 class AmbiguousCloudError(Exception):
-    """The inventory sources name more than one provider. str() is one line for a person."""
+    """The inventory sources name more than one provider. str() is a one-line message for the user."""
 
 
 def detect_cloud(sources: Iterable[str]) -> InventoryCloud:
-    """Return the provider that the sources name, Paperspace if they name none.
+    """Return the provider that the sources name, or Paperspace if they name none.
 
     Raises:
         AmbiguousCloudError: they name several.
@@ -54,7 +54,7 @@ def detect_cloud(sources: Iterable[str]) -> InventoryCloud:
 
 
 class _UntaggedLoader(yaml.SafeLoader):
-    """Loader that reads values with Ansible's tags, such as !vault, as null."""
+    """Loader that reads values with Ansible tags, such as !vault, as null."""
 
 
 _UntaggedLoader.add_multi_constructor("!", lambda _loader, _tag, _node: None)
@@ -74,7 +74,7 @@ def _source_files(sources: Iterable[str]) -> Iterator[Path]:
 
 
 def _read_source(path: Path) -> dict[str, Any]:
-    """Return the content of an inventory source, empty if it is not YAML. It may contain secrets: never show it."""
+    """Return the contents of an inventory source, empty if it is not YAML. It may contain secrets, so never show it."""
     if path.suffix not in (".yml", ".yaml"):
         return {}
     try:
@@ -85,6 +85,6 @@ def _read_source(path: Path) -> dict[str, Any]:
 
 
 def has_provider(sources: Iterable[str]) -> bool:
-    """Return whether an inventory source lists the machines of a provider that can create machines."""
+    """Return whether an inventory source lists machines from a provider that can create machines."""
     providers = inventory_plugins()
     return any(str(_read_source(path).get("plugin")) in providers for path in _source_files(sources))

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The journal of a cluster on the controller: requested resources and the results.
+"""A cluster's journal on the controller, which records requested resources and the results.
 
 It is .muster/clusters/CLUSTER.json beside the inventory, readable only by its owner. Each resource is recorded before
 it is requested, and its id after the reply, so that the next command notices a crash in between. The journal is
@@ -22,7 +22,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.documents 
 
 
 class JournalError(Exception):
-    """The journal cannot be read or written. str() is one line for a person."""
+    """The journal cannot be read or written. str() is a one-line message for the user."""
 
 
 class JournalEntry(TypedDict):
@@ -36,7 +36,7 @@ class JournalEntry(TypedDict):
 
 
 class JournalContent(TypedDict):
-    """The file's content. addresses: machine id by fixed address of the cluster's machines."""
+    """The file's contents. addresses: machine id for each fixed address of the cluster's machines."""
 
     cluster: str
     provider: str
@@ -52,7 +52,7 @@ class ClusterJournal:
         self.content = content
 
     def record_request(self, what: str, name: str, now: float) -> None:
-        """Record that a resource is about to be requested. An entry with an ID is older and has been removed since."""
+        """Record that a resource is about to be requested. An entry with an id is for an older, removed resource."""
         entry = self.find_entry(what, name)
         if entry is None or entry["id"]:
             self._drop(what, name)
@@ -62,14 +62,14 @@ class ClusterJournal:
         self._write()
 
     def record_created(self, what: str, name: str, resource_id: str) -> None:
-        """Record the id of a resource that was created."""
+        """Record the id of a newly created resource."""
         entry = self.find_entry(what, name)
         if entry is not None and entry["id"] != resource_id:
             entry["id"] = resource_id
             self._write()
 
     def record_existing(self, what: str, name: str, resource_id: str, now: float) -> None:
-        """Record an existing resource of the cluster as settled."""
+        """Record an existing cluster resource as settled."""
         if self.find_entry(what, name) is None:
             self.content["entries"].append(
                 {"what": what, "name": name, "id": resource_id, "asked": [now], "settled": True}
@@ -77,20 +77,20 @@ class ClusterJournal:
             self._write()
 
     def forget(self, what: str, name: str, resource_id: str = "") -> None:
-        """Record that the resource with this id was removed or, without an id, was never created."""
+        """Record that the resource with this id was removed or, if there is no id, was never created."""
         entry = self.find_entry(what, name)
         if entry is not None and entry["id"] in ("", resource_id):
             self._drop(what, name)
             self._write()
 
     def forget_any(self, what: str, name: str) -> None:
-        """Record that the resource was removed, whatever its id, or was refused."""
+        """Record that the resource was removed, whatever its id, or that its creation was rejected."""
         if self.find_entry(what, name) is not None:
             self._drop(what, name)
             self._write()
 
     def record_addresses(self, addresses: dict[str, str]) -> None:
-        """Record fixed addresses of machines before the machines are removed."""
+        """Record the machines' fixed addresses before the machines are removed."""
         if addresses.items() - self.content["addresses"].items():
             self.content["addresses"].update(addresses)
             self._write()
@@ -117,14 +117,14 @@ class ClusterJournal:
             self._write()
 
     def settle_entry(self, what: str, name: str) -> None:
-        """Record that a resource, with everything that depends on it, is complete."""
+        """Record that a resource and everything that depends on it are complete."""
         entry = self.find_entry(what, name)
         if entry is not None and not entry["settled"]:
             entry["settled"] = True
             self._write()
 
     def delete(self) -> None:
-        """Delete the file, since no resource remains."""
+        """Delete the file, because no resource remains."""
         self.content["entries"], self.content["addresses"] = [], {}
         if self.path is not None:
             self.path.unlink(missing_ok=True)
@@ -144,7 +144,7 @@ class ClusterJournal:
         }
 
     def find_entry(self, what: str, name: str) -> JournalEntry | None:
-        """Return the entry of a resource, or None."""
+        """Return a resource's journal entry, or None."""
         return next(
             (entry for entry in self.content["entries"] if (entry["what"], entry["name"]) == (what, name)), None
         )
@@ -181,7 +181,7 @@ def new_journal(cluster: str, provider: str, path: Path | None = None) -> Cluste
 
 
 def read_journal(directory: Path, cluster: str, provider: str, writable: bool = True) -> ClusterJournal:
-    """Return the journal of a cluster, empty if it has none. writable: whether changes are written to the file."""
+    """Return a cluster's journal, empty if it has none. writable: whether changes are written to the file."""
     path = directory / f"{cluster}.json"
     try:
         content = _validate(json.loads(path.read_text(encoding="utf-8")))
@@ -202,7 +202,7 @@ def read_journal(directory: Path, cluster: str, provider: str, writable: bool = 
 
 
 def _validate(content: Any) -> JournalContent:
-    """Return a journal's content, checked field by field. Raise KeyError, TypeError or ValueError."""
+    """Validate a journal's contents field by field, and return them. Raise KeyError, TypeError or ValueError."""
     return {
         "cluster": str(content["cluster"]),
         "provider": str(content["provider"]),
@@ -222,7 +222,7 @@ def _validate(content: Any) -> JournalContent:
 
 @contextlib.contextmanager
 def cluster_lock(directory: Path, cluster: str) -> Iterator[None]:
-    """Lock a cluster while it is changed: two simultaneous commands would create it twice. Raise JournalError."""
+    """Lock a cluster while it is being changed: two simultaneous commands would create it twice. Raise JournalError."""
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(directory / f".{cluster}.lock", os.O_RDWR | os.O_CREAT, 0o600)
@@ -246,6 +246,6 @@ def cluster_lock(directory: Path, cluster: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def open_journal(directory: Path, cluster: str, provider: str, check: bool) -> Iterator[ClusterJournal]:
-    """Yield the journal of a cluster and lock it; in check mode, neither lock nor write it. Raise JournalError."""
+    """Lock a cluster and yield its journal; in check mode, do not lock the cluster or write. Raise JournalError."""
     with contextlib.nullcontext() if check else cluster_lock(directory, cluster):
         yield read_journal(directory, cluster, provider, writable=not check)

@@ -27,7 +27,7 @@ NAME_PREFIX = "muster-"
 
 
 class PlanRefusedError(Exception):
-    """The request cannot or must not be carried out. str() is one line for a person."""
+    """The request cannot or must not be carried out. str() is a one-line message for the user."""
 
 
 def network_name(cluster: str) -> str:
@@ -46,12 +46,12 @@ def drive_name(cluster: str) -> str:
 
 
 def script_name(cluster: str, digest: str) -> str:
-    """Return the name of the first-boot script. digest: 8 hex digits of its text's hash: no API returns the text."""
+    """Return the first-boot script's name. digest: 8 hex digits of the hash of its text, which no API returns."""
     return f"{NAME_PREFIX}{cluster}-first-boot-{digest}"
 
 
 def node_number(cluster: str, name: str) -> int | None:
-    """Return the number in a node's name, or None if the name is not one of the cluster's."""
+    """Return the number in a node's name, or None if the cluster has no such name."""
     match = re.fullmatch(re.escape(cluster) + r"-(0|[1-9][0-9]{0,4})", name, re.ASCII)
     return int(match[1]) if match else None
 
@@ -63,7 +63,7 @@ def parse_cluster_name(network: str) -> str | None:
 
 
 def find_network(cluster: str, networks: Iterable[Network], network_id: str = "") -> Network | None:
-    """Return a cluster's network, or None. Raise PlanRefusedError if several have its name and none is chosen."""
+    """Return a cluster's network, or None. Raise PlanRefusedError if several have its name and none was chosen."""
     matches = [network for network in networks if network["name"] == network_name(cluster)]
     if network_id:
         chosen = [network for network in matches if network["id"] == network_id]
@@ -86,7 +86,7 @@ def _format_networks(networks: Iterable[Network]) -> str:
 
 
 def find_machines(cluster: str, network: Network | None, resources: AccountResources) -> list[Machine]:
-    """Return the cluster's machines by number, the oldest first among those with the same name."""
+    """Return the cluster's machines by number; machines with the same name are ordered oldest first."""
     if network is None:
         return []
     numbered = [(node_number(cluster, machine["name"]), machine) for machine in resources["machines"]]
@@ -97,12 +97,12 @@ def find_machines(cluster: str, network: Network | None, resources: AccountResou
 
 
 def age_sort_key(machine: Machine) -> tuple[bool, float, str]:
-    """Return a sort key: oldest first, machines without a valid creation time last."""
+    """Return a sort key that puts the oldest first and machines without a valid creation time last."""
     return machine["created"] is None, machine["created"] or 0.0, machine["id"]
 
 
 def find_foreign_machines(cluster: str, network: Network | None, resources: AccountResources) -> list[Machine]:
-    """Return the machines in the cluster's network that are not the cluster's."""
+    """Return the machines in the cluster's network that do not belong to the cluster."""
     if network is None:
         return []
     inside = [machine for machine in resources["machines"] if machine["network"] == network["id"]]
@@ -110,14 +110,14 @@ def find_foreign_machines(cluster: str, network: Network | None, resources: Acco
 
 
 def find_namesakes(cluster: str, network: Network | None, resources: AccountResources) -> list[Machine]:
-    """Return the machines in other networks that are named like the cluster's."""
+    """Return the machines in other networks that have the same names as the cluster's machines."""
     network_id = network["id"] if network else None
     matches = [machine for machine in resources["machines"] if node_number(cluster, machine["name"]) is not None]
     return [machine for machine in matches if machine["network"] != network_id]
 
 
 def find_drives(cluster: str, network: Network | None, resources: AccountResources) -> list[Drive]:
-    """Return the cluster's drives: at most one, unless someone created a second."""
+    """Return the cluster's drives: at most one, unless someone created another."""
     if network is None:
         return []
     inside = [drive for drive in resources["drives"] if drive["network"] == network["id"]]
@@ -130,7 +130,7 @@ def find_parts(cluster: str, resources: AccountResources) -> list[ClusterPart]:
 
 
 def find_scripts(cluster: str, machines: Iterable[Machine], resources: AccountResources) -> list[BootScript]:
-    """Return the cluster's scripts, with any text, except those that are assigned to foreign machines."""
+    """Return the cluster's scripts, whatever their text, except those assigned to machines outside the cluster."""
     pattern = re.compile(re.escape(f"{NAME_PREFIX}{cluster}-first-boot-") + "[0-9a-f]{8}", re.ASCII)
     machine_ids = {machine["id"] for machine in machines}
     existing_ids = {machine["id"] for machine in resources["machines"]}

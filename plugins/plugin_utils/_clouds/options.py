@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Options that the modules of all providers share, and their validation."""
+"""Define and validate the options that the modules of all providers share."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ MAX_NODES = 512  # more than any account allows; limits the cost of a typo
 
 
 def resolve_beside_inventory(path: str, sources: list[str]) -> Path:
-    """Resolve a path relative to the directory of the first inventory source that exists, else to the current one."""
+    """Resolve a path relative to the first existing inventory source's directory, else to the current directory."""
     source = next((Path(item) for item in sources if "," not in item and Path(item).exists()), Path.cwd())
     base = source if source.is_dir() else source.parent
     return base / path
 
 
 def validate_cluster_name(name: str) -> str:
-    """Return the name of a cluster. Raise PlanRefusedError if it is invalid."""
+    """Return a cluster's name. Raise PlanRefusedError if it is invalid."""
     if not name:
         raise PlanRefusedError("no cluster name is set. Set one: -e cluster=bert")
     if not CLUSTER_NAME.fullmatch(name):
@@ -57,7 +57,7 @@ def refuse_active_runs(cluster: str, directory: Path, machines: Sequence[Machine
 
 
 def read_common_settings(options: Mapping[str, Any], check: bool, example_type: str, disk_gb: int) -> dict[str, Any]:
-    """Return the settings that the requests of all providers have. Raise PlanRefusedError if one is invalid.
+    """Return the settings that requests to all providers share. Raise PlanRefusedError if one is invalid.
 
     example_type, disk_gb: the provider's example of a machine type, and its default size of a disk.
     """
@@ -87,7 +87,7 @@ def read_common_settings(options: Mapping[str, Any], check: bool, example_type: 
 
 
 def read_first_boot(options: Mapping[str, Any], first_boot: FirstBoot, alternative: str = "") -> str:
-    """Return the provider's data for the first boot. alternative: an alternative to a key, as the end of a sentence."""
+    """Return the provider's first-boot data. alternative: an alternative to a key, phrased as the end of a sentence."""
     key = options["ssh_public_key"]
     return first_boot(
         read_public_key(key, alternative) if key else "",

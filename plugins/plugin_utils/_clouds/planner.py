@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Plan the steps from a cluster's existing to its desired state.
+"""Plan the steps from a cluster's existing state to its desired state.
 
 Planning again after all steps yields none; after some of them, it yields the remaining ones. Only missing resources
 are created: surplus machines are never removed, and a machine's type is never changed.
@@ -45,7 +45,7 @@ ENCLOSING_KINDS: tuple[ResourceKind, ...] = ("VPC", "internet gateway", "subnet"
 
 
 def plan_cluster(desired: DesiredCluster, resources: AccountResources, notes: JournalNotes) -> ClusterPlan:
-    """Return the steps from the existing to the desired state. Raise PlanRefusedError if that is impossible."""
+    """Return the steps from the existing state to the desired state. Raise PlanRefusedError if that is impossible."""
     cluster = desired["cluster"]
     network = find_network(cluster, resources["networks"], desired["network_id"])
     machines = find_machines(cluster, network, resources)
@@ -81,7 +81,7 @@ def plan_cluster(desired: DesiredCluster, resources: AccountResources, notes: Jo
 
 
 def split_duplicates(machines: Sequence[Machine], notes: JournalNotes) -> tuple[list[Machine], list[Machine]]:
-    """Return one machine per name, preferring a recorded one, then the oldest; and the other machines."""
+    """Return one machine per name, preferring a recorded machine, then the oldest; and return the other machines."""
     by_name: dict[str, list[Machine]] = collections.defaultdict(list)
     for machine in machines:
         by_name[machine["name"]].append(machine)
@@ -95,7 +95,7 @@ def split_duplicates(machines: Sequence[Machine], notes: JournalNotes) -> tuple[
 
 
 def _choose_parts(parts: Sequence[ClusterPart], notes: JournalNotes) -> list[ClusterPart]:
-    """Return one part per kind and name, preferring a recorded one, then one that holds machines."""
+    """Return one part per kind and name, preferring a recorded part, then one that contains machines."""
     by_name: dict[str, list[ClusterPart]] = collections.defaultdict(list)
     for part in parts:
         by_name[f"{part['what']} {part['name']}"].append(part)
@@ -147,7 +147,7 @@ def _plan_present(
 
 
 def _is_repeated_request(second: Machine | ClusterPart, notes: JournalNotes) -> bool:
-    """Return whether a duplicate results from a request that was repeated after a lost reply."""
+    """Return whether a duplicate resulted from repeating a request after its reply was lost."""
     return f"{second.get('what', 'machine')} {second['name']}" in notes["repeated"]
 
 
@@ -162,7 +162,7 @@ def _refuse_taken_name(desired: DesiredCluster, notes: JournalNotes, plan: Clust
 
 
 def _refuse_differences(desired: DesiredCluster, plan: ClusterPlan) -> None:
-    """Raise PlanRefusedError if a resource exists with other properties: nothing is retyped, resized or moved."""
+    """Raise PlanRefusedError if an existing resource has other properties: no resource is retyped, resized or moved."""
     differences = []
     network = plan["network"]
     if network and network["region"] != desired["region"]:
@@ -250,7 +250,7 @@ def _plan_enclosing_removal(
 
 
 def find_addresses(machines: Iterable[Machine], resources: AccountResources, notes: JournalNotes) -> list[str]:
-    """Return the fixed addresses of the cluster's machines, including removed ones, that no other machine has."""
+    """Return the fixed addresses of the cluster's machines, including removed machines, that no other machine has."""
     owners = {machine["public_ip"]: machine["id"] for machine in machines if machine["fixed_address"]}
     owners = {ip: machine for ip, machine in {**notes["addresses"], **owners}.items() if ip}
     return [

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class Price(NamedTuple):
-    """US dollars per hour or month, and the number's source."""
+    """A price in US dollars per hour or month, and the source of the number."""
 
     usd: float
     source: str

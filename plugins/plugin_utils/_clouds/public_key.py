@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The user's public SSH key, from a setting that is the key or the path of its file."""
+"""Read the user's public SSH key from a setting that contains the key or the path of a key file."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def read_public_key(key_or_path: str, alternative: str = "") -> str:
 
 
 def parse_public_key(text: str) -> str:
-    """Return the key without its comment. text: the line of a file such as id_ed25519.pub. Raise PlanRefusedError."""
+    """Return the key without its comment. text: a line from a file such as id_ed25519.pub. Raise PlanRefusedError."""
     if "PRIVATE KEY" in text:
         raise PlanRefusedError("ssh_public_key is a private key. Set it to the public key, from the .pub file")
     match = PUBLIC_KEY.fullmatch(text.strip())

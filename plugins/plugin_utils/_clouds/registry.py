@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The providers. A new one is a package next to this file and an entry here."""
+"""The supported providers. To add one, add a package next to this file and an entry here."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DEFAULT_CLOUD = PaperspaceCloud.name
 
 
 def find_cloud(name: str) -> type[AnyCloud]:
-    """Return the provider of this name. Raise PlanRefusedError if it is unknown."""
+    """Return the provider with this name. Raise PlanRefusedError if there is none."""
     if name not in CLOUDS:
         similar = difflib.get_close_matches(name, CLOUDS, n=1, cutoff=0.5)
         hint = f" Did you mean {similar[0]}?" if similar else ""
@@ -35,10 +35,10 @@ def provider_options() -> dict[str, dict[str, Any]]:
 
 
 def access_options() -> dict[str, dict[str, Any]]:
-    """Return the argument specification of the options for access to providers."""
+    """Return the argument specification of the options that configure access to providers."""
     return {name: spec for cloud in CLOUDS.values() for name, spec in cloud.access_options.items()}
 
 
 def inventory_plugins() -> dict[str, str]:
-    """Return the provider by the inventory plugin whose hosts are its machines."""
+    """Return a mapping from each inventory plugin to the provider whose machines it lists."""
     return {plugin: name for name, cloud in CLOUDS.items() for plugin in cloud.inventory_plugins}

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The idle watch's files, which machines get at their first boot, before the role idle_watch runs."""
+"""The idle watch's files, which are installed on machines at first boot, before the role idle_watch runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ UNITS = Path(__file__).resolve().parents[3] / "roles" / "idle_watch" / "files"
 
 
 def read_watch_files(after: str, ttl: str) -> dict[str, str]:
-    """Return the role idle_watch's files, by path on the node, so that the watch works before the role runs."""
+    """Return the files of the role idle_watch, by path on the node, to make the watch work before the role runs."""
     programs = program_sources("_idle_watch.idle_watch")
     return {
         **{f"{WATCH_PROGRAM_DIRECTORY}/{path}": text for path, text in programs.items()},
@@ -30,5 +30,5 @@ def read_watch_files(after: str, ttl: str) -> dict[str, str]:
 
 
 def format_watch_settings(after: str, ttl: str) -> str:
-    """Return the settings of the idle watch, byte for byte as the role writes them without a user."""
+    """Format the idle watch's settings, byte for byte as the role writes them when no user is set."""
     return json.dumps({"after": after, "ttl": ttl}, indent=4, sort_keys=True) + "\n"

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The common part of inventory plugins whose options compose variables and groups."""
+"""Shared code for inventory plugins whose options compose variables and groups."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class ConstructedInventory(BaseInventoryPlugin, Constructable):
     def _add_constructed_host(
         self, name: str, group: str, variables: Mapping[str, Any], expression_variables: Mapping[str, Any] | None = None
     ) -> None:
-        """Add a host with its variables to a group, and apply the options to it.
+        """Add a host and its variables to a group, and apply the options to the host.
 
         expression_variables: those that the expressions in the options may use, if they differ.
         """

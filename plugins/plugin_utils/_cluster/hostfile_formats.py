@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Files that list the nodes of a rank table: DeepSpeed, Open MPI and MPICH hostfiles, and /etc/hosts."""
+"""Render and parse files that list a rank table's nodes: DeepSpeed, Open MPI and MPICH hostfiles, /etc/hosts."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from ansible_collections.muster.training.plugins.module_utils._rank_table import
 
 
 class HostfileError(RankTableError):
-    """DeepSpeed and Open MPI would read the hostfile differently. Each problem's `host` is a line of the text."""
+    """DeepSpeed and Open MPI would read the hostfile differently. Each problem's `host` is a line from the text."""
 
 
 def render_deepspeed(table: RankTable, use: str = "name") -> str:
-    """Render a hostfile for DeepSpeed: one line `host slots=N` per node, in rank order.
+    """Render a hostfile for DeepSpeed, with one line `host slots=N` per node, in rank order.
 
     `use` is "name" or "address": how the launcher reaches the hosts. Raise RankTableError for IPv6 addresses, which no
     hostfile parser accepts.
@@ -43,12 +43,12 @@ def render_openmpi(table: RankTable, use: str = "name") -> str:
 
 
 def render_mpich(table: RankTable, use: str = "name") -> str:
-    """Render a hostfile for MPICH and Intel MPI (`mpiexec -f`): lines `host:N`. `use` as in render_deepspeed()."""
+    """Render a hostfile for MPICH and Intel MPI (`mpiexec -f`): lines `host:N`. `use`: see render_deepspeed()."""
     return "".join(f"{host}:{slots}\n" for host, slots in _hosts_and_slots(table, use))
 
 
 def render_hosts_entries(table: RankTable) -> str:
-    """Render lines for /etc/hosts: address, name and, if the name has a domain, the short name.
+    """Render lines for /etc/hosts with the address, the name and, if the name has a domain, the short name.
 
     A host whose name is an address needs no line.
     """
@@ -101,7 +101,7 @@ _KNOWN_ERRORS = (
 
 
 def parse_hostfile(text: str) -> list[tuple[str, int]]:
-    """Return the hosts and slots in a hostfile, in the file's order.
+    """Return the hosts and slots in a hostfile, in file order.
 
     Accepts only what both DeepSpeed and Open MPI read as intended: lines `host slots=N`, empty lines, comments after
     `#`. Raise HostfileError with every line that either rejects or misreads.
@@ -163,7 +163,7 @@ def _check_encoding(text: object) -> None:
 
 
 def _line_error(line: str, body: str, *, open_comment: bool) -> tuple[str, str] | None:
-    """Return the problem with a line and its remedy, or None if it is valid; `body` is the line without its comment."""
+    """Return the problem with a line and its remedy, or None if it is valid; `body` is the line without comment."""
     if not line.replace("\t", " ").isprintable():
         return f"{format_value(line)} contains a control character", "Remove it"
     if open_comment:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Instances in the response of Lambda's API, version 1: https://docs.lambda.ai/api/cloud."""
+"""Parse instances from a response of the Lambda API, version 1: https://docs.lambda.ai/api/cloud."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class LambdaInstance(NamedTuple):
 
 
 def parse_instances(document: Any, region: str = "") -> list[LambdaInstance]:
-    """Return the active instances, by name, then by ID.
+    """Return the active instances, sorted by name, then by ID.
 
     Args:
         document: The parsed response of `GET /instances`.
@@ -50,12 +50,12 @@ def parse_instances(document: Any, region: str = "") -> list[LambdaInstance]:
 
 
 def sort_key(entry: tuple[str, str, LambdaInstance]) -> tuple[Any, str]:
-    """Return a key that puts node2 before node10, and instances with the same name in the order of their IDs."""
+    """Return a sort key that puts node2 before node10, and orders instances with the same name by ID."""
     return natural_key(entry[0]), entry[1]
 
 
 def make_variables(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the host variables of an instance, omitting values that the API does not list."""
+    """Return an instance's host variables, omitting values that the API does not list."""
     cents = _number(entry, "instance_type", "price_cents_per_hour")
     gpus = _number(entry, "instance_type", "specs", "gpus")
     private = _address(entry, "private_ip")

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Machines listed by the user: a DeepSpeed, Open MPI or MPICH hostfile, or a few addresses.
+"""Machines listed by the user, in a DeepSpeed, Open MPI or MPICH hostfile or as a few addresses.
 
 The list becomes an inventory, so it accepts more than hostfile_formats.py, which accepts only what two launchers
 read in the same way.
@@ -51,7 +51,7 @@ LOCAL_HOST = """    node0:
 
 
 class ListedHost(NamedTuple):
-    """A listed machine. slots: processes to start on it, None if not specified. user: "" if not specified."""
+    """A listed machine. slots: number of processes to start on it, None if unspecified. user: "" if unspecified."""
 
     name: str
     slots: int | None = None
@@ -59,7 +59,7 @@ class ListedHost(NamedTuple):
 
 
 def read_hosts(lines: Iterable[str], item_name: str) -> list[ListedHost]:
-    """Return the machines in the lines of a hostfile, or in a list.
+    """Return the machines in the lines of a hostfile or in a list.
 
     item_name: how messages refer to an item, "line" or "host". Raise ValueError with one sentence for each invalid
     line.
@@ -99,7 +99,7 @@ def read_hosts(lines: Iterable[str], item_name: str) -> list[ListedHost]:
 
 
 def render_inventory(hosts: list[ListedHost], source: str, resolve: Callable[[str], str]) -> str:
-    """Render an inventory of these machines. resolve: returns the IP address of a name, "" if it is unknown."""
+    """Render an inventory of these machines. resolve: returns the IP address for a name, "" if it is unknown."""
     text = HEADER.format(source=source, nnodes=len(hosts))
     names = {host.name for host in hosts}
     unused_names = (name for name in map("node{}".format, itertools.count()) if name not in names)
@@ -128,5 +128,5 @@ def render_inventory(hosts: list[ListedHost], source: str, resolve: Callable[[st
 
 
 def yaml_key(name: str) -> str:
-    """Return a name as a YAML key, in quotes if YAML would not read it as a string."""
+    """Return a name as a YAML key, quoted if YAML would not read it as a string."""
     return name if isinstance(yaml_load(name), str) else json.dumps(name)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The machines in the output of `tofu show -json` or `terraform show -json`.
+"""Find the machines in the output of `tofu show -json` or `terraform show -json`.
 
 Format: https://developer.hashicorp.com/terraform/internals/json-format (version 1.0). Attributes of the resources are
 those of their providers' documentation.
@@ -18,7 +18,7 @@ from typing import Any
 
 USER_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 MAX_DEPTH = 32
-"""Modules nested deeper are rejected: real configurations have a handful of levels."""
+"""Modules nested deeper than this are rejected; real configurations have only a handful of levels."""
 
 
 class StateError(Exception):
@@ -27,14 +27,14 @@ class StateError(Exception):
 
 @dataclass(frozen=True)
 class ResourceType:
-    """The attributes of a resource type for a node's fields: paths such as `a.0.b`; the first that is set is used."""
+    """A resource type's attributes for each field of a node: paths such as `a.0.b`; the first one set is used."""
 
     name: tuple[str, ...]
     public: tuple[str, ...]
     private: tuple[str, ...]
     user: tuple[str, ...] = ()
     price: tuple[str, ...] = ()
-    """US dollars per hour."""
+    """The price in US dollars per hour."""
 
 
 RESOURCE_TYPES = {
@@ -55,20 +55,20 @@ RESOURCE_TYPES = {
 
 @dataclass(frozen=True)
 class StateMachine:
-    """A machine of the state."""
+    """A machine in the state."""
 
     name: str
     address: str
     """The resource's address, such as `module.gpus.hcloud_server.node[0]`."""
     type: str
     variables: dict[str, Any]
-    """Host variables of the contract between the inventory and the playbooks."""
+    """Host variables that are part of the contract between the inventory and the playbooks."""
     values: Mapping[str, Any]
-    """All attributes of the resource, which may be secret."""
+    """All attributes of the resource, some of which may be secret."""
 
 
 def find_machines(document: Any) -> list[StateMachine]:
-    """Return the machines of all modules, in the order of the document.
+    """Return the machines in all modules, in document order.
 
     Raises:
         StateError: the document is not the output of `show -json`, or two machines have the same name.
@@ -90,7 +90,7 @@ def find_machines(document: Any) -> list[StateMachine]:
 
 
 def _is_state(document: Any) -> bool:
-    """Return whether a document has the format's version and values."""
+    """Return whether a document has the format version and values of a state."""
     return (
         isinstance(document, Mapping)
         and str(document.get("format_version", "")).startswith(("0.", "1."))
@@ -99,7 +99,7 @@ def _is_state(document: Any) -> bool:
 
 
 def _resources(module: Mapping[str, Any], depth: int = 0) -> Iterator[Mapping[str, Any]]:
-    """Yield the resources of a module and of those below it."""
+    """Yield the resources of a module and its submodules."""
     if depth > MAX_DEPTH:
         raise StateError(f"its modules are nested more than {MAX_DEPTH} levels deep")
     for resource in module.get("resources") or []:
@@ -111,7 +111,7 @@ def _resources(module: Mapping[str, Any], depth: int = 0) -> Iterator[Mapping[st
 
 
 def make_machine(resource: Mapping[str, Any]) -> StateMachine:
-    """Return a resource as a machine."""
+    """Convert a resource to a machine."""
     values = resource.get("values")
     values = values if isinstance(values, Mapping) else {}
     known, address = RESOURCE_TYPES[resource["type"]], str(resource.get("address", ""))
@@ -147,7 +147,7 @@ def _first(values: Mapping[str, Any], paths: tuple[str, ...]) -> Any:
 
 
 def _address(value: Any) -> str:
-    """Return a value if it is an IP address, otherwise an empty string: ssh would take some texts as options."""
+    """Return a value if it is an IP address, otherwise an empty string: ssh would parse some texts as options."""
     try:
         return str(ipaddress.ip_address(value)) if isinstance(value, str) else ""
     except ValueError:
@@ -155,6 +155,6 @@ def _address(value: Any) -> str:
 
 
 def host_name(text: str) -> str:
-    """Return a name that Ansible accepts: `gpu[0]` becomes `gpu-0`. Reserved group names are avoided."""
+    """Return a name that Ansible accepts, for example `gpu-0` for `gpu[0]`. Reserved group names are avoided."""
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-.")[:63] or "machine"
     return f"{name}-machine" if name in ("all", "localhost", "training", "ungrouped") else name

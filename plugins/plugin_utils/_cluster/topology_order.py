@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 
 def parse_location(value: object) -> tuple[str, ...]:
-    """Return a location as names from the outermost to the innermost part of the network, or () if it is unknown.
+    """Parse a location into names, from the outermost to the innermost part of the network, or () if it is unknown.
 
     value: text such as "spine1/rack7", a number, a list of them, or None. Raise ValueError for anything else.
     """
@@ -26,7 +26,7 @@ def parse_location(value: object) -> tuple[str, ...]:
 
 
 def order_by_location(locations: Sequence[tuple[str, ...]]) -> list[int]:
-    """Return the indexes of nodes, ordered so that nodes in the same part of the network are adjacent.
+    """Return the indexes of the nodes, ordered so that nodes in the same part of the network are adjacent.
 
     Parts, and nodes within the innermost part, keep the order in which they are first listed, so the first node stays
     first. A node without a location keeps its position among the parts.

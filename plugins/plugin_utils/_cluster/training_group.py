@@ -26,7 +26,7 @@ def group_members(group: str, groups: Mapping[str, list[str]]) -> list[str]:
 
 
 def empty_group_remedy(groups: Mapping[str, list[str]]) -> str:
-    """Return the remedy if the group has no hosts: name a different group, or pass another inventory."""
+    """Return the remedy for a group without hosts: name a different group, or pass another inventory."""
     other_groups = sorted(name for name, hosts in groups.items() if hosts and name not in ("all", "ungrouped"))
     if other_groups:
         name = other_groups[0] if len(other_groups) == 1 else "NAME"

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Adapt commands in messages to the form that this user must type."""
+"""Adapt commands in messages to the form that the user must type."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from ansible_collections.muster.training.plugins.plugin_utils._command_line.must
 
 COLLECTION = "muster.training"
 ENVIRONMENT_VARIABLES = ("python_env_name", "python_env_directory")
-"""Variables that choose the Python environment, which site.yml changes and a launch uses."""
+"""Variables that select the Python environment, which site.yml changes and a launch uses."""
 COMMAND = re.compile(r"ansible-playbook (\w+)\.yml")
 
 
 def adapt_commands(text: str, arguments: Mapping[str, Any] | None = None) -> str:
-    """Adapt each `ansible-playbook NAME.yml` in a text to the path of the current playbook and the inventory.
+    """Adapt each `ansible-playbook NAME.yml` in a text to the current playbook's path and inventory.
 
     For a user of ./muster, each becomes a command of ./muster. site.yml also gets the options that select the code and
     its environment: without them, it would remove that code's requirements, or change another environment.
@@ -54,7 +54,7 @@ def adapt_commands(text: str, arguments: Mapping[str, Any] | None = None) -> str
 
 
 def code_options(cli_args: Mapping[str, Any]) -> str:
-    """Return the typed options that select the code and its environment: job files and other -e @FILE, variables."""
+    """Return the typed options that select the code and its environment: job files, other -e @FILE, and variables."""
     extra_vars = [str(text) for text in cli_args.get("extra_vars") or ()]
     file_options = [f" -e {shlex.quote('@' + shorten_path(text[1:]))}" for text in extra_vars if text.startswith("@")]
     variables = typed_variables(extra_vars)
@@ -64,14 +64,14 @@ def code_options(cli_args: Mapping[str, Any]) -> str:
 
 
 def environment_options(variables: Mapping[str, Any]) -> str:
-    """Return the options among the typed variables that choose the Python environment."""
+    """Return options for those typed variables that select the Python environment."""
     return "".join(
         f" -e {name}={shlex.quote(str(variables[name]))}" for name in ENVIRONMENT_VARIABLES if variables.get(name)
     )
 
 
 def code_arguments_typed(cli_args: Mapping[str, Any]) -> str:
-    """Return the result of code_options(), as arguments of ./muster."""
+    """Return the result of code_options() as arguments for ./muster."""
     extra_vars = [str(text) for text in cli_args.get("extra_vars") or ()]
     files = [path_as_typed(text[1:]) for text in extra_vars if text.startswith("@")]
     variables = typed_variables(extra_vars)
@@ -81,7 +81,7 @@ def code_arguments_typed(cli_args: Mapping[str, Any]) -> str:
 
 
 def sibling_playbook(playbook: str, name: str) -> str:
-    """Return the path of a playbook next to this one if it exists there, otherwise its full name."""
+    """Return the path of a playbook next to the current one if it exists there, otherwise its full name."""
     if playbook.startswith(f"{COLLECTION}."):
         return f"{COLLECTION}.{name}"
     sibling = os.path.join(os.path.dirname(playbook), f"{name}.yml")
@@ -89,7 +89,7 @@ def sibling_playbook(playbook: str, name: str) -> str:
 
 
 def inventory_sources(cli_args: Mapping[str, Any]) -> list[str]:
-    """Return the inventory sources typed after -i, with their paths as short as possible."""
+    """Return the inventory sources typed after -i, with paths that are as short as possible."""
     sources = [str(source) for source in cli_args.get("inventory") or ()]
     # the default: the one in ansible.cfg, or none at all
     if sources == [str(source) for source in constants.DEFAULT_HOST_LIST]:
@@ -98,6 +98,6 @@ def inventory_sources(cli_args: Mapping[str, Any]) -> list[str]:
 
 
 def shorten_path(path: str) -> str:
-    """Return the path relative to the current directory if it is below, otherwise unchanged."""
+    """Return the path relative to the current directory if it is inside that directory, otherwise unchanged."""
     relative = os.path.relpath(path)
     return path if relative.startswith("..") else relative

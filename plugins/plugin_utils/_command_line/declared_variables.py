@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The variables that each playbook and each role reads, in addition to the documented variables of the roles.
+"""The variables that each playbook and role reads, in addition to the roles' documented variables.
 
 tests/unit/playbooks/test_declared_variables.py compares these tables with the templates of the playbooks and roles.
 """
@@ -15,14 +15,14 @@ from typing import NamedTuple
 
 
 class PlaybookVariables(NamedTuple):
-    """The variables that a playbook reads itself, and the roles that it runs, or that a playbook it starts runs."""
+    """The variables that a playbook itself reads, and the roles run by the playbook or by a playbook that it starts."""
 
     names: frozenset[str]
     roles: tuple[str, ...]
 
 
 def reads(names: str, *roles: str) -> PlaybookVariables:
-    """Return the entry of a playbook. names: separated by spaces."""
+    """Return a playbook's entry. names: separated by spaces."""
     return PlaybookVariables(frozenset(names.split()), roles)
 
 
@@ -135,12 +135,12 @@ ROLES = {
 
 
 def used_roles(playbooks: Iterable[Path]) -> set[str]:
-    """Return the roles that these playbooks of this collection run."""
+    """Return the roles that these playbooks from this collection run."""
     return {role for playbook in playbooks for role in PLAYBOOKS[playbook.stem].roles}
 
 
 def read_variables(playbooks: Iterable[Path]) -> set[str]:
-    """Return the variables that these playbooks and their roles read, except the roles' own."""
+    """Return the variables that these playbooks and their roles read, except for the roles' own variables."""
     playbooks = list(playbooks)
     names = {name for playbook in playbooks for name in PLAYBOOKS[playbook.stem].names}
     return names.union(PLUGIN_VARIABLES, *(ROLES.get(role, ()) for role in used_roles(playbooks)))

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Read the variables typed after -e on the command line, not in a file."""
+"""Read the variables typed after -e on the command line, but not those in a file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ansible.parsing.splitter import parse_kv
 
 
 class TagIgnoringLoader(yaml.SafeLoader):
-    """Ignores Ansible's own tags !unsafe and !vault, and keeps the tagged values."""
+    """YAML loader that ignores Ansible's own tags !unsafe and !vault, and keeps the tagged values."""
 
 
 def _construct_untagged(loader: TagIgnoringLoader, _tag: str, node: yaml.Node) -> Any:
@@ -30,7 +30,7 @@ TagIgnoringLoader.add_multi_constructor("!", _construct_untagged)
 
 
 def read_yaml(text: str) -> Any:
-    """Read JSON or YAML as Ansible reads it, ignoring its own tags. Raise yaml.YAMLError if it is invalid."""
+    """Read JSON or YAML as Ansible does, ignoring Ansible's own tags. Raise yaml.YAMLError if it is invalid."""
     with contextlib.suppress(ValueError):  # JSON allows things that YAML does not, such as tabs
         return json.loads(text)
     # str(): the parser does not accept Ansible's own string type
@@ -38,7 +38,7 @@ def read_yaml(text: str) -> Any:
 
 
 def typed_variables(texts: Iterable[str]) -> dict[str, Any]:
-    """Return the variables in the texts after -e, read as Ansible reads them.
+    """Parse the variables in the texts after -e as Ansible does.
 
     Variables of a file (-e @FILE) are omitted: it may serve other playbooks too.
     """

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Reject text after -e that does not belong to a variable.
+"""Reject text after -e that is not part of a variable.
 
 Ansible ends a value at its first space: from -e launch_args="--resume --epochs 1" it silently keeps only --resume.
 """
@@ -23,21 +23,21 @@ ARGUMENT_VARIABLES = ("launch_args", "preflight_args")  # later tokens may be jo
 
 
 def reject_stray_extra_vars() -> None:
-    """Raise AnsibleActionFail if a part of the text after -e does not belong to a variable."""
+    """Raise AnsibleActionFail if part of the text after -e is not part of a variable."""
     problems = find_stray_extra_vars(map(str, context.CLIARGS.get("extra_vars") or ()))
     if problems:
         raise AnsibleActionFail("\n".join(problems))
 
 
 def find_stray_extra_vars(texts: Iterable[str]) -> list[str]:
-    """Return a sentence, with the correct form, for each -e argument part of which Ansible ignores."""
+    """Return a sentence, with the correct form, for each -e argument that Ansible partly ignores."""
     return [
         problem for text in texts if text and text[0] not in "@[{" for problem in [describe_stray_part(text)] if problem
     ]
 
 
 def describe_stray_part(text: str) -> str:
-    """Describe the part of a text NAME=VALUE ... that does not belong to a variable; empty if there is none."""
+    """Describe the part of a text NAME=VALUE ... that is not part of a variable; empty if there is none."""
     tokens = split_args(text)
     name = value = ""
     for index, token in enumerate(tokens):
@@ -64,7 +64,7 @@ def describe_stray_part(text: str) -> str:
 
 
 def quote_extra_var(name: str, value: str) -> str:
-    """Return the option -e for a value with spaces."""
+    """Return an -e option for a value that contains spaces."""
     if re.search(r"['$`!\\\"]", value):
         return f"-e {shlex.quote(json.dumps({name: value}))}"
     return f"-e \"{name}='{value}'\""

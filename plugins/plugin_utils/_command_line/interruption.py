@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The effects of Ctrl-C, and how to continue."""
+"""Describe the effects of Ctrl-C, and how to continue."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ STATE_AFTER = {
     "save": "the ranks may not have been asked to save: the same command asks them again",
     "stop": "the run may still be active: ansible-playbook status.yml shows its state",
 }
-"""By playbook; all others continue where they stopped."""
+"""The state after an interruption, by playbook; all other playbooks continue where they stopped."""
 RUNS_TESTS = ("site",)
 """Playbooks that launch runs only to verify what they install."""
 MARK = "muster: interrupted"
-"""A line on standard error that tells ./muster that the interruption has been explained."""
+"""A line on stderr that tells ./muster that the interruption has already been explained."""
 
 
 def describe_interruption(playbook: str, launched: bool = False) -> str:
-    """Return one sentence about an interrupted playbook. launched: whether it launched a run, which has since ended."""
+    """Describe an interrupted playbook in one sentence. launched: whether it launched a run, which has since ended."""
     if not playbook:
         return "interrupted: nothing was started"
     state = (

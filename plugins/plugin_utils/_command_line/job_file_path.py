@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The job file of a command line."""
+"""Find the job file on a command line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ansible._internal._datatag._tags import Origin
 
 
 def find_job_file(job: Any) -> Path | None:
-    """Return the path of the file after -e from which a job was read, or None if it was written elsewhere."""
+    """Return the path after -e of the file that a job was read from, or None if the job was specified elsewhere."""
     origin = Origin.get_tag(job)
     files = [
         Path(text[1:]).expanduser() for text in map(str, context.CLIARGS.get("extra_vars") or ()) if text[:1] == "@"

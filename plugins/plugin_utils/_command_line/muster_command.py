@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Write the commands in messages as users of ./muster type them."""
+"""Format the commands in messages as ./muster users type them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 COMMAND_VARIABLE = "MUSTER_COMMAND"
-"""Environment variable with the command that the user typed, such as ./muster. Unset if they typed ansible-playbook."""
+"""Environment variable with the command that the user typed, such as ./muster; unset if they typed ansible-playbook."""
 DIRECTORY_VARIABLE = "MUSTER_DIRECTORY"
-"""Environment variable with the directory in which it was typed: the playbooks run in the project's."""
+"""Environment variable with the directory in which the command was typed; playbooks run in the project's directory."""
 PROGRAM = Path(__file__).resolve().parents[3] / "roles" / "init" / "files" / "muster.py"
 VARIABLE = r"(\w+)=([^\s'\"();]*[^\s'\"();.,:])"
 FILE = r"@([^\s'\"();]*[^\s'\"();.,:])|'@([^']+)'"
@@ -32,14 +32,14 @@ def typed_command() -> str:
 
 
 def path_as_typed(path: str) -> str:
-    """Return a path as the user would type it in the directory of their command."""
+    """Return a path as the user would type it in the directory where they typed their command."""
     directory = os.environ.get(DIRECTORY_VARIABLE) or os.getcwd()
     relative = os.path.relpath(path, directory)
     return path if relative.startswith("../..") else relative
 
 
 def to_muster_commands(text: str, program: str, site_arguments: str = "") -> str:
-    """Replace each playbook in a text, with the options after it, by a command of ./muster.
+    """Replace each playbook in a text, along with the options after it, with a ./muster command.
 
     program: ./muster, or its path; site_arguments: further arguments for each `site`.
     """
@@ -66,7 +66,7 @@ def to_muster_commands(text: str, program: str, site_arguments: str = "") -> str
 def option_arguments(
     variables: Mapping[str, Any], options: Mapping[str, str], args_variable: str = "launch_args"
 ) -> str:
-    """Format variables as arguments of a command with these options, each after a space.
+    """Format variables as arguments of a command that has these options, each preceded by a space.
 
     args_variable: the variable with the arguments of the script.
     """
@@ -89,7 +89,7 @@ def option_arguments(
 
 
 def quote(argument: str) -> str:
-    """Quote an argument for a shell; placeholders such as 'A,B' and {batch_size} are quoted only if needed."""
+    """Quote an argument for a shell; quote placeholders such as 'A,B' and {batch_size} only if needed."""
     return (
         argument
         if re.fullmatch(r"[\w@%+=:,./~{}-]+", argument) and not argument.startswith("~")
@@ -99,7 +99,7 @@ def quote(argument: str) -> str:
 
 @functools.cache
 def commands() -> dict[str, tuple[str, dict[str, str], str]]:
-    """Return each command of ./muster by playbook: name, options, and the variable with the arguments of its script."""
+    """Return each ./muster command by playbook: its name, options, and the variable for its script's arguments."""
     spec = importlib.util.spec_from_file_location("muster_command", PROGRAM)
     if spec is None or spec.loader is None:
         return {}
@@ -113,6 +113,6 @@ def commands() -> dict[str, tuple[str, dict[str, str], str]]:
 
 @functools.cache
 def playbook_pattern() -> re.Pattern[str]:
-    """Return the pattern of a playbook in a message, alone or in a command, with the options that follow."""
+    """Return a pattern that matches a playbook in a message, alone or in a command, with the options after it."""
     names = "|".join(commands())
     return re.compile(rf"(?<![\w./@'\"-])(?:ansible-playbook (?:\S*/)?)?({names})\.yml(?!\w)((?:{OPTION.pattern})*)")

@@ -34,12 +34,12 @@ class UnknownSpellingError(ValueError):
 
 
 def is_number(value: object) -> bool:
-    """Return whether a value is a number or a date, for which YAML may have read a different text."""
+    """Return whether a value is a number or a date, which may have been spelled differently in the YAML text."""
     return isinstance(value, NUMBERS) and not isinstance(value, bool)
 
 
 def original_spelling(value: Any, loader: DataLoader) -> str:
-    """Return a number or date as it was written; if a template computed it, as Python prints it.
+    """Return a number or date as it was written or, if a template computed it, as Python prints it.
 
     Raise UnknownSpellingError if the original text cannot be determined.
     """
@@ -62,7 +62,7 @@ def original_spelling(value: Any, loader: DataLoader) -> str:
 
 
 def source_texts(origin: Origin, loader: DataLoader) -> list[str]:
-    """Return the texts that may hold the original of a value with this origin."""
+    """Return the texts that may contain the original spelling of a value with this origin."""
     if origin.path:
         try:
             return [str(loader.get_text_file_contents(origin.path))]
@@ -74,7 +74,7 @@ def source_texts(origin: Origin, loader: DataLoader) -> list[str]:
 
 
 def text_from_value(text: str, origin: Origin) -> str:
-    """Return the text from the start of the value on, if known; otherwise its line, or the whole text."""
+    """Return the text from the start of the value onward, if known; otherwise the value's line, or the whole text."""
     if not origin.line_num:
         return text
     lines = text.splitlines()[origin.line_num - 1 :]
@@ -82,24 +82,24 @@ def text_from_value(text: str, origin: Origin) -> str:
 
 
 def spellings(value: Any, candidates: Iterable[str], exact: bool) -> set[str]:
-    """Return the spellings in the candidates that mean this value. exact: it is at the beginning of each candidate."""
+    """Return the spellings of this value in the candidates. exact: it is at the beginning of each candidate."""
     find_tokens: Callable[[str], list[str]] = first_unquoted_value if exact else TOKEN.findall
     return {token for candidate in candidates for token in find_tokens(candidate) if is_spelling_of(token, value)}
 
 
 def first_unquoted_value(text: str) -> list[str]:
-    """Return the unquoted value at the beginning of a text, if there is one."""
+    """Return the unquoted value at the beginning of a text, if any."""
     match = UNQUOTED_VALUE.match(text)
     return [match[1].partition(" #")[0].strip()] if match else []
 
 
 def is_spelling_of(token: str, value: Any) -> bool:
-    """Return whether YAML or JSON reads this text as this value."""
+    """Return whether YAML or JSON parses this text as this value."""
     return any(isinstance(value, type(parsed)) and bool(parsed == value) for parsed in parse_numbers(token))
 
 
 def parse_numbers(token: str) -> list[Any]:
-    """Return the numbers that YAML and JSON read in a text; they differ for 1e-3, for example."""
+    """Return the numbers that YAML and JSON parse from a text; for 1e-3, for example, the two differ."""
     values: list[Any] = []
     with contextlib.suppress(yaml.YAMLError, ValueError):  # ValueError: an impossible date
         values.append(yaml.safe_load(token))

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Group nodes by the values of variables, and describe wrong values."""
+"""Group nodes by the values of their variables, and describe invalid values."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ HOST_DEPENDENT = frozenset({"hostvars", "vars", "varnames"})
 
 
 def template_names(value: object) -> set[str]:
-    """Return all names in the templates of a nested value that could be variables, with a leading underscore or not."""
+    """Return all names in a nested value's templates that could be variables, with or without a leading underscore."""
     return {name for text in strings_in(value) if "{{" in text or "{%" in text for name in NAME.findall(text)}
 
 
 def referenced_names(names: Iterable[str], variables: Mapping[str, Any]) -> set[str]:
-    """Return these variables, and all that their templates read, directly or through others."""
+    """Return these variables, and all variables that their templates read, directly or indirectly."""
     referenced: set[str] = set()
     new_names = set(names)
     while new_names:
@@ -52,7 +52,7 @@ def group_by_values(names: Collection[str], nodes: Mapping[str, Mapping[str, Any
 
 
 def describe_wrong_values(wrong_values: Iterable[tuple[str, str, list[str]]], node_count: int) -> list[str]:
-    """Return one sentence for each wrong value, for all nodes that have it.
+    """Return one sentence for each invalid value, covering all nodes that have it.
 
     wrong_values: a role, the problem with one of its variables, and the nodes. node_count: the number of all nodes.
     """

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Compare variables with those that a role documents."""
+"""Compare variables with the variables that a role documents."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def read_entry_points(role: Path) -> dict[str, Any]:
 
 
 def documented_options(role: Path) -> set[str]:
-    """Return the variables documented for any of the role's entry points."""
+    """Return the variables documented for at least one of the role's entry points."""
     return {name for entry_point in read_entry_points(role).values() for name in entry_point.get("options", {})}
 
 
 def find_wrong_values(
     entry_point: Mapping[str, Any], value_of: Callable[[str], Any], existing: Container[str]
 ) -> list[str]:
-    """Return one sentence for each value that the documentation of an entry point of a role does not allow.
+    """Return one sentence for each value that the documentation of a role's entry point does not allow.
 
     value_of: returns a variable's value; existing: the names of existing variables.
     """
@@ -60,7 +60,7 @@ def find_wrong_values(
 
 
 def nearest_name(name: str, known_names: Iterable[str], prefix: str) -> str:
-    """Return the known name most similar to a name, or an empty string."""
+    """Return the known name that is most similar to a name, or an empty string."""
     stems = {known_name.removeprefix(prefix): known_name for known_name in known_names}
     matches = difflib.get_close_matches(name.removeprefix(prefix), sorted(stems), n=1, cutoff=SIMILAR_STEM)
     return stems[matches[0]] if matches else ""
@@ -69,7 +69,7 @@ def nearest_name(name: str, known_names: Iterable[str], prefix: str) -> str:
 def unknown_variables(
     prefix: str, known_names: set[str], names_by_host: Mapping[str, Iterable[str]]
 ) -> dict[str, list[str]]:
-    """Return the unknown variables with the role's prefix, each with the hosts that have it.
+    """Return the unknown variables that have the role's prefix, each with the hosts that set it.
 
     names_by_host: names of variables by host name.
     """
@@ -82,7 +82,7 @@ def unknown_variables(
 
 
 def misspelled_short_names(short_names: Iterable[str], extra: Iterable[str]) -> dict[str, str]:
-    """Return the extra variables that are almost a short name, each with that name."""
+    """Return the extra variables that nearly match a short name, each with that short name."""
     short_names = sorted(short_names)
     corrections = {}
     for name in extra:
@@ -93,7 +93,7 @@ def misspelled_short_names(short_names: Iterable[str], extra: Iterable[str]) -> 
 
 
 def misspelled_prefixes(prefix: str, known_names: set[str], extra: Iterable[str]) -> dict[str, str]:
-    """Return the extra variables that resemble one of the role's with a misspelled prefix, each with that variable."""
+    """Return extra variables that look like a role variable with a misspelled prefix, each with that variable."""
     corrections = {}
     for name in extra:
         matches = difflib.get_close_matches(name, sorted(known_names), n=1, cutoff=SIMILAR_NAME)
@@ -132,7 +132,7 @@ def describe_unknown_variables(  # noqa: PLR0913
 def describe_overridden_names(
     role: Path, short_names: Iterable[str], extra: Mapping[str, Any], value_of: Callable[[str], Any]
 ) -> list[str]:
-    """Return one sentence for each short name without effect, because the long name is set to another value.
+    """Return one sentence for each short name that has no effect because the long name is set to a different value.
 
     value_of: returns a variable's value, None if it does not exist.
     """
@@ -152,7 +152,7 @@ def describe_overridden_names(
 
 
 def equal_values(first: Any, second: Any, kind: str) -> bool:
-    """Return whether two values are equal for an option of this type, whether from YAML or the command line."""
+    """Return whether two values of an option of this type are equal, whether from YAML or the command line."""
     if kind == "bool":
         return boolean(first, strict=False) is boolean(second, strict=False)
     return str(first) == str(second)

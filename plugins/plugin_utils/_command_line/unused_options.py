@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Reject commands with parts that have no effect, before anything runs.
+"""Reject commands in which some part has no effect, before anything runs.
 
 For site.yml, whose roles have tags and switches, the module check_site checks more.
 """
@@ -50,7 +50,7 @@ INTENDED_NAMES = {"run": "run_id", "name": "run_id", "id": "run_id"}
 
 
 def reject_unused_options(task_vars: Mapping[str, Any]) -> None:
-    """Raise AnsibleActionFail if a part of this command has no effect, or a collection that it needs is missing."""
+    """Raise AnsibleActionFail if part of this command has no effect, or if a collection that it needs is missing."""
     reject_stray_extra_vars()
     if STARTED_BY in task_vars:  # the playbook that started this one has already checked them
         return
@@ -66,7 +66,7 @@ def reject_unused_options(task_vars: Mapping[str, Any]) -> None:
 
 
 def collection_playbooks(arguments: Iterable[str]) -> list[Path] | None:
-    """Return the playbooks of this collection that the arguments name or only import; None if there are others."""
+    """Return this collection's playbooks that the arguments name or merely import; None if there are others."""
     playbooks: list[Path] = []
     for argument in arguments:
         name = COLLECTION_REFERENCE.fullmatch(argument)
@@ -82,7 +82,7 @@ def collection_playbooks(arguments: Iterable[str]) -> list[Path] | None:
 
 
 def imported_playbooks(playbook: Path) -> list[str]:
-    """Return the playbooks that this one imports; empty if it has plays, or imports with tags or variables."""
+    """Return the playbooks that this playbook imports; empty if it has plays, or imports with tags or variables."""
     try:
         plays = read_yaml(playbook.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError):
@@ -97,7 +97,7 @@ def imported_playbooks(playbook: Path) -> list[str]:
 
 
 def unused_tags(only: Collection[str], skip: Collection[str]) -> list[str]:
-    """Return one sentence for each tag option: these playbooks have no tags. Tags in ansible.cfg are ignored."""
+    """Return one sentence for each tag option, as these playbooks have no tags. Tags in ansible.cfg are ignored."""
     default_tags = {"all", "untagged", *constants.TAGS_RUN}
     selected = {
         "--tags": [tag for tag in only if tag not in default_tags],
@@ -111,7 +111,7 @@ def unused_tags(only: Collection[str], skip: Collection[str]) -> list[str]:
 
 
 def unread_variables(typed: Mapping[str, Any], playbooks: Iterable[Path], task_vars: Mapping[str, Any]) -> list[str]:
-    """Return one sentence for each typed variable that neither the playbooks, their roles nor the inventory read.
+    """Return one sentence for each typed variable that is read by neither the playbooks, their roles nor the inventory.
 
     The module known_variables, which knows a role's options, checks names with the prefix of such a role.
     """
@@ -129,7 +129,7 @@ def unread_variables(typed: Mapping[str, Any], playbooks: Iterable[Path], task_v
 
 
 def names_read_elsewhere(typed: Mapping[str, Any], task_vars: Mapping[str, Any]) -> set[str]:
-    """Return the words in host variables, inventory files, and templates of other variables, including -e @FILE."""
+    """Return the words in host variables, inventory files and the templates of other variables, including -e @FILE."""
     hosts = [task_vars["hostvars"].raw_get(host) for host in task_vars["hostvars"]]
     values = [value for host_variables in hosts for name, value in host_variables.items() if name not in typed]
     local_values = [value for name, value in task_vars.items() if name not in ("hostvars", "vars")]
@@ -141,7 +141,7 @@ def names_read_elsewhere(typed: Mapping[str, Any], task_vars: Mapping[str, Any])
 
 
 def describe_unread(name: str, read_names: Collection[str], intended_names: Mapping[str, str]) -> str:
-    """Return the remedy for a variable that nothing reads. intended_names: probably intended variables by name."""
+    """Return the remedy for a variable that nothing reads. intended_names: the probable intention for each name."""
     if intended_names.get(name, "") in read_names:
         return f"nothing reads it; did you mean {intended_names[name]}?"
     for role in (COLLECTION / "roles").iterdir():
@@ -167,7 +167,7 @@ def describe_missing_collection(playbooks: Iterable[Path], task_vars: Mapping[st
 
 
 def is_installed(collection: str) -> bool:
-    """Return whether Ansible finds the collection."""
+    """Return whether Ansible can find the collection."""
     try:
         return importlib.util.find_spec(f"ansible_collections.{collection}") is not None
     except ModuleNotFoundError:  # the package's parent is missing, too
@@ -175,7 +175,7 @@ def is_installed(collection: str) -> bool:
 
 
 def inventory_files(task_vars: Mapping[str, Any]) -> list[Path]:
-    """Return the files of the inventory; those of plugins may have templates."""
+    """Return the inventory's files; files of inventory plugins may contain templates."""
     sources = [Path(source) for source in task_vars.get("ansible_inventory_sources") or ()]
     below = [path for source in sources if source.is_dir() for path in source.rglob("*")]
     return [path for path in [*sources, *below] if path.is_file()]

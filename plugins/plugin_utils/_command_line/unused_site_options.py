@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Find tags, switches and variables that have no effect on the roles of a play."""
+"""Find tags, switches and variables that do not affect any role in a play."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MODULE = re.compile(r"^ +(?:- )?(\w+\.\w+)\.\w+:$", re.MULTILINE)
 
 
 class PlayRole(NamedTuple):
-    """A role of a play.
+    """A role in a play.
 
     switch: the default of ROLE_enabled as written in the role, "" if the user has set it; others: the variables that it
     reads in addition to its own.
@@ -36,13 +36,13 @@ class PlayRole(NamedTuple):
 
 
 def is_selected(role: PlayRole, only: Collection[str], skip: Collection[str]) -> bool:
-    """Return whether --tags and --skip-tags keep the role in the play, by Ansible's own rules for tagged tasks."""
+    """Return whether --tags and --skip-tags keep the role in the play, by Ansible's rules for tagged tasks."""
     is_included = not role.tags.isdisjoint(only) or bool({"all", "tagged"} & set(only))
     return is_included and role.tags.isdisjoint(skip) and not {"all", "tagged"} & set(skip)
 
 
 def describe_disabled_role(role: PlayRole) -> str:
-    """Return a message that the role is off, and how to enable it."""
+    """Return a message that says that the role is disabled and how to enable it."""
     switches = [name for name in dict.fromkeys(WORD.findall(role.switch)) if name in role.options]
     remedy = (
         f"set {'one of ' if len(switches) > 1 else ''}{', '.join(switches)}"
@@ -53,7 +53,7 @@ def describe_disabled_role(role: PlayRole) -> str:
 
 
 def describe_unknown_tags(option: str, tags: Iterable[str], roles: Iterable[PlayRole]) -> list[str]:
-    """Return one sentence for each tag that no role has. option: --tags or --skip-tags."""
+    """Return one sentence for each tag that no role has. option: either --tags or --skip-tags."""
     known_tags = sorted({tag for role in roles for tag in role.tags})
     messages = []
     for tag in tags:
@@ -68,7 +68,7 @@ def describe_unknown_tags(option: str, tags: Iterable[str], roles: Iterable[Play
 def describe_unused_tags(
     only: Collection[str], skip: Collection[str], roles: Collection[PlayRole], is_on: Callable[[PlayRole], bool]
 ) -> list[str]:
-    """Return one sentence for each known tag of --tags that runs nothing, or one if no role remains at all."""
+    """Return one sentence for each known tag in --tags that selects nothing, or just one if no role remains."""
     messages = []
     for tag in only:
         # A tag with the same name as a role means this role, although other roles may have the tag as well, to prepare
@@ -92,7 +92,7 @@ def describe_unused_tags(
 def describe_unused_switches(
     switched_on: Collection[str], only: Collection[str], skip: Collection[str], roles: Iterable[PlayRole]
 ) -> list[str]:
-    """Return one sentence for each role that was switched on with -e but is excluded by the tags."""
+    """Return one sentence for each role that was enabled with -e but is excluded by the tags."""
     return [
         f"{role.name}_enabled is set (with -e), but the tags exclude the role {role.name}; add {role.name} to --tags, "
         "or remove the variable"
@@ -135,7 +135,7 @@ def describe_unread_variables(
 
 
 def required_collections(roles: Iterable[PlayRole]) -> dict[str, list[str]]:
-    """Return the collections whose modules the roles use, except Ansible's and this one, each with the roles' names."""
+    """Return collections whose modules the roles use, except Ansible's and this one, with the roles' names for each."""
     collections: dict[str, list[str]] = {}
     for role in roles:
         text = "".join(file.read_text(encoding="utf-8") for file in sorted((role.path / "tasks").glob("*.yml")))
@@ -145,13 +145,13 @@ def required_collections(roles: Iterable[PlayRole]) -> dict[str, list[str]]:
 
 
 def words_in_files(files: Iterable[Path]) -> set[str]:
-    """Return all words in these files, without comments, that could be names of variables."""
+    """Return all words in these files, except in comments, that could be variable names."""
     texts = (file.read_text(encoding="utf-8", errors="replace") for file in files)
     return {word for text in texts for word in WORD.findall(COMMENT.sub("", text))}
 
 
 def strings_in(value: object) -> Iterator[str]:
-    """Yield all strings of a nested value, without the keys of its dictionaries."""
+    """Yield all strings in a nested value, except dictionary keys."""
     if isinstance(value, str):
         yield value
     items = value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else ()
@@ -160,10 +160,10 @@ def strings_in(value: object) -> Iterator[str]:
 
 
 def words_in_strings(value: object) -> set[str]:
-    """Return all words in the strings of a nested value that could be names of variables."""
+    """Return all words in a nested value's strings that could be variable names."""
     return {word for text in strings_in(value) for word in WORD.findall(text)}
 
 
 def words_in_templates(value: object) -> set[str]:
-    """Return all words in the templates of a nested value that could be names of variables."""
+    """Return all words in a nested value's templates that could be variable names."""
     return {word for text in strings_in(value) for span in TEMPLATE.findall(text) for word in WORD.findall(span)}

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What ranks do apart from training, according to their output or the function that they were in."""
+"""What ranks do apart from training, based on their output or the function that they were in."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ END = re.compile(
 
 @dataclass(frozen=True)
 class Activity:
-    """Work of a rank for which others may have to wait.
+    """Work that a rank is doing while other ranks may have to wait for it.
 
     Attributes:
         name: What the rank was doing: "evaluating".
@@ -57,8 +57,8 @@ class Activity:
 
 
 LIMIT = (
-    "raise the timeout: init_process_group(timeout=timedelta(hours=3)), ddp_timeout=10800 for the Trainer, "
-    "InitProcessGroupKwargs(timeout=...) for accelerate"
+    "raise the timeout with init_process_group(timeout=timedelta(hours=3)), with ddp_timeout=10800 for the "
+    "Trainer, or with InitProcessGroupKwargs(timeout=...) for accelerate"
 )
 EVALUATING = Activity(
     "evaluating or generating",
@@ -71,8 +71,9 @@ EVALUATING = Activity(
     ),
     (
         "have every rank evaluate its own part of the data, with the same number of batches on each; or evaluate "
-        f"less, or {LIMIT}. If only rank 0 evaluates, it must not call the wrapped model (DDP, FSDP, ZeRO), whose "
-        "forward waits for all ranks: with DDP use model.module; a longer timeout does not help there"
+        f"less, or {LIMIT}. If only rank 0 evaluates, it must not call the wrapped model (DDP, FSDP, ZeRO), "
+        "because its forward pass waits for all ranks. With DDP, call model.module instead; a longer timeout "
+        "does not help in that case"
     ),
 )
 SAVING_SHARDED = Activity(
@@ -81,9 +82,9 @@ SAVING_SHARDED = Activity(
     r"(?:FSDP|sharded|zero|deepspeed)[^\n;]{0,60}\bsav(?:e|ing)\b)",
     r"(?i:save_fsdp|full_state_dict|summon_full_params|zero_gather|_zero3_consolidated|gather_full)",
     (
-        "Saving a sharded model (FSDP, ZeRO 3) needs all ranks, and most likely only this rank calls the function, "
-        "inside `if rank == 0` or `if accelerator.is_main_process`; or saving merely takes longer than the other "
-        "ranks' timeout."
+        "Saving a sharded model (FSDP, ZeRO 3) needs all ranks, and most likely only this rank is calling the "
+        "save function, inside `if rank == 0` or `if accelerator.is_main_process`; or saving merely takes longer "
+        "than the other ranks' timeout."
     ),
     "call save_state, save_checkpoint or state_dict() on all ranks, outside any branch for the main process; a longer "
     f"timeout does not help in that case. Only if the file is still growing, {LIMIT}",
@@ -94,20 +95,28 @@ SAVING = Activity(
     r"consolidat|state[_ ]dict|\bupload|pushing|\bmerging|files written|\bexport)",
     r"(?i:save|checkpoint|consolidat|upload|torch_save|serializ|\bwrite|push_to_hub|export)",
     (
-        "It is writing the model alone, which takes longer than the timeout of the ranks waiting at a barrier; or "
-        "only this rank is calling a function that needs all ranks."
+        "This rank is writing the model alone, which takes longer than the timeout of the ranks waiting at a "
+        "barrier; or only this rank is calling a function that needs all ranks."
     ),
-    f"{LIMIT}; or save less or faster: sharded or asynchronous checkpoints (torch.distributed.checkpoint), or a local "
-    "disk. With FSDP and ZeRO 3, call the function that saves on all ranks, not inside `if rank == 0`",
+    (
+        f"{LIMIT}; or save less data or save faster, with sharded or asynchronous checkpoints "
+        "(torch.distributed.checkpoint) or to a local disk. With FSDP and ZeRO 3, call the save function on all "
+        "ranks, not inside `if rank == 0`"
+    ),
 )
 DOWNLOADING = Activity(
     "downloading",
     r"(?i:\bdownload|\bfetching \d|\bcloning|\bpulling\b|"
     r"\.(?:safetensors|bin|parquet|zip|tar(?:\.gz)?):\s{0,9}\d{1,3}%)",
     r"(?i:download|http_get|snapshot|urlretrieve|fetch_url|hf_hub)",
-    "It is downloading while the others are already waiting, which takes longer than their timeout.",
-    "download before the job: huggingface-cli download NAME on each node, or ansible-playbook stage_data.yml; then set "
-    f"HF_HUB_OFFLINE=1 in launch_environment. Otherwise {LIMIT}",
+    (
+        "This rank is downloading while the others are already waiting, and the download takes longer than their "
+        "timeout."
+    ),
+    (
+        "download the model before the job: run huggingface-cli download NAME on each node, or run ansible-playbook "
+        f"stage_data.yml; then set HF_HUB_OFFLINE=1 in launch_environment. Otherwise {LIMIT}"
+    ),
 )
 COMPILING = Activity(
     "compiling",
@@ -115,12 +124,15 @@ COMPILING = Activity(
     r"tracing graph|inductor|warm(?:ing)?[- ]?up)",
     r"(?i:compil|build_ext|jit_load|cpp_extension|inductor|triton|autotun|cuda_graph)",
     (
-        "It is compiling code while the others wait; a lock file that an earlier job left in the cache makes a rank "
-        "wait forever."
+        "This rank is compiling code while the others wait; a lock file that an earlier job left in the cache "
+        "makes a rank wait forever."
     ),
-    "remove leftover locks: rm -rf ~/.cache/torch_extensions on each node; compile once before the job, or give each "
-    'node a cache on its own disk: -e \'{{"launch_environment": {{"TORCH_EXTENSIONS_DIR": "/tmp/extensions", '
-    f'"TRITON_CACHE_DIR": "/tmp/triton"}}}}}}}}\'. Otherwise {LIMIT}',
+    (
+        "run rm -rf ~/.cache/torch_extensions on each node to remove leftover locks; then compile once before the "
+        'job, or give each node a cache on its own disk with -e \'{{"launch_environment": '
+        '{{"TORCH_EXTENSIONS_DIR": "/tmp/extensions", "TRITON_CACHE_DIR": "/tmp/triton"}}}}\'. Otherwise '
+        f"{LIMIT}"
+    ),
 )
 LOADING_MODEL = Activity(
     "loading a model or checkpoint",
@@ -129,7 +141,10 @@ LOADING_MODEL = Activity(
     r")?(?:model|weights)|\bload(?:ed|ing)? "
     r"(?:from|ckpt))",
     r"(?i:from_pretrained|load_checkpoint|load_state|load_model|torch_load|restore|resume|load_sharded)",
-    "It was still reading the model, from a slow disk or on behalf of all other ranks, when their timeout expired.",
+    (
+        "This rank was still reading the model, from a slow disk or on behalf of all other ranks, when the other "
+        "ranks' timeout expired."
+    ),
     f"copy the model to a local disk of each node (ansible-playbook stage_data.yml), or {LIMIT}",
 )
 PREPARING = Activity(
@@ -138,9 +153,11 @@ PREPARING = Activity(
     r"\bconvert|\bcach|\bpack|\bfilter|\bgroup|\bshuffl|\bcopy|\bcollect|\bcount|\bcomput)",
     r"(?i:tokeni|preprocess|\bmap\b|_map_single|build_\w{0,20}(?:index|indices|dataset|data|cache)|\bload\b|read_|extract|"
     r"collate|__getitem__|__next__|dataset|dataloader)",
-    "It is preparing data alone while the others wait, which takes longer than their timeout.",
-    "prepare the data once before the job and load the result; or let the others wait at a barrier until it is ready, "
-    f"and {LIMIT}",
+    "This rank is preparing data alone while the others wait, which takes longer than their timeout.",
+    (
+        "prepare the data once before the job and load the result; or have the other ranks wait at a barrier until "
+        f"the data is ready, and {LIMIT}"
+    ),
 )
 SERVING = Activity(
     "waiting for requests",
@@ -148,13 +165,13 @@ SERVING = Activity(
     r"uvicorn running|application startup complete|\bidle\b)",
     r"(?i:serve_forever|run_busy_loop|event_loop|uvicorn|recv_multipart|zmq)",
     (
-        "It serves other ranks, as an inference or rollout worker does, and never calls the collective that they are "
-        "waiting in: the process group of that collective also contains ranks that do other work."
+        "This rank serves other ranks, as an inference or rollout worker does, and never calls the collective "
+        "that they are waiting in: that collective's process group also contains ranks that do other work."
     ),
     (
-        "create that collective's process group from only the ranks that take part: "
-        "torch.distributed.new_group(ranks=[...]); or turn off the option that makes all ranks take part (Megatron's "
-        "checkpoints: fully_parallel_save=False). A longer timeout does not help"
+        "create that collective's process group from only the ranks that take part, with "
+        "torch.distributed.new_group(ranks=[...]); or turn off the option that makes all ranks take part (for "
+        "Megatron's checkpoints, set fully_parallel_save=False). A longer timeout does not help"
     ),
 )
 TRACKING = Activity(
@@ -166,16 +183,17 @@ TRACKING = Activity(
         "this rank in the meantime."
     ),
     (
-        'if the node has no Internet access: -e \'{{"launch_environment": {{"WANDB_MODE": "offline"}}}}\' (wandb '
-        "sync DIRECTORY uploads it later); otherwise run `curl -I https://api.wandb.ai` on that node, and add a "
-        "barrier after wandb.init, which only rank 0 should call"
+        'if the node has no Internet access, launch with -e \'{{"launch_environment": {{"WANDB_MODE": '
+        '"offline"}}}}\' and upload the run later with wandb sync DIRECTORY; otherwise, run `curl -I '
+        "https://api.wandb.ai` on that node to test the connection, and add a barrier after wandb.init, which "
+        "only rank 0 should call"
     ),
 )
 ACTIVITIES = (SERVING, TRACKING, EVALUATING, SAVING_SHARDED, DOWNLOADING, COMPILING, LOADING_MODEL, SAVING, PREPARING)
 
 
 def activity_of(lines: Iterable[str]) -> tuple[str, str]:
-    """Return a rank's activity, and the output that shows it; ("", "") if that is unknown.
+    """Return a rank's activity, and the output that shows it, or ("", "") if the activity is unknown.
 
     TRAINING and FINISHED are activities, too. lines: the end of the rank's log.
     """
@@ -197,6 +215,6 @@ def activity_of(lines: Iterable[str]) -> tuple[str, str]:
 
 
 def describe_output(line: str, last: str) -> str:
-    """Return the output that shows an activity, and how far it was if a progress bar follows, without semicolons."""
+    """Return the output that shows an activity and, if a progress bar follows, how far it got, without semicolons."""
     progress = "" if line == last else f", {last}"[:60]
     return f"{line[: MAX_OUTPUT - len(progress)]}{progress}".replace(";", ",").strip()

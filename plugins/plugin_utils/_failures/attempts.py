@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The attempts of a run that restarts automatically, in its verdict."""
+"""The attempts of an automatically restarting run, as reported in its verdict."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
 def summarize(plan: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a verdict about a run's attempts; the attempts are [] if the run was not to restart.
+    """Return the verdict's fields about a run's attempts; the attempts are [] if the run was not meant to restart.
 
     effective_seconds: how long the job ran in all attempts, excluding the time between them; kept_seconds: the same,
     excluding lost work, None if unknown. between_seconds: how long each attempt waited for the next, with its cost;
@@ -65,13 +65,13 @@ def summarize(plan: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, A
 
 
 def of_last_attempt(result: Mapping[str, Any]) -> list[Any]:
-    """Return the nodes that took part in the last attempt: only they can have ended it."""
+    """Return the nodes that took part in the last attempt, because only these can have ended it."""
     records = result.get("attempts") or []
     return [node for node in result["nodes"] if not records or node["name"] in records[-1]["nodes"]]
 
 
 def render_attempts(verdict: Mapping[str, Any]) -> list[str]:
-    """Return lines for a terminal: how many attempts there were, how they ended, and why none followed."""
+    """Render lines for the terminal: how many attempts there were, how they ended, and why no more followed."""
     attempts, lines = verdict.get("attempts") or [], []
     if len(attempts) > 1:
         whole = (verdict["ended"] or 0.0) - (verdict["started"] or 0.0)
@@ -103,7 +103,7 @@ def render_attempts(verdict: Mapping[str, Any]) -> list[str]:
 
 
 def describe_phases(record: Mapping[str, Any]) -> str:
-    """Return how long it took to notice the failure that ended an attempt, and to end its processes; "" if unknown."""
+    """Return how long it took to notice the failure that ended an attempt and to end the processes; "" if unknown."""
     noticed, silent = record.get("noticed"), record.get("silent")
     if noticed is None:
         return ""
@@ -112,7 +112,7 @@ def describe_phases(record: Mapping[str, Any]) -> str:
 
 
 def continue_command(plan: Mapping[str, Any], lost: set[str]) -> str:
-    """Return the command that continues a run without its first node; "" if the plan does not determine it."""
+    """Return the command that continues a run without its first node, or "" if the plan does not determine it."""
     names = [node["name"] for node in plan["nodes"] if node["name"] not in lost]
     program = str(plan.get("program") or "")
     if "restart" not in plan or not names or not program:
@@ -135,7 +135,7 @@ def continue_command(plan: Mapping[str, Any], lost: set[str]) -> str:
 
 
 def fewer_nodes(job: Mapping[str, Any], plan: Mapping[str, Any], count: int) -> dict[str, Any]:
-    """Return the spares and the minimum number of nodes that a launch can have on the nodes that remain."""
+    """Return the number of spares and the minimum number of nodes for a launch on the remaining nodes."""
     spares = int(job.get("launch_spares") or 0)
     active = len(plan["nodes"]) - spares
     remaining = max(0, count - active)
@@ -149,6 +149,6 @@ def fewer_nodes(job: Mapping[str, Any], plan: Mapping[str, Any], count: int) -> 
 
 
 def unknown_values(plan: Mapping[str, Any]) -> list[str]:
-    """Return the names of the variables of a job's environment, whose values no record has."""
+    """Return the names of the job's environment variables whose values are not in any record."""
     variables = plan.get("variables")
     return [name for name in variables if isinstance(name, str)] if isinstance(variables, list) else []

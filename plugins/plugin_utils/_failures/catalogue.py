@@ -86,8 +86,11 @@ LOST_NODE = re.compile(r"\S{1,255} is lost: ")  # the wording of supervisors and
 NODE_LOST: Explanation = {
     "id": "node-lost",
     "cause": "The machine or its network went down. The last lines of its log do not say why.",
-    "remedy": "ansible-playbook ping.yml shows whether it is back; its provider's console, and journalctl --boot=-1 "
-    "on the machine, may say what happened. Launch again from the last checkpoint; to leave it out: -e nodes=A,B",
+    "remedy": (
+        "run ansible-playbook ping.yml to see whether the machine is back; its provider's console, and journalctl "
+        "--boot=-1 on the machine, may say what happened. Launch again from the last checkpoint; to leave the "
+        "machine out, launch with -e nodes=A,B"
+    ),
     "seen": "",
     "confidence": "error",
 }
@@ -97,20 +100,24 @@ NODE_SHUT_DOWN: Explanation = {
     "id": "node-shut-down",
     "cause": "The machine was shut down or rebooted during the run: by a person, its automatic updates, or "
     "its provider.",
-    "remedy": "last -x shutdown reboot on it says when, and sudo journalctl --boot=-1 on it why. If automatic updates "
-    'did it, set Unattended-Upgrade::Automatic-Reboot "false" in /etc/apt/apt.conf.d/50unattended-upgrades. Launch '
-    "again from the last checkpoint",
+    "remedy": (
+        "run last -x shutdown reboot on the machine to see when it happened, and sudo journalctl --boot=-1 to see "
+        'why. If automatic updates caused it, set Unattended-Upgrade::Automatic-Reboot "false" in '
+        "/etc/apt/apt.conf.d/50unattended-upgrades. Launch again from the last checkpoint"
+    ),
     "seen": "",
     "confidence": "error",
 }
 SUPERVISOR_ENDED: Explanation = {
     "id": "supervisor-died",
     "cause": (
-        "The machine stayed up, but muster's supervisor on it was killed by a person or for lack of memory, or hung, "
-        "for example on a file system that was not responding, and was stopped."
+        "The machine stayed up, but muster's supervisor on it was killed, by a person or for lack of memory, or "
+        "it hung, for example on a file system that was not responding, and was stopped."
     ),
-    "remedy": "sudo dmesg on it names processes that were killed for lack of memory; sudo journalctl --boot "
-    "--unit='muster-*' says what systemd stopped. Launch again from the last checkpoint",
+    "remedy": (
+        "run sudo dmesg on the machine to see which processes were killed for lack of memory, and sudo journalctl "
+        "--boot --unit='muster-*' to see what systemd stopped. Launch again from the last checkpoint"
+    ),
     "seen": "",
     "confidence": "error",
 }
@@ -126,7 +133,7 @@ EXPLAINED = (
 
 @dataclass(frozen=True)
 class Match:
-    """A matching entry, and its line in the text: without control characters, at most MAX_LINE."""
+    """A matching entry and the matched line of the text, without control characters and at most MAX_LINE long."""
 
     entry: CatalogueEntry
     line: str
@@ -134,19 +141,19 @@ class Match:
 
 @functools.cache
 def compile_pattern(text: str) -> re.Pattern[str]:
-    """Compile a pattern of the catalogue only when a job has failed, not when a playbook starts."""
+    """Compile a catalogue pattern only when a job has failed, rather than when a playbook starts."""
     return re.compile(text, re.MULTILINE)
 
 
 def excerpt(line: str, position: int) -> str:
-    """Return the part of a line around a position, for display."""
+    """Return the part of a line around a position, for display to the user."""
     if len(line) > 2 * MAX_LINE:  # shorten it before cleaning it, which is slow
         line = line[max(0, position - CONTEXT) :][: 2 * MAX_LINE]
     return " ".join(clean_line(line).split())[:MAX_LINE]
 
 
 def find_first_line(entry: CatalogueEntry, text: str, explained: Set[int]) -> tuple[int, str] | None:
-    """Return the start of an entry's first line and the excerpt to show, or None if the text does not match.
+    """Return where an entry's first matching line starts and the excerpt to show, or None if the text does not match.
 
     Each line is examined once, even with several matches.
 
@@ -185,7 +192,7 @@ def priority(match: Match) -> int:
 
 
 def explain(text: str) -> list[Match]:
-    """Return the catalogue's matches in a text, most important first, each entry once.
+    """Return the catalogue's matches in a text, most important first and with each entry only once.
 
     text: a log or an error, with arbitrary content; a carriage return also ends a line. Each line matches only one
     entry: the first in the catalogue that is neither general nor a summary.
@@ -230,7 +237,7 @@ def explain_failure(error: str, last_lines: Iterable[str], facts: RunFacts = NOT
 
 
 def with_clue(explanation: Explanation, error: str, lines: list[str]) -> Explanation:
-    """Return the explanation of a timeout with the most likely reason and its remedy first."""
+    """Return the explanation of a timeout, with the most likely reason and its remedy first."""
     clue = clue_of(explanation["id"], error, lines)
     if clue is None:
         return explanation
@@ -259,7 +266,7 @@ def explain_by_catalogue(error: str, lines: list[str], own: Match | None) -> Exp
 def explain_by_frames(
     error: str, lines: list[str], own: Match | None, explanation: Explanation | None
 ) -> Explanation | None:
-    """Return an explanation by the traceback if the catalogue has none, or only a general one, or None.
+    """Return an explanation based on the traceback if the catalogue has none or only a general one, otherwise None.
 
     Args:
         error: The error that ended the process.
@@ -284,7 +291,7 @@ def explain_by_frames(
 
 
 def cause_in_chain(chain: list[RaisedError]) -> Explanation | None:
-    """Return the explanation of an exception that led to another, if the catalogue knows its cause, or None."""
+    """Explain an exception that led to another one, or return None if the catalogue does not list its cause."""
     for number, raised in enumerate(chain):
         match = next((match for match in explain(raised.text) if priority(match) == 0), None)
         if match is not None:
@@ -294,7 +301,7 @@ def cause_in_chain(chain: list[RaisedError]) -> Explanation | None:
 
 
 def better_match(error: str, own: Match | None, of_log: list[Match]) -> Match | None:
-    """Return the log line that is more informative than the error itself, or None.
+    """Return a log line that is more informative than the error itself, or None.
 
     Args:
         error: The error.
@@ -327,23 +334,23 @@ def better_match(error: str, own: Match | None, of_log: list[Match]) -> Match | 
 
 
 def is_reaction(text: str) -> bool:
-    """Return whether an error only reacts to an earlier failure, or reports one."""
+    """Return whether an error is only a reaction to, or a report of, an earlier failure."""
     matches = explain(text)
     return bool(matches) and priority(matches[0]) > 2
 
 
 def is_certain(match: Match) -> bool:
-    """Return whether a match is a specific cause, and its message ends a program wherever it stands."""
+    """Return whether a match is a specific cause whose message always ends a program, wherever it appears."""
     return priority(match) == 0 and not (match.entry.general or match.entry.recoverable)
 
 
 def says_little(error: str, own: Match | None) -> bool:
-    """Return whether an error only states that a process ended, so that the log counts."""
+    """Return whether an error only says that a process ended, in which case the log is more informative."""
     return bool(VAGUE.match(error)) or (own is not None and own.entry.summary)
 
 
 def refinement(match: Match, of_log: list[Match]) -> Match | None:
-    """Return the log line that replaces a match, or None."""
+    """Return the log line that should replace a match, or None."""
     return next((other for other in of_log if match.entry.id in other.entry.refines), None)
 
 
@@ -353,7 +360,7 @@ def shows_cause(error: str) -> bool:
 
 
 def causes_in_log(last_lines: Iterable[str], error: str = "", own: Match | None = None) -> list[Match]:
-    """Return the matches at the end of a log that may explain why the program ended, most important first.
+    """Return the matches at the end of a log that may explain why the program ended, in order of importance.
 
     Excludes the messages that programs also print when they continue, unless they are about the same file, path, host
     or package as the error, or refine it; and those after which this program continued.
@@ -392,13 +399,13 @@ def causes_in_log(last_lines: Iterable[str], error: str = "", own: Match | None 
 
 
 def subjects(text: str) -> set[str]:
-    """Return the files, paths, hosts and packages that a message names, in lower case."""
+    """Return the files, paths, hosts and packages that a message mentions, in lowercase."""
     names = {next(filter(None, groups)).lower() for groups in SUBJECT.findall(text[:MAX_SUBJECT_TEXT])}
     return {name.rstrip("/.") for name in names if not SOURCE_FILE.search(name)}
 
 
 def same_subject(error: str, line: str) -> bool:
-    """Return whether an error and a log line name the same file, path, host or package."""
+    """Return whether an error and a log line mention the same file, path, host or package."""
     ours, others = subjects(error), subjects(line)
     return any(
         # a host name, with or without domain
@@ -409,7 +416,7 @@ def same_subject(error: str, line: str) -> bool:
 
 
 def unexplained_line(error: str, last_lines: list[str]) -> str:
-    """Return the line that further describes an error with several causes, or "".
+    """Return the log line that gives more detail about an error with several possible causes, or "".
 
     This is NCCL's last error or last warning, unless the catalogue explains it as something else.
     """
@@ -420,12 +427,12 @@ def unexplained_line(error: str, last_lines: list[str]) -> str:
 
 
 def explanation_of(match: Match, confidence: Confidence, seen: str) -> Explanation:
-    """Return a match as an explanation."""
+    """Convert a match to an explanation."""
     entry = match.entry
     return {"id": entry.id, "cause": entry.cause, "remedy": entry.remedy, "seen": seen, "confidence": confidence}
 
 
 def with_local_advice(explanation: Explanation, lines: Iterable[str]) -> Explanation:
-    """Add advice to an explanation for the kind of cluster that the lines show."""
+    """Add advice to an explanation that is specific to the kind of cluster that the lines indicate."""
     advice = local_advice(explanation["id"], lines)
     return {**explanation, "remedy": ". ".join([explanation["remedy"], *advice])}

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Compare the collectives in which ranks timed out, according to NCCL's watchdog."""
+"""Compare the collectives in which ranks timed out, as reported by NCCL's watchdog."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MAX_WORKS = 64  # number of operations to read from one log
 
 @dataclass(frozen=True)
 class Work:
-    """The operation in which a rank waited. number: its number in the process group, None in old releases of torch."""
+    """The operation in which a rank was waiting. number: in the process group, None in old versions of torch."""
 
     rank: int
     group: str
@@ -43,7 +43,7 @@ class Work:
 
 
 def read_works(failures: Iterable[Mapping[str, Any]]) -> list[Work]:
-    """Return the operation in which each rank waited, according to its error or log, including ranks that share a log.
+    """Return the operation in which each rank was waiting, based on its error or log, including ranks that share a log.
 
     Excludes a rank that reports several without the process group, since their numbers cannot be compared.
     """
@@ -61,7 +61,7 @@ def read_works(failures: Iterable[Mapping[str, Any]]) -> list[Work]:
 
 
 def read_work(match: re.Match[str], text: str, rank: int) -> Work:
-    """Return the operation of a line of NCCL's watchdog."""
+    """Parse the operation in a line from NCCL's watchdog."""
     line = text[text.rfind("\n", 0, match.start()) + 1 : match.end()]
     group = GROUP.search(line) or GROUP.search(text)
     return Work(
@@ -74,7 +74,7 @@ def read_work(match: re.Match[str], text: str, rank: int) -> Work:
 
 
 def not_started(works: list[Work], failures: Iterable[Mapping[str, Any]]) -> tuple[str, list[int]]:
-    """Return how ranks have not started the collective in which others wait, and these ranks; ("", []) otherwise.
+    """Describe which ranks have not started the collective that others wait in, and return them; else ("", []).
 
     Args:
         works: The operations in which ranks wait.
@@ -97,7 +97,7 @@ def not_started(works: list[Work], failures: Iterable[Mapping[str, Any]]) -> tup
 
 
 def describe_difference(works: list[Work]) -> tuple[str, list[int]]:
-    """Return how the operations of the ranks differ, and the ranks to blame; "" and [] if they do not.
+    """Describe how the ranks' operations differ, and return the ranks to blame; "" and [] if they do not differ.
 
     These are the ranks that are behind the others, or the only one that is in another operation than all others.
     """
@@ -125,7 +125,7 @@ def describe_difference(works: list[Work]) -> tuple[str, list[int]]:
 
 
 def describe_agreement(works: list[Work], ranks: int) -> str:
-    """Return that all ranks of a run wait in the same collective, or "" if they do not or their number is not known.
+    """Describe that all ranks are waiting in the same collective; "" if they are not or their number is unknown.
 
     Args:
         works: The operations in which ranks wait.
@@ -138,7 +138,7 @@ def describe_agreement(works: list[Work], ranks: int) -> str:
 
 
 def rank_alone(works: list[Work]) -> list[int]:
-    """Return the only rank whose operation differs from that of all others, which are several, or []."""
+    """Return the only rank whose operation differs from that of several other ranks, or []."""
     kinds: dict[tuple[str, int | None, int | None], list[int]] = {}
     for work in works:
         kinds.setdefault((work.name, work.number, work.elements), []).append(work.rank)
@@ -147,17 +147,17 @@ def rank_alone(works: list[Work]) -> list[int]:
 
 
 def operation(work: Work) -> str:
-    """Return an operation with its number, such as "ALLREDUCE 315"."""
+    """Format an operation with its number, such as "ALLREDUCE 315"."""
     return f"{work.name} {'' if work.number is None else work.number}".rstrip()
 
 
 def ranks_behind(works: list[Work]) -> list[int]:
-    """Return the ranks that have completed fewer collectives than others, if these are the minority."""
+    """Return the ranks that have completed fewer collectives than others, if they are in the minority."""
     last = max(work.number or 0 for work in works)
     behind = sorted(work.rank for work in works if work.number is not None and work.number < last)
     return behind if 2 * len(behind) <= len(works) or len(works) - len(behind) == 1 else []
 
 
 def name_ranks(ranks: list[int]) -> str:
-    """Return ranks for a person, at most MAX_NAMED."""
+    """Format ranks for display to the user, at most MAX_NAMED."""
     return f"rank{'' if len(ranks) == 1 else 's'} {format_list(map(str, ranks), MAX_NAMED)}"

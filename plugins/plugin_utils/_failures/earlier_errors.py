@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Explain an error that only reacts to an earlier failure by an exception before it in the log."""
+"""Explain an error that is only a reaction to an earlier failure, using an exception before it in the log."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ENDED = ("KeyboardInterrupt", "SystemExit")
 def explain_earlier_error(
     lines: list[str], is_reaction: Callable[[str], bool], reported: bool = False
 ) -> Explanation | None:
-    """Return the explanation of the last exception of a log that is not a reaction, or None if the program went on.
+    """Explain the last exception in a log that is not a reaction; return None if the program continued after it.
 
     Args:
         lines: The end of the log of a rank whose error only reacts to an earlier failure.
@@ -53,7 +53,7 @@ def explain_earlier_error(
 
 
 def first_line(raised: RaisedError) -> str:
-    """Return the first line of the message of an exception, shortened."""
+    """Return the first line of an exception's message, shortened."""
     return raised.text.partition("\n")[0][:MAX_SEEN]
 
 

@@ -39,8 +39,9 @@ LOST_PEER = re.compile(
 WAITED_FOR = re.compile(r"the other ranks waited for (it|them)\b")
 CAUSE = "The ranks did not all take part in the same collective operation, so those that did waited in vain."
 REMEDY = (
-    "Look at the source line of that rank: a loop or input that does not end, a collective in a branch that only some "
-    "ranks take, or data loaders of different lengths. docs/hangs.md lists what each location means"
+    "Look at that rank's source line: there may be a loop or input that does not end, a collective in a branch "
+    "that only some ranks take, or data loaders of different lengths. docs/hangs.md lists what each location "
+    "means"
 )
 MAX_NAMED = 8  # number of ranks in an error
 

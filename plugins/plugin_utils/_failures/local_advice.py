@@ -25,46 +25,54 @@ class Surroundings:
 
 
 NETWORK = (
-    "In Kubernetes, the Service of the pods must be headless and resolve their names (kubectl get endpoints), and no "
-    'NetworkPolicy or proxy sidecar may be between them (annotation sidecar.istio.io/inject: "false")'
+    "In Kubernetes, the Service for the pods must be headless and resolve their names (kubectl get endpoints), "
+    "and there must be no NetworkPolicy or proxy sidecar between them (annotation sidecar.istio.io/inject: "
+    '"false")'
 )
 RANKS_SEE_ONE_GPU = (
-    "Under Slurm, --gpus-per-task=1 and --gpu-bind show each task only its own GPU, as device 0: use --gpus-per-node "
-    "instead, or torch.cuda.set_device(0), and start as many tasks per node as GPUs (--ntasks-per-node)"
+    "Under Slurm, --gpus-per-task=1 and --gpu-bind show each task only its own GPU, as device 0: use "
+    "--gpus-per-node instead, or call torch.cuda.set_device(0), and start as many tasks per node as there are "
+    "GPUs (--ntasks-per-node)"
 )
 SAME_DIRECTORY = (
     "The directory is on a shared file system, where all nodes use the same files: let rank 0 of the whole job "
     "prepare, create or remove them while all others wait at a barrier, not one rank per node"
 )
 SHARED_CHECKPOINT = (
-    "The directory is on a shared file system, so nothing needs to be copied to other nodes: list it on a node, and "
-    "check its name and whether the save was completed"
+    "The directory is on a shared file system, so nothing needs to be copied to other nodes: list it on a node, "
+    "and check its name and whether the save finished"
 )
 SLURM = Surroundings(
     re.compile(r"\bsrun\b|\bslurmstepd\b|\bSLURM_\w|\bsbatch\b"),
     {
         "Connections between ranks": (
-            "Under Slurm, take the first node from the job's own list: MASTER_ADDR=$(scontrol show hostnames "
-            "$SLURM_JOB_NODELIST | head -n 1), and a MASTER_PORT that no other job uses"
+            "Under Slurm, take the first node from the job's own list with MASTER_ADDR=$(scontrol show hostnames "
+            "$SLURM_JOB_NODELIST | head -n 1), and choose a MASTER_PORT that no other job uses"
         ),
-        "Host names": "Under Slurm, `scontrol show hostnames $SLURM_JOB_NODELIST` lists the names that the nodes know",
+        "Host names": (
+            "Under Slurm, `scontrol show hostnames $SLURM_JOB_NODELIST` lists the host names that the nodes can resolve"
+        ),
         "Host memory": (
-            "Under Slurm, the limit is what the job asked for: raise --mem or --mem-per-gpu; --mem=0 asks for all of "
-            "a node's memory. `sacct -j JOB -o MaxRSS,ReqMem` shows both"
+            "Under Slurm, the limit is what the job requested: raise --mem or --mem-per-gpu, or set --mem=0 to "
+            "request all of a node's memory. Run `sacct -j JOB -o MaxRSS,ReqMem` to see the memory used and "
+            "requested"
         ),
-        "killed": "Under Slurm, the limit is what the job asked for: raise --mem or --mem-per-gpu; `sacct -j JOB -o "
-        "State,MaxRSS,ReqMem` shows whether it was reached",
-        "threads-exhausted": "Under Slurm, request cores for the DataLoader workers: --cpus-per-task",
+        "killed": (
+            "Under Slurm, the limit is what the job requested: raise --mem or --mem-per-gpu; run `sacct -j JOB -o "
+            "State,MaxRSS,ReqMem` to see whether it was reached"
+        ),
+        "threads-exhausted": "Under Slurm, request cores for the DataLoader workers with --cpus-per-task",
         "rdma-locked-memory": (
             "Under Slurm, tasks inherit slurmd's limit: set LimitMEMLOCK=infinity in its systemd unit"
         ),
         "invalid-device-ordinal": RANKS_SEE_ONE_GPU,
         "nccl-duplicate-gpu": RANKS_SEE_ONE_GPU,
         "nccl-invalid-usage": RANKS_SEE_ONE_GPU,
-        "nccl-no-peer-access": "Under Slurm, --gpus-per-task and --gpu-bind hide the GPUs of a node from each other: "
-        "use "
-        "--gpus-per-node",
-        "no-gpu": "Under Slurm, a job sees only GPUs that it asked for: --gpus-per-node=N, or --gres=gpu:N",
+        "nccl-no-peer-access": (
+            "Under Slurm, --gpus-per-task and --gpu-bind hide the GPUs of a node from each other: use "
+            "--gpus-per-node instead"
+        ),
+        "no-gpu": "Under Slurm, a job sees only the GPUs that it requested: use --gpus-per-node=N or --gres=gpu:N",
         "torch-without-cuda": "Under Slurm, make sure that the environment is that of the compute nodes, not "
         "built on "
         "a login node without GPUs",
@@ -94,11 +102,13 @@ KUBERNETES = Surroundings(
         "Host memory": (
             "In Kubernetes, raise the pod's resources.limits.memory (kubectl describe pod shows OOMKilled)"
         ),
-        "killed": "In Kubernetes, `kubectl describe pod` shows whether it was OOMKilled or evicted",
-        "no-gpu": "In Kubernetes, the container needs resources.limits nvidia.com/gpu",
-        "rdma-locked-memory": "In Kubernetes, the pod needs the capability IPC_LOCK",
-        "efa-device-missing": "In Kubernetes, the pod needs resources.limits vpc.amazonaws.com/efa, and the EFA device "
-        "plugin must run on the node",
+        "killed": "In Kubernetes, run `kubectl describe pod` to see whether the pod was OOMKilled or evicted",
+        "no-gpu": "In Kubernetes, the container must set resources.limits nvidia.com/gpu",
+        "rdma-locked-memory": "In Kubernetes, the pod needs the IPC_LOCK capability",
+        "efa-device-missing": (
+            "In Kubernetes, the pod must set resources.limits vpc.amazonaws.com/efa, and the EFA device plugin must "
+            "be running on the node"
+        ),
     },
 )
 SHARED_DRIVE = Surroundings(

@@ -57,41 +57,56 @@ ASPECTS = (
     Aspect(
         field="network",
         title="networks",
-        cause="NCCL uses different kinds of networks on these nodes, and cannot connect one kind with another: on some "
-        "of them it has no adapter that it can use, or other settings.",
-        remedy="compare the nodes: ansible-playbook preflight.yml; `ibv_devinfo` on the nodes without RDMA shows what "
-        "is missing (driver, port down; in containers --device=/dev/infiniband). Or let all nodes use sockets, more "
-        """slowly: -e '{"launch_environment": {"NCCL_IB_DISABLE": "1"}}'""",
+        cause=(
+            "NCCL uses different kinds of networks on these nodes, and cannot connect one kind to another: on some "
+            "of the nodes it has no adapter that it can use, or has different settings."
+        ),
+        remedy=(
+            "compare the nodes with ansible-playbook preflight.yml; run `ibv_devinfo` on the nodes without RDMA to "
+            "see what is missing (driver, port down; in containers, --device=/dev/infiniband). Or launch with -e "
+            '\'{"launch_environment": {"NCCL_IB_DISABLE": "1"}}\' to let all nodes use sockets, which is slower'
+        ),
     ),
     Aspect(
         field="link",
         title="link layers",
-        cause="NCCL uses InfiniBand on some of these nodes and RoCE on others, and cannot connect one kind with the "
-        "other.",
-        remedy="""name adapters of one kind on all nodes: -e '{"launch_environment": {"NCCL_IB_HCA": "=mlx5_0"}}'; """
-        "`ibv_devinfo | grep -E 'hca_id|link_layer|state'` lists them",
+        cause=(
+            "NCCL uses InfiniBand on some of these nodes and RoCE on others, and cannot connect one kind to the other."
+        ),
+        remedy=(
+            'launch with -e \'{"launch_environment": {"NCCL_IB_HCA": "=mlx5_0"}}\' to name adapters of one kind on '
+            "all nodes; run `ibv_devinfo | grep -E 'hca_id|link_layer|state'` to list them"
+        ),
     ),
     Aspect(
         field="plugin",
         title="network plug-ins",
-        cause="NCCL has loaded different network plug-ins, or releases of one, on these nodes, which may not be able "
-        "to connect to each other.",
-        remedy="install the same release of the plug-in on all nodes, or use the same image; LD_LIBRARY_PATH decides "
-        "which libnccl-net.so is loaded",
+        cause=(
+            "NCCL has loaded different network plug-ins, or different versions of one plug-in, on these nodes, and "
+            "they may not be able to connect to each other."
+        ),
+        remedy=(
+            "install the same version of the plug-in on all nodes, or use the same image; LD_LIBRARY_PATH determines "
+            "which libnccl-net.so is loaded"
+        ),
     ),
     Aspect(
         field="version",
         title="releases of NCCL",
-        cause="The nodes use different releases of NCCL, which cannot be mixed in a run.",
-        remedy="install the same torch on all nodes (ansible-playbook site.yml --tags pytorch), or use the same image; "
-        "remove another libnccl from LD_LIBRARY_PATH and LD_PRELOAD. ansible-playbook preflight.yml names nodes whose "
-        "versions differ",
+        cause="The nodes use different versions of NCCL, which cannot be mixed in a run.",
+        remedy=(
+            "install the same torch version on all nodes (ansible-playbook site.yml --tags pytorch), or use the same "
+            "image; remove any other libnccl from LD_LIBRARY_PATH and LD_PRELOAD. Run ansible-playbook preflight.yml "
+            "to find nodes whose versions differ"
+        ),
     ),
     Aspect(
         field="interface",
         title="interfaces",
-        cause="On some of these nodes, NCCL uses an interface other than that of node_address, whose network the other "
-        "nodes may not reach.",
+        cause=(
+            "On some of these nodes, NCCL uses an interface other than that of node_address, and the other nodes may "
+            "have no route to its network."
+        ),
         remedy="remove NCCL_SOCKET_IFNAME from launch_environment, the script, the image and /etc/nccl.conf: muster "
         "sets it on each node to the interface of node_address",
     ),

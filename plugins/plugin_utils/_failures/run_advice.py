@@ -54,7 +54,7 @@ def with_own_python(explanation: Explanation, plan: Mapping[str, Any]) -> Explan
     if not python or INSTALLS.search(explanation["remedy"]) is None:
         return explanation
     advice = (
-        f"This run used {python} (launch_python), in which that command installs nothing: there, install on each node "
-        f"with `{shlex.quote(python)} -m pip install PACKAGE`"
+        f"This run used {python} (launch_python), so that command does not install anything for it. Instead, run "
+        f"`{shlex.quote(python)} -m pip install PACKAGE` on each node"
     )
     return {**explanation, "remedy": f"{explanation['remedy']}. {advice}"}

@@ -65,7 +65,7 @@ OUTPUT_CLUES = (
         ),
         Clue(
             (
-                "The training was over: most likely another rank is still testing, saving or uploading alone, or has "
+                "Training was over: most likely another rank is still testing, saving or uploading alone, or has "
                 "already exited, while this one is waiting at a final barrier."
             ),
             f"make the calls after training on all ranks, or end without a barrier; if rank 0 is busy, {LIMIT}",
@@ -91,8 +91,10 @@ OUTPUT_CLUES = (
             re.I,
         ),
         Clue(
-            "The last output is about preparing or loading: most likely a rank was still busy with it, alone or on a "
-            "slow disk, when the others gave up.",
+            (
+                "The last output is about preparing or loading: most likely a rank was still busy with this work, "
+                "alone or on a slow disk, when the others gave up."
+            ),
             f"finish that work before the job (prepare or download the data once); or {LIMIT}",
         ),
     ),
@@ -100,8 +102,8 @@ OUTPUT_CLUES = (
         re.compile(r"\b(?:evaluat|validat|eval\b|eval_|valid\b|testing\b|generat)", re.I),
         Clue(
             (
-                "The last output is from an evaluation: most likely only some ranks evaluate, or they have different "
-                "numbers of batches or generation lengths there."
+                "The last output is from an evaluation: most likely only some ranks evaluate, or the ranks have "
+                "different numbers of batches or generation lengths there."
             ),
             "let all ranks evaluate with the same number of batches (drop_last=True, or pad; synced_gpus=True for "
             f"generate with ZeRO 3 or FSDP); if only rank 0 is to evaluate, with model.module, {LIMIT}",
@@ -110,38 +112,51 @@ OUTPUT_CLUES = (
     (
         re.compile(r"\b100%\||\b(\d{1,9})/\1\b"),
         Clue(
-            "The last output shows the end of an epoch or loop: most likely the ranks have different numbers of "
-            "batches, or a rank saves or evaluates alone after it, or failed there.",
+            (
+                "The last output shows the end of an epoch or loop: most likely the ranks have different numbers of "
+                "batches, or a rank saves or evaluates alone after that point, or failed there."
+            ),
             f"{EQUAL_BATCHES}; save and evaluate on all ranks",
         ),
     ),
 )
 BARRIER = Clue(
     (
-        "The ranks waited in a barrier or an all_reduce of a single number: most likely one rank, often rank 0 or "
-        "the first of a node, was still busy alone (preparing data, saving, evaluating), had no more batches, or "
-        "took another branch."
+        "The ranks waited in a barrier or an all_reduce of a single number: most likely one rank, often rank 0 "
+        "or the first rank of a node, was still busy alone (preparing data, saving, evaluating), had no more "
+        "batches, or took another branch."
     ),
     f"check what the rank that is not waiting did last; if it was still busy, {LIMIT}; otherwise {EQUAL_BATCHES}",
 )
 FIRST_BROADCAST = Clue(
-    "The ranks waited for a broadcast at the beginning, in which rank 0 sends weights or settings: most likely rank 0 "
-    "was still loading or preparing, or the network between the nodes moves no data.",
-    "look at the last lines of rank 0: ansible-playbook logs.yml -e rank=0. If it was busy, let it finish before "
-    f"init_process_group, or {LIMIT}; if it waited as well: ansible-playbook preflight.yml tests the network",
+    (
+        "The ranks waited for a broadcast at the beginning, in which rank 0 sends weights or settings: most likely "
+        "rank 0 was still loading or preparing, or no data is getting through the network between the nodes."
+    ),
+    (
+        "look at the last lines of rank 0 (ansible-playbook logs.yml -e rank=0). If it was busy, let it finish "
+        f"before init_process_group, or {LIMIT}; if it waited as well, run ansible-playbook preflight.yml to test the "
+        "network"
+    ),
 )
 SHARDED = Clue(
-    "The ranks waited for the weights or gradients of a sharded model (FSDP, ZeRO 3): most likely a rank did not run "
-    "the same layers in this step, had no batch, or runs code for rank 0 only.",
     (
-        f"{EQUAL_BATCHES}; run the same layers on all ranks (a dummy input for a part without data, "
-        "set_z3_leaf_modules for a mixture of experts), and run no forward pass or save inside `if rank == 0`"
+        "The ranks waited for the weights or gradients of a sharded model (FSDP, ZeRO 3): most likely a rank did not "
+        "run the same layers in this step, had no batch, or was running code for rank 0 only."
+    ),
+    (
+        f"{EQUAL_BATCHES}; run the same layers on all ranks (use a dummy input for a part without data, and "
+        "set_z3_leaf_modules for a mixture of experts), and do not run a forward pass or save inside `if rank == "
+        "0`"
     ),
 )
 POINT_TO_POINT = Clue(
     "The ranks waited to send to or receive from another pipeline stage: that stage is the one to look at.",
-    "ansible-playbook logs.yml -e rank=N for the ranks of the stages before and after this one. If all stages wait, "
-    "they communicate in different orders: Megatron's interleaved schedule with --no-overlap-p2p-communication",
+    (
+        "run ansible-playbook logs.yml -e rank=N for the ranks of the stages before and after this one. If all "
+        "stages are waiting, they communicate in different orders; for Megatron's interleaved schedule, use "
+        "--no-overlap-p2p-communication"
+    ),
 )
 EXPERTS = Clue(
     "The ranks waited in an all-to-all, as used by mixtures of experts and sharded embeddings: most likely a rank had "

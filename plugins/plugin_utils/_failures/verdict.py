@@ -516,9 +516,11 @@ def format_report(report: Mapping[str, Any]) -> str:
 def describe_interruption(run_id: str) -> list[str]:
     """Return lines that tell the user why a run was interrupted, and how to continue it."""
     return [
-        "  its ranks could save before the end; exit codes of 0 do not mean that the job is complete",
-        f"  to continue: ansible-playbook report.yml -e run_id={run_id} shows the command of this launch; run it again "
-        "with the job's option to resume from its newest checkpoint",
+        "  its ranks may have saved before the end; exit code 0 does not mean that the job is complete",
+        (
+            f"  to continue, run ansible-playbook report.yml -e run_id={run_id} to see the command of this launch, "
+            "then run that command again with the job's option to resume from its newest checkpoint"
+        ),
     ]
 
 
@@ -637,7 +639,7 @@ def render_verdict(  # noqa: C901
             lines.append(f"  on {node['name']} the container may still exist and hold GPUs: {node['container']}")
         if node["unwritten"]:
             lines.append(
-                f"  on {node['name']} the run's directory could not be written to at times: {node['unwritten']}; free "
+                f"  on {node['name']} writing to the run's directory failed at times: {node['unwritten']}; free "
                 f"up space, or set launch_node_directory: {posixpath.dirname(node['log'])}"
             )
         if node.get("shortened"):

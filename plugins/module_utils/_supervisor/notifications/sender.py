@@ -29,18 +29,18 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 class NotSentError(Exception):
-    """A message was not sent; the message explains why, without secrets."""
+    """A message was not sent; the error text explains why, without secrets."""
 
 
 class NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Makes a redirect an error."""
+    """Treats a redirect as an error."""
 
     def redirect_request(self, *_arguments: Any, **_options: Any) -> None:
         return None
 
 
 def send_http(url: str, kind: str, content: Mapping[str, Any]) -> None:
-    """Send a message by HTTP. Raise OSError or NotSentError."""
+    """Send a message over HTTP. Raise OSError or NotSentError."""
     body = KINDS[kind](content)
     request = urllib.request.Request(url, data=body.data, headers={**body.headers, "User-Agent": "muster"})
     try:
@@ -52,7 +52,7 @@ def send_http(url: str, kind: str, content: Mapping[str, Any]) -> None:
 
 
 def send_mail(url: str, content: Mapping[str, Any]) -> None:
-    """Send a message by mail. Raise OSError or NotSentError.
+    """Send a message by email. Raise OSError or NotSentError.
 
     url: smtp[s]://USER:PASSWORD@HOST:PORT?from=ADDRESS&to=ADDRESS
     """
@@ -82,7 +82,7 @@ def send_mail(url: str, content: Mapping[str, Any]) -> None:
 
 
 def send(target: Mapping[str, str], content: Mapping[str, Any], errors: list[str]) -> None:
-    """Send a message to one target; append an error, if any."""
+    """Send a message to one target; if this fails, append an error."""
     url, kind = target["url"], target["kind"]
     try:
         if kind == "smtp":
@@ -107,7 +107,7 @@ def describe_target(target: Mapping[str, str]) -> str:
 
 
 def main(_arguments: list[str]) -> int:
-    """Send the message on standard input to all targets at once, and write a line for each that failed."""
+    """Send the message on stdin to all targets at the same time, and print a line for each target that failed."""
     order = json.loads(sys.stdin.read())
     deliver(order["targets"], order["message"])
     os._exit(0)  # do not wait for threads whose server is not replying

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The child processes that send and receive the parts of a checkpoint.
+"""Child processes that send and receive the parts of a checkpoint.
 
 Each reads its request, one JSON object with the key, from its standard input, and writes its reply to its output.
 """
@@ -31,7 +31,7 @@ def read_request() -> Any:
 
 
 def write(message: Any) -> None:
-    """Write the reply to the supervisor."""
+    """Write the reply for the supervisor."""
     sys.stdout.write(json.dumps(message) + "\n")
     sys.stdout.flush()
 
@@ -42,7 +42,7 @@ def checkpoint_directory(directory: str) -> str:
 
 
 def serve_main(arguments: list[str]) -> int:
-    """Serve a checkpoint until the supervisor ends this process or itself; arguments: the run directory."""
+    """Serve a checkpoint until the supervisor ends this process or exits itself; arguments: the run directory."""
     request = read_request()
     try:
         server = Server(checkpoint_directory(arguments[0]), request["name"], request["key"])
@@ -57,7 +57,7 @@ def serve_main(arguments: list[str]) -> int:
 
 
 def fetch_main(arguments: list[str]) -> int:
-    """Copy the parts that this node lacks; arguments: the run directory."""
+    """Copy the checkpoint parts that this node lacks; arguments: the run directory."""
     request = read_request()
     try:
         directory = checkpoint_directory(arguments[0])

@@ -60,7 +60,7 @@ class NodeState:
 
 
 class HubPreparation:
-    """The state of the preparation of the next attempt."""
+    """The state of preparing the next attempt."""
 
     def __init__(self, plan: Plan, send: Sender, tell: Teller) -> None:
         self.plan = plan
@@ -82,7 +82,7 @@ class HubPreparation:
         self.told: set[str] = set()
 
     def begin(self, number: int) -> None:
-        """Discard the results for an earlier attempt."""
+        """Discard the results from an earlier attempt."""
         if number != self.number:
             self.reset(number)
 
@@ -109,7 +109,7 @@ class HubPreparation:
         return not pending
 
     def note_problems(self, member: int, problems: list[str]) -> None:
-        """Note the end of a node's checks, and report why it cannot take part."""
+        """Record that a node's checks have ended, and report why the node cannot take part."""
         self.nodes[member].problems = problems
         if problems:
             name = self.names[member]
@@ -121,7 +121,7 @@ class HubPreparation:
             self.tell(text, node or self.names[0])
 
     def unusable(self) -> dict[str, str]:
-        """Return why nodes cannot take part, by name."""
+        """Return the reasons why nodes cannot take part, by node name."""
         return {
             self.names[member]: "; ".join(state.problems)
             for member, state in sorted(self.nodes.items())
@@ -129,7 +129,7 @@ class HubPreparation:
         }
 
     def is_well(self, member: int) -> bool:
-        """Return whether a node's checks have ended without a problem."""
+        """Return whether a node's checks finished without any problem."""
         return member in self.nodes and self.nodes[member].problems == []
 
     # - replies
@@ -184,7 +184,7 @@ class HubPreparation:
                 self.send(member, {"kind": SERVE, "number": self.number, "name": self.agreement.checkpoint["name"]})
 
     def describe_torn(self, agreement: Agreement) -> None:
-        """Report newer checkpoints that cannot be used, and why."""
+        """Report newer checkpoints that cannot be used, with the reasons."""
         chosen = describe_step(agreement.checkpoint) if agreement.checkpoint is not None else ""
         instead = f"using {chosen} instead" if chosen else "no other checkpoint is complete"
         for checkpoint in agreement.torn[:2]:
@@ -193,7 +193,7 @@ class HubPreparation:
                 self.tell_once(text)
 
     def continue_copy(self, connected: Sequence[int], now: float) -> bool:
-        """Continue to copy parts; return whether all nodes have them. If a copy fails, the next call chooses again."""
+        """Continue copying parts; return whether all nodes have them. If a copy fails, the next call chooses again."""
         agreement = self.agreement
         if agreement is None or agreement.checkpoint is None:
             return False
@@ -216,7 +216,7 @@ class HubPreparation:
         return False
 
     def begin_fetch(self, agreement: Agreement, owners: list[int], now: float) -> None:
-        """Ask the nodes that lack parts to copy them, once all owners serve them."""
+        """Tell the nodes that lack parts to copy them, once all owners are serving the parts."""
         ports = {member: self.nodes[member].port for member in owners}
         if 0 in ports.values():
             failed = next(member for member, port in ports.items() if port == 0)
@@ -240,7 +240,7 @@ class HubPreparation:
         return self.plan["nodes"][self.names.index(name)]["address"]
 
     def reject(self, why: str) -> None:
-        """Give up a checkpoint; the next call of agree chooses an older one."""
+        """Give up on a checkpoint; the next call to agree chooses an older one."""
         if self.agreement is not None and self.agreement.checkpoint is not None:
             self.rejected.add(self.agreement.checkpoint["name"])
             self.tell_once(f"{describe_step(self.agreement.checkpoint)} is not used: {why}")
@@ -263,6 +263,6 @@ def clean(value: object) -> str:
 
 
 def describe_step(checkpoint: Checkpoint) -> str:
-    """Describe a checkpoint for a person: its step and its name."""
+    """Describe a checkpoint for the user by its step and name."""
     name = clean(checkpoint["name"])
     return f"checkpoint {name}" if checkpoint["step"] is None else f"{checkpoint['unit']} {checkpoint['step']} ({name})"

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The child process that checks a node before an attempt, and lists its checkpoints.
+"""Child process that checks a node before an attempt, and lists the node's checkpoints.
 
 Everything here may take long or hang: a GPU whose memory is being freed, a mount whose server is unavailable. It writes
 one JSON object per line to its standard output: {"checkpoint"} for each checkpoint, then {"problems", "store"}.
@@ -67,7 +67,7 @@ def main(arguments: list[str]) -> int:
 
 
 def write(message: Data) -> None:
-    """Write a line to the supervisor."""
+    """Write a line for the supervisor."""
     sys.stdout.write(json.dumps(message) + "\n")
     sys.stdout.flush()
 
@@ -76,7 +76,7 @@ def write(message: Data) -> None:
 
 
 def wait_until_free(plan: Plan, directory: str) -> list[str]:
-    """Wait until the last attempt has freed its resources; return those still in use at the timeout."""
+    """Wait until the last attempt has released its resources; return the resources still in use after the timeout."""
     deadline = time.monotonic() + plan["timeouts"].get("gpu_free", GPU_FREE_TIMEOUT)
     while True:
         problems = [*leftover_processes(directory), *busy_gpus(plan), *busy_ports(plan)]
@@ -102,7 +102,7 @@ def is_zombie(pid: int) -> bool:
 
 
 def busy_gpus(plan: Plan) -> list[str]:
-    """Return texts about GPUs that are missing, or whose memory is in use."""
+    """Describe GPUs that are missing or whose memory is in use."""
     command = plan.get("gpu_samples") or []
     if not command:
         return []
@@ -125,7 +125,7 @@ def busy_gpus(plan: Plan) -> list[str]:
 
 
 def expected_gpus(plan: Plan) -> int:
-    """Return how many GPUs a sample of this node must show, or 0 if unknown."""
+    """Return how many GPUs a sample from this node should show, or 0 if unknown."""
     if plan.get("gpus"):
         return len(plan["gpus"])
     hardware = plan["nodes"][plan["node"]["node_rank"]].get("hardware")
@@ -133,7 +133,7 @@ def expected_gpus(plan: Plan) -> int:
 
 
 def judge_gpus(devices: list[dict[str, float | None]], expected: int, error: str) -> list[str]:
-    """Return what is wrong with the GPUs in a sample; error: that of the sample, or ""."""
+    """Return what is wrong with the GPUs in a sample; error: the sample's error, or ""."""
     if error:
         return [error]
     problems = []
@@ -147,7 +147,7 @@ def judge_gpus(devices: list[dict[str, float | None]], expected: int, error: str
 
 
 def busy_ports(plan: Plan) -> list[str]:
-    """Return a text if the first node has no free port for the next attempt's ranks to meet on."""
+    """Return a message if the first node has no free port for the next attempt's rendezvous."""
     if not leads_run(plan):
         return []
     first = plan["restart"]["master_port"]
@@ -159,7 +159,7 @@ def busy_ports(plan: Plan) -> list[str]:
 
 
 def check_storage(plan: Plan, directory: str) -> list[str]:
-    """Return the problems with mounts, the working directory and disks. Only children access them: they may hang."""
+    """Check mounts, the working directory and disks in child processes, because they may hang; return the problems."""
     calls: dict[str, Callable[[], Any]] = {
         f"mount {point}": functools.partial(list_error, point) for point in plan.get("mounts", ())
     }
@@ -196,7 +196,7 @@ def free_bytes(path: str) -> int:
 
 
 def list_checkpoints(plan: Plan) -> dict[str, Any]:
-    """Return the listing of this node's checkpoints, the identifier of their store, and a problem if it hangs."""
+    """Return this node's checkpoints, the identifier of their store, and a problem if listing them hangs."""
     directory = plan.get("checkpoints", "")
     if not directory.startswith("/"):
         return {"listing": [], "store": "", "problem": ""}
@@ -212,7 +212,7 @@ def list_checkpoints(plan: Plan) -> dict[str, Any]:
 
 
 def store_of(directory: str, location: Mapping[str, Any] | None) -> str:
-    """Return a text that identifies the file system of a directory among all nodes, or "" if it is unknown."""
+    """Return a text that identifies a directory's file system across all nodes, or "" if it is unknown."""
     if not location:
         return ""
     mount = location["mount"]

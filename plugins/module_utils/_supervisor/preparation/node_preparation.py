@@ -54,7 +54,7 @@ class Task:
         return str(self.request["kind"])
 
     def read(self) -> list[Data]:
-        """Return the complete lines that the child has written since the last call."""
+        """Return the complete lines that the child process has written since the last call."""
         if self.process is None or self.process.stdout is None:
             return []
         with contextlib.suppress(OSError, ValueError):
@@ -67,7 +67,7 @@ class Task:
         return [message for message in map(parse_line, lines) if message is not None]
 
     def close(self) -> None:
-        """End the child and close its pipes."""
+        """End the child process and close its pipes."""
         if self.process is not None:
             signal_all([self.process.pid], 9)
             for stream in (self.process.stdin, self.process.stdout):
@@ -77,7 +77,7 @@ class Task:
 
 
 def parse_line(line: bytes) -> Data | None:
-    """Return the JSON object in a line, None if there is none."""
+    """Return the JSON object in a line, or None if there is none."""
     try:
         value: Any = parse_json(line.decode("utf-8", "replace"))
     except ValueError:
@@ -86,7 +86,7 @@ def parse_line(line: bytes) -> Data | None:
 
 
 class NodePreparation:
-    """The requests of rank 0 that are being carried out on this node."""
+    """The requests from rank 0 that this node is currently handling."""
 
     def __init__(self, journal: Journal, plan: Plan, token: str) -> None:
         self.journal = journal
@@ -124,7 +124,7 @@ class NodePreparation:
         return {**fields, "key": key, "address": self.plan["node"]["address"]}
 
     def step(self, now: float, ended: dict[int, int]) -> list[Data]:
-        """Return replies to rank 0; ended: wait statuses just reaped, by pid."""
+        """Return replies for rank 0; ended: wait statuses of newly reaped processes, by pid."""
         replies = []
         for task in list(self.tasks):
             header = {"kind": task.kind, "number": task.request.get("number")}
@@ -148,7 +148,7 @@ class NodePreparation:
 
 
 def failure(kind: str, gone: bool) -> Data:
-    """Return the reply for a child that has not replied; gone: whether it has ended."""
+    """Return the reply on behalf of a child process that has not replied; gone: whether it has ended."""
     what = "ended without a result" if gone else f"did not finish within {TIMEOUTS[kind]:g} s"
     if kind == CHECK:
         return {"problems": [f"its checks {what}"], "store": ""}

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Make a rank wait for a debugger at its start, and the other ranks wait for it without a timeout.
+"""Make a rank wait for a debugger when it starts, and make the other ranks wait for that rank without a timeout.
 
 A copy of this file is ``hooks/debug_rank.py`` in the run directory of a run that was launched with launch_debug_rank.
 stack_hook.py executes it in each Python process of the job. Only the process of the debugged rank imports debugpy. In
@@ -28,7 +28,7 @@ NO_DEBUGGER_EXIT = 78  # sysexits' EX_CONFIG
 
 
 def with_longer_timeout(function: Callable[..., Any], least: Any) -> Callable[..., Any]:
-    """Wrap a torch function: a timeout set by its caller is raised to at least this long."""
+    """Wrap a torch function to raise a timeout set by its caller to at least this value."""
     import functools
     import inspect
 
@@ -65,7 +65,7 @@ class TimeoutExtender:
         self.seconds = seconds
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """Return the module's spec, with a loader that extends the timeouts; None for other modules."""
+        """Return the module's spec, with a loader that extends the timeouts, or None for other modules."""
         if name != TARGET:
             return None
         import importlib.util
@@ -93,7 +93,7 @@ def write_state(directory: str, state: str, port: int) -> None:
 
 
 def wait_for_debugger(directory: str, rank: int, port: int) -> None:
-    """Wait until a debugger is attached; end the process if that is impossible."""
+    """Wait until a debugger is attached; end the process if none can be attached."""
     try:
         os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")
         debugpy = importlib.import_module("debugpy")

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Print a rank's operations from a dump of torch's flight recorder: flight_reader.py FILE.
+"""Print a rank's operations from a torch flight recorder dump: flight_reader.py FILE.
 
 The file is a pickle from the job's directory, so it is read in a separate process with limits that accepts only plain
 containers, numbers and texts: no class or function is looked up. torch's own reader accepts any pickle, and importing
@@ -22,7 +22,7 @@ COMPLETED = "completed"
 
 
 def read_file(path):  # type: ignore[no-untyped-def]
-    """Return the content of a regular file."""
+    """Return the contents of a regular file."""
     import stat
 
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -34,7 +34,7 @@ def read_file(path):  # type: ignore[no-untyped-def]
 
 
 def load(data):  # type: ignore[no-untyped-def]
-    """Return the value of a pickle that consists of plain containers, numbers and texts. Raise UnpicklingError."""
+    """Return the value of a pickle that contains only plain containers, numbers and texts. Raise UnpicklingError."""
     import io
     import pickle
 
@@ -51,12 +51,12 @@ def load(data):  # type: ignore[no-untyped-def]
 
 
 def text_of(value):  # type: ignore[no-untyped-def]
-    """Return a text of a dump, bounded."""
+    """Return a text from a dump, limited in length."""
     return value[:MAX_TEXT] if isinstance(value, str) else ""
 
 
 def describe(entry):  # type: ignore[no-untyped-def]
-    """Return an entry of a dump as an output row, or None if it is not a collective operation of a process group."""
+    """Convert a dump entry to an output row, or return None if it is not a collective operation in a process group."""
     group, number = entry.get("process_group"), entry.get("collective_seq_id")
     if not isinstance(group, (list, tuple)) or len(group) < 2 or not isinstance(number, int) or entry.get("is_p2p"):
         return None
@@ -73,7 +73,7 @@ def describe(entry):  # type: ignore[no-untyped-def]
 
 
 def operations(dump):  # type: ignore[no-untyped-def]
-    """Return, for each process group, the operation at which the rank was."""
+    """Return the operation that the rank had reached in each process group."""
     rows = {}  # type: ignore[var-annotated]
     for entry in dump["entries"]:
         row = describe(entry)
@@ -87,7 +87,7 @@ def operations(dump):  # type: ignore[no-untyped-def]
 
 
 def main():  # type: ignore[no-untyped-def]
-    """Print the operations of a dump."""
+    """Print the operations in a dump."""
     import json
     import resource
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A rank of a run whose launcher is not torchrun: the launcher starts this in place of the job.
+"""A rank in a run whose launcher is not torchrun; the launcher starts this program instead of the job.
 
 It is ``bin/muster-rank`` in each node's run directory, first on the launcher's PATH, and reads its settings from files
 there. The launcher passes only this single word from node to node, so it cannot misquote, truncate or expose the job's
@@ -30,7 +30,7 @@ MISPLACED = 70  # exit code: EX_SOFTWARE from sysexits
 
 
 class MisplacedError(Exception):
-    """The launcher has started a rank on a node other than the one in the rank table."""
+    """The launcher started a rank on a different node from the one in the rank table."""
 
 
 def read_json(path: str) -> Any:
@@ -39,13 +39,13 @@ def read_json(path: str) -> Any:
 
 
 def number(environment: dict[str, str], names: list[str]) -> int | None:
-    """Return the first of these variables that is set, as a number."""
+    """Return the value of the first of these variables that is set, as a number."""
     value = next((environment[name] for name in names if environment.get(name)), None)
     return int(value) if value is not None and value.isdigit() else None
 
 
 def assigned_ranks(plan: Data, rules: Data, environment: dict[str, str]) -> tuple[int, int]:
-    """Return (rank, local rank) of this process. Raise MisplacedError if the launcher differs from the rank table."""
+    """Return this process's (rank, local rank). Raise MisplacedError if the launcher disagrees with the rank table."""
     node = plan["node"]
     rank, world = number(environment, rules["rank"]), number(environment, rules["world"])
     variables = " or ".join(rules["rank"])
@@ -70,7 +70,7 @@ def assigned_ranks(plan: Data, rules: Data, environment: dict[str, str]) -> tupl
 def rank_environment(  # noqa: PLR0913
     plan: Data, secrets: dict[str, str], inherited: dict[str, str], rank: int, local_rank: int, directory: str
 ) -> dict[str, str]:
-    """Return the job's environment: the launcher's, the plan's, the user's and the rank's, later ones overriding."""
+    """Return the job's environment: launcher's, plan's, user's and rank's variables; later ones override."""
     environment = {**inherited, **plan["environment"], **secrets}
     if plan.get("stacks"):  # see stack_hook.py
         paths = [os.path.join(directory, "hooks"), environment.get("PYTHONPATH", "")]
@@ -92,12 +92,12 @@ def rank_environment(  # noqa: PLR0913
 
 
 def logs_of(plan: Data, directory: str, local_rank: int) -> str:
-    """Return the directory of a rank's logs in the run directory: each attempt has its own."""
+    """Return the directory of a rank's logs in the run directory; each attempt has its own log directory."""
     return os.path.join(directory, plan.get("logs") or "", "ranks", str(local_rank))
 
 
 def job_command(rules: Data, arguments: list[str], local_rank: int) -> list[str]:
-    """Return the job's command; arguments: those the launcher adds, which is DeepSpeed's --local_rank."""
+    """Return the job's command; arguments: arguments added by the launcher, namely DeepSpeed's --local_rank."""
     added = [
         f"--local_rank={local_rank}" if argument.startswith("--local_rank=") else argument for argument in arguments
     ]
@@ -105,7 +105,7 @@ def job_command(rules: Data, arguments: list[str], local_rank: int) -> list[str]
 
 
 def read_attempt(directory: str) -> Data:
-    """Return the variables and arguments of this attempt, from the supervisor; none if the file is missing."""
+    """Return the variables and arguments of this attempt, as set by the supervisor, or none if the file is missing."""
     nothing: Data = {"environment": {}, "arguments": []}
     try:
         attempt = read_json(os.path.join(directory, "attempt.json"))
@@ -115,7 +115,7 @@ def read_attempt(directory: str) -> Data:
 
 
 def write_exit(path: str, rank: int, code: int) -> None:
-    """Record how a rank ended: its exit code, or minus the signal's number; and when, by two clocks.
+    """Record how a rank ended (its exit code, or the negative signal number) and when, according to two clocks.
 
     `moment` is by the machine's monotonic clock, which all its processes share and nobody sets.
     """
@@ -139,7 +139,7 @@ def become(command: list[str], environment: dict[str, str], directory: str) -> N
 
 
 def run(directory: str, arguments: list[str]) -> int:
-    """Run one rank to its end; return its exit code, or minus the number of the signal that ended it."""
+    """Run one rank until it ends; return its exit code, or the negative number of the signal that ended it."""
     plan, rules = read_json(os.path.join(directory, "plan.json")), read_json(os.path.join(directory, "rank.json"))
     secrets = read_json(os.path.join(directory, "environment.json"))
     rank, local_rank = assigned_ranks(plan, rules, dict(os.environ))

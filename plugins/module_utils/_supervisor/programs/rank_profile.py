@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Profile some steps of a rank with torch.profiler, without changes to the job's script.
+"""Profile some steps of a rank with torch.profiler, without changing the job's script.
 
 A copy of this file is ``hooks/rank_profile.py`` in each node's run directory. When the supervisor sends PROFILE_SIGNAL,
 the handler of stack_hook.py executes it in the rank, once, and calls handle_request() each time. A step ends when an
@@ -28,7 +28,7 @@ MAX_STEPS = 1000
 
 
 def is_imported(name: str) -> bool:
-    """Return whether a module is fully imported: the signal may have interrupted its import."""
+    """Return whether a module is fully imported, because the signal may have interrupted its import."""
     module = sys.modules.get(name)
     return module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False)
 
@@ -47,7 +47,7 @@ class RankProfile:
         self.is_over = False
 
     def begin(self) -> None:
-        """Wait for the end of a step, once torch is imported: until then, this is requested repeatedly."""
+        """Wait for the end of a step once torch is imported; until then, this is called repeatedly."""
         if not is_imported("torch"):
             self.report("importing")
             return
@@ -56,7 +56,7 @@ class RankProfile:
         self.report("waiting")
 
     def after_step(self, optimizer: Any, *_arguments: Any) -> None:
-        """Begin after a step and end after enough steps of the same optimizer: a model may have several."""
+        """Start after a step, and stop after enough steps of the same optimizer, because a model may have several."""
         try:
             self.optimizer = self.optimizer or optimizer
             if optimizer is not self.optimizer or self.is_over:
@@ -109,7 +109,7 @@ class RankProfile:
             sys.muster_profile_error = further_error  # type: ignore[attr-defined]
 
     def report(self, state: str, error: str = "") -> None:
-        """Write the state of the profile."""
+        """Write the profile's state."""
         with open(self.path + ".tmp", "w", encoding="utf-8") as stream:
             json.dump({"state": state, "error": error, "steps": self.ends}, stream)
         os.replace(self.path + ".tmp", self.path + ".json")
@@ -119,7 +119,7 @@ CURRENT: list[RankProfile] = []  # this process's newest profile
 
 
 def resume(current: RankProfile, finish: bool) -> None:
-    """Finish a profile if that is requested, otherwise begin it if it had to wait for the import of torch."""
+    """Finish a profile if requested; otherwise start it if it had to wait until torch was imported."""
     try:
         if finish:
             current.finish()
@@ -130,7 +130,7 @@ def resume(current: RankProfile, finish: bool) -> None:
 
 
 def handle_request(directory: str) -> None:
-    """Begin the requested profile, or finish it if that is requested."""
+    """Start the requested profile, or finish it if requested."""
     with open(os.path.join(directory, REQUEST), encoding="utf-8") as stream:
         request = json.loads(stream.read(MAX_REQUEST))
     identifier, steps = str(request["id"]), int(request["steps"])

@@ -48,7 +48,7 @@ def read_arguments(arguments: list[str]) -> tuple[str, str]:
 
 
 def node_rank_of(host: str, nodes: list[Data]) -> int:
-    """Return the node_rank of a host, which launchers give as address, name, or the name's first part."""
+    """Return the node_rank of a host, which launchers specify as an address, a name, or the first part of the name."""
     for rank, node in enumerate(nodes):
         if host in (node["address"], node["name"]):
             return rank
@@ -68,7 +68,7 @@ def first_time(path: str) -> bool:
 
 
 def request_start(requests: str, rank: int, command: str) -> int:
-    """Request that a command be started on a node and wait for its end; return its exit code."""
+    """Request that a command be started on a node, and wait for it to end; return its exit code."""
     path = os.path.join(requests, str(rank))
     with open(f"{path}.tmp", "w", encoding="utf-8") as stream:
         json.dump({"command": command}, stream)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Let the supervisor read the Python stacks of a job's processes, without a change to the job's script.
+"""Let the supervisor read the Python stacks of a job's processes, without changing the job's script.
 
 A copy of this file is ``hooks/sitecustomize.py`` in each node's run directory, first on the job's PYTHONPATH, so every
 Python interpreter of the job runs it at its start. It makes faulthandler write the main thread's stack into a file of
@@ -37,7 +37,7 @@ LOWEST_DESCRIPTOR = 500  # if a job closes all descriptors, it must not get this
 
 
 def file_name(environment, pid):  # type: ignore[no-untyped-def]
-    """Return the name of a process's file; the first process with a LOCAL_RANK is the rank, its children are not."""
+    """Return the name of a process's file; the first process with a LOCAL_RANK is the rank, unlike its children."""
     local_rank = environment.get("LOCAL_RANK") or environment.get("MUSTER_LOCAL_RANK") or ""
     is_child = environment.get(RANK_PROCESS, "").split(":")[0] == local_rank
     if is_child or not local_rank.isdigit():
@@ -47,14 +47,14 @@ def file_name(environment, pid):  # type: ignore[no-untyped-def]
 
 
 def log_network(environment):  # type: ignore[no-untyped-def]
-    """Make NCCL log which network it uses, unless the job configures NCCL's log itself. NcclNetwork reads the log."""
+    """Make NCCL log which network it uses, unless the job configures NCCL logging itself. NcclNetwork reads the log."""
     path = environment.get(NETWORK_LOG)
     if path and not any(name in environment for name in NCCL_LOG_VARIABLES):
         environment.update(NCCL_DEBUG="INFO", NCCL_DEBUG_SUBSYS="NET,ENV", NCCL_DEBUG_FILE=path)
 
 
 def parse_cpus(text):  # type: ignore[no-untyped-def]
-    """Return the numbers in a list of CPUs such as 0-31,64-95."""
+    """Parse the numbers in a list of CPUs such as 0-31,64-95."""
     cpus = []  # type: ignore[var-annotated]
     for part in text.split(","):
         first, _dash, last = part.partition("-")
@@ -63,7 +63,7 @@ def parse_cpus(text):  # type: ignore[no-untyped-def]
 
 
 def bind_cpus(environment):  # type: ignore[no-untyped-def]
-    """Bind this rank, with the threads and processes that it starts, to its CPUs.
+    """Bind this rank to its CPUs, along with the threads and processes that it starts.
 
     Leave alone a process that is already bound by numactl, MPI, Slurm, or a container with few CPUs.
     """
@@ -83,7 +83,7 @@ def prepare_rank(environment):  # type: ignore[no-untyped-def]
 
 
 def open_stack_file(path):  # type: ignore[no-untyped-def]
-    """Create a file for stacks; return its descriptor."""
+    """Create a file for stacks, and return its file descriptor."""
     import fcntl
 
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW
@@ -97,7 +97,7 @@ def open_stack_file(path):  # type: ignore[no-untyped-def]
 
 
 def install(directory):  # type: ignore[no-untyped-def]
-    """Register faulthandler for this process. directory: that of the run."""
+    """Register faulthandler in this process. directory: the run directory."""
     import _signal
     import atexit
     import faulthandler
@@ -149,7 +149,7 @@ def install(directory):  # type: ignore[no-untyped-def]
 
 
 def load_program(directory, name):  # type: ignore[no-untyped-def]
-    """Execute a program from the hooks directory, once per process; return its namespace."""
+    """Execute a program from the hooks directory, once per process, and return the program's namespace."""
     names = sys.__dict__.setdefault("muster_" + name, {})
     if not names:
         path = os.path.join(directory, HOOKS, name)
@@ -160,7 +160,7 @@ def load_program(directory, name):  # type: ignore[no-untyped-def]
 
 
 def import_hidden(hooks):  # type: ignore[no-untyped-def]
-    """Execute the sitecustomize that this one hides, if there is one, as site would have done."""
+    """Execute the sitecustomize that this one shadows, if any, as site would have done."""
     sys.path[:] = [entry for entry in sys.path if entry != hooks]
     sys.modules.pop("sitecustomize", None)
     __import__("sitecustomize")

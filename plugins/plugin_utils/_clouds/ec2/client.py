@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Requests to AWS, and the meaning of its errors.
+"""Send requests to AWS, and interpret its errors.
 
 AwsClient.call() is for requests that may safely be sent twice, because of a client token, a unique name, or because
 they remove something: it repeats them if a reply is lost. AwsClient.send_once() sends all others.
@@ -63,7 +63,7 @@ _CREDENTIAL_ERRORS = frozenset(
 
 
 class Ec2Error(CloudError):
-    """A request that AWS refused or did not reply to. str() is one line for a person. code: AWS's, or NO_REPLY."""
+    """A request that AWS rejected or did not reply to. str() is a one-line message. code: AWS's code, or NO_REPLY."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -74,7 +74,7 @@ class Ec2Error(CloudError):
 
 
 class BotoMissingError(CloudError):
-    """boto3 is not installed. str() is one line for a person."""
+    """boto3 is not installed. str() is a one-line message for the user."""
 
 
 def new_session() -> Any:
@@ -95,7 +95,7 @@ def new_session() -> Any:
 
 @dataclasses.dataclass
 class AwsClient:
-    """The services of one region. show: prints a line for the user."""
+    """The AWS services in one region. show: prints a line for the user."""
 
     session: Any
     region: str
@@ -104,7 +104,7 @@ class AwsClient:
     clients: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def client(self, service: str) -> Any:
-        """Return the client of a service, without botocore's retries: this class decides on retries."""
+        """Return a service client with botocore's retries disabled, because this class decides when to retry."""
         if service not in self.clients:
             from botocore.config import Config
 
@@ -115,11 +115,11 @@ class AwsClient:
         return self.clients[service]
 
     def ec2(self, action: str, **parameters: Any) -> dict[str, Any]:
-        """Send a request to EC2, repeated after transient errors. action: boto3's name. Raise Ec2Error."""
+        """Send a request to EC2, and retry after transient errors. action: the name in boto3. Raise Ec2Error."""
         return self.call("ec2", action, **parameters)
 
     def call(self, service: str, action: str, **parameters: Any) -> dict[str, Any]:
-        """Send a request, repeated after transient errors. Raise Ec2Error."""
+        """Send a request, and retry after transient errors. Raise Ec2Error."""
         for delay in (*RETRY_DELAYS, None):
             try:
                 return self.send_once(service, action, **parameters)
@@ -141,7 +141,7 @@ class AwsClient:
             parameters["NextToken"] = reply["NextToken"]
 
     def send_once(self, service: str, action: str, **parameters: Any) -> dict[str, Any]:
-        """Send a request, without retries. Raise Ec2Error."""
+        """Send a request without retrying it. Raise Ec2Error."""
         import botocore.exceptions
         from botocore.exceptions import (
             BotoCoreError,
@@ -169,7 +169,7 @@ class AwsClient:
 
 
 def parse_error(action: str, response: dict[str, Any]) -> Ec2Error:
-    """Return AWS's error, with a message and a remedy on one line. response: botocore's."""
+    """Return the error from AWS, with a message and a remedy on one line. response: the response from botocore."""
     error = response.get("Error") or {}
     code, message = single_line(error.get("Code") or "", 100), single_line(error.get("Message") or "")
     status = (response.get("ResponseMetadata") or {}).get("HTTPStatusCode")

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""EC2 as a provider of machines.
+"""Support for EC2 as a provider of machines.
 
 One request creates the whole set of machines in one subnet, or nothing. Tags set at creation say what belongs to a
 cluster, and a client token makes a repeated request return the same machines.
@@ -93,7 +93,7 @@ class Ec2Cloud(Cloud[AwsClient, Ec2Request, Ec2Offer, Ec2Account]):
 
     @classmethod
     def complete_request(cls, request: Ec2Request) -> Ec2Request:
-        """Return the request with this machine's public address as the source of SSH, if none is set."""
+        """Return the request, with this machine's public address as the allowed SSH source if none is set."""
         return request if request.ssh_from else request._replace(ssh_from=settings.local_public_address())
 
     @staticmethod
@@ -108,7 +108,7 @@ class Ec2Cloud(Cloud[AwsClient, Ec2Request, Ec2Offer, Ec2Account]):
         return read_account(self.client)
 
     def find_offers(self, request: Ec2Request, account: Ec2Account, check: bool) -> Offers[Ec2Offer]:
-        """Return the markets, types and zones that can satisfy the request, and the changes to the firewall."""
+        """Return the markets, instance types and zones that can satisfy the request, and the firewall changes."""
         offers = find_offers(self, request, account, check)
         network = offers.possible[0].plan["network"] if offers.possible else None
         group = account.groups[network["id"]] if network else {}
@@ -126,13 +126,13 @@ class Ec2Cloud(Cloud[AwsClient, Ec2Request, Ec2Offer, Ec2Account]):
         return prices.make_prices(offer.machine_type if offer else "", offer.price if offer else None, disk_price)
 
     def unattached_disks(self, account: Ec2Account, cluster: str) -> list[str]:
-        """Return the ids of volumes with the cluster's tag that are attached to no machine."""
+        """Return the ids of volumes that have the cluster's tag and are not attached to a machine."""
         return account.volumes.get(cluster, [])
 
     # --- Changes
 
     def create(self, creation: Ec2Creation) -> dict[str, str]:
-        """Create one resource, or all machines."""
+        """Create one resource, or all of the machines."""
         if creation.what == "machine":
             return launch_machines(self, self._build_launch(creation), creation.names)
         (name,) = creation.names
@@ -193,13 +193,13 @@ class Ec2Cloud(Cloud[AwsClient, Ec2Request, Ec2Offer, Ec2Account]):
         )
 
     def wait_until_listed(self, what: ResourceKind, ids: Mapping[str, str]) -> None:
-        """Wait for parts of the cluster's own network: a list may be outdated, and requests refer to them."""
+        """Wait for parts of the cluster's own network: lists may be outdated, and later requests refer to the parts."""
         if what in ENCLOSING_KINDS:
             for name, part_id in ids.items():
                 wait_until_listed(self, what, name, part_id)
 
     def configure(self, creation: Ec2Creation) -> None:
-        """Permit traffic between the nodes and SSH, and route the cluster's own network to the internet."""
+        """Allow SSH and traffic between the nodes, and route the cluster's own network to the internet."""
         name = network_name(self.cluster)
         gateway = creation.ids.get(f"internet gateway {name}")
         if creation.names and gateway and creation.offer.desired.get("address_block"):
@@ -221,12 +221,12 @@ class Ec2Cloud(Cloud[AwsClient, Ec2Request, Ec2Offer, Ec2Account]):
         return wait_until_running(self, names_by_id)
 
     def complete(self, account: Ec2Account) -> None:
-        """Tag the machines with their names and their locations in the network."""
+        """Tag the machines with their names and their network locations."""
         name_machines(self, account.instances.items())
         tag_topology(self, account.instances.items())
 
     def check_stoppable(self, account: Ec2Account, names_by_id: Mapping[str, str]) -> None:
-        """Refuse to stop spot machines."""
+        """Raise an error if spot instances would be stopped."""
         spot = [
             name
             for machine_id, name in names_by_id.items()
@@ -243,11 +243,11 @@ class Ec2Cloud(Cloud[AwsClient, Ec2Request, Ec2Offer, Ec2Account]):
         return stop_machines(self, names_by_id)
 
     def delete_machines(self, names_by_id: Mapping[str, str]) -> dict[str, str]:
-        """Terminate machines, with their disks."""
+        """Terminate machines, and delete their disks."""
         ids = {name: machine_id for machine_id, name in names_by_id.items()}
         refused = terminate(self, names_by_id)
         return {f"machine {name} ({ids.get(name, 'shutting down')})": reason for name, reason in refused.items()}
 
     def delete(self, step: Step) -> str:
-        """Remove a group or a part of the cluster's own network."""
+        """Remove a placement group, a security group or a part of the cluster's own network."""
         return remove_part(self, step["what"], step["name"], step["id"])

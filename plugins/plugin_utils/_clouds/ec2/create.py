@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Create, start, stop and terminate EC2 resources. Retries take effect only once."""
+"""Create, start, stop and terminate EC2 resources. A retried request takes effect only once."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _find_security_group(context: Ec2Context, name: str, vpc: str) -> str:
 def ensure_ingress_rules(
     context: Ec2Context, group: str, rules: Sequence[Mapping[str, Any]], ssh_from: Sequence[str]
 ) -> bool:
-    """Permit traffic among the group's machines, and SSH from the given sources; return whether a rule changed."""
+    """Allow traffic between the group's machines, and SSH from the given sources; return whether a rule changed."""
     missing, stale = diff_rules(group, rules, ssh_from)
     if missing:
         try:
@@ -102,7 +102,7 @@ def ensure_ingress_rules(
 
 
 def ensure_egress_rule(context: Ec2Context, group: str, rules: Sequence[Mapping[str, Any]]) -> None:
-    """Permit outgoing traffic among the group's machines, which EFA needs."""
+    """Allow outgoing traffic between the group's machines, which EFA needs."""
     missing = missing_node_rule(group, rules)
     if missing:
         try:
@@ -142,7 +142,7 @@ def _read_instances(context: Ec2Context) -> list[dict[str, Any]]:
 
 
 def launch_machines(context: Ec2Context, request: LaunchRequest, names: Sequence[str]) -> dict[str, str]:
-    """Create a set of machines and return their ids by name.
+    """Create a set of machines, and return their ids by name.
 
     Raises:
         Ec2Error: no machine was created, or the outcome is unknown.
@@ -228,7 +228,7 @@ def start_machines(context: Ec2Context, ids: Mapping[str, str]) -> None:
 
 
 def name_machines(context: Ec2Context, machines: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
-    """Set the Name tag of the cluster's machines, for the console, and the tag from which the inventory reads it."""
+    """Set the cluster machines' Name tag, for the console, and the tag from which the inventory reads the name."""
     for machine_id, raw in machines:
         name = instance_node_name(raw) if parse_cluster(raw) == context.cluster else None
         missing = [tag for tag in ("Name", NODE_TAG) if name and parse_tags(raw).get(tag) != name]

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A cluster's own network: VPC, internet gateway, route and subnet.
+"""A cluster's own network: its VPC, internet gateway, route and subnet.
 
 VPCs and gateways have no client token or unique name, so a repeated request would create a second one. Therefore each
 is recorded, requested without automatic retries, and searched for by its tags if the reply is lost.
@@ -29,7 +29,7 @@ SUBNET_PREFIX = 20
 
 
 class _PartRequest(NamedTuple):
-    """The request for a part: boto3's action, keys of the object and its id in the reply, and its type for tags."""
+    """How to request a network part: the action in boto3, keys of the object and id in the reply, and type for tags."""
 
     action: str
     response_key: str
@@ -47,7 +47,7 @@ _PART_REQUESTS: dict[ResourceKind, _PartRequest] = {
 
 
 def subnet_block(block: str, zone: str) -> str | None:
-    """Return the CIDR block of a zone's subnet, by the zone's letter, or None if the VPC's block is too small.
+    """Return the CIDR block for a zone's subnet, based on the zone's letter, or None if the VPC's block is too small.
 
     block: the VPC's, a /16.
     """
@@ -57,7 +57,7 @@ def subnet_block(block: str, zone: str) -> str | None:
 
 
 def create_part(context: Ec2Context, what: ResourceKind, name: str, **parameters: Any) -> str:
-    """Send one request for a part of the cluster's own network; return its id."""
+    """Send one request to create a part of the cluster's own network; return the part's id."""
     kind = _PART_REQUESTS[what]
     tags = [{"Key": "Name", "Value": name}, *(tag for tag in build_tags(context.cluster) if tag["Key"] != "Name")]
     specifications = [{"ResourceType": kind.resource_type, "Tags": tags}]
@@ -80,7 +80,7 @@ def create_subnet(context: Ec2Context, cluster_vpc: str, zone: str) -> str:
 
 
 def wait_until_listed(context: Ec2Context, what: ResourceKind, name: str, part_id: str = "") -> str:
-    """Return the id of a part once EC2 lists it, or "" after LISTING_TIMEOUT. part_id: "" for any with the name."""
+    """Return a part's id once EC2 lists it, or "" after LISTING_TIMEOUT. part_id: "" for any part with the name."""
     began = context.clock()
     while True:
         for part in read_network_parts(context.client):
@@ -96,7 +96,7 @@ def _matches(part: ClusterPart, cluster: str, what: ResourceKind, name: str) -> 
 
 
 def ensure_internet_route(context: Ec2Context, vpc: str, gateway: str) -> None:
-    """Route traffic that leaves the VPC to the gateway, unless someone has routed it elsewhere."""
+    """Route traffic that leaves the VPC to the gateway, unless a route to somewhere else already exists."""
     try:
         context.client.ec2("attach_internet_gateway", InternetGatewayId=gateway, VpcId=vpc)
     except Ec2Error as error:

@@ -29,7 +29,7 @@ def find_efa_cards(network: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def build_interfaces(subnet: str, group: str, efa: bool, cards: Sequence[int]) -> list[dict[str, Any]]:
-    """Return the interfaces of a machine, as NetworkInterfaces of a request.
+    """Return a machine's interfaces, in the format of NetworkInterfaces in a request.
 
     Each of the cards has an EFA-only interface, next to the interface with the address, as AWS recommends:
     https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-acc-inst-types.html. Such a machine cannot have a public
@@ -53,7 +53,7 @@ def build_interfaces(subnet: str, group: str, efa: bool, cards: Sequence[int]) -
 
 
 def describe_unused_cards(name: str, cards: Sequence[int]) -> str:
-    """Return a remark on EFA network cards of an instance type that are not used, or "" if there are none."""
+    """Return a note about an instance type's unused EFA network cards, or "" if there are none."""
     if len(cards) < 2:
         return ""
     return (

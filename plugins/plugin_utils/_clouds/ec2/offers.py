@@ -76,7 +76,7 @@ class Ec2Request(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Ec2Offer(Offer):
-    """A market, type and zone that can satisfy the request."""
+    """A market, instance type and zone that can satisfy the request."""
 
     machine_type: str
     market: str
@@ -112,7 +112,7 @@ def required_parts(
 def desired_cluster(
     context: Ec2Context, request: Ec2Request, machine_type: str, parts: list[tuple[ResourceKind, str]], block: str = ""
 ) -> DesiredCluster:
-    """Return the requested cluster with one type of machine. block: CIDR block of its own network."""
+    """Return the requested cluster with one machine type. block: the CIDR block of the cluster's own network."""
     return {
         "cluster": context.cluster,
         "state": "present",
@@ -130,7 +130,7 @@ def desired_cluster(
 
 
 def find_offers(context: Ec2Context, request: Ec2Request, account: Ec2Account, check: bool) -> Offers[Ec2Offer]:
-    """Return the offers in the order to try them.
+    """Return the offers in the order in which to try them.
 
     Raises:
         PlanRefusedError: no other offer could help.
@@ -184,7 +184,7 @@ def find_offers(context: Ec2Context, request: Ec2Request, account: Ec2Account, c
 
 
 def refuse_foreign_name(context: Ec2Context, account: Ec2Account) -> None:
-    """Raise PlanRefusedError if a foreign resource has the cluster's name."""
+    """Raise PlanRefusedError if a resource that does not belong to the cluster has the cluster's name."""
     name = network_name(context.cluster)
     conflicts = [
         group
@@ -199,7 +199,7 @@ def refuse_foreign_name(context: Ec2Context, account: Ec2Account) -> None:
 
 
 def choose_efa(cluster: str, requested: str, nodes: Sequence[Mapping[str, Any]]) -> str:
-    """Return the EFA setting of new machines: that of the existing machines, otherwise the requested one.
+    """Return the EFA setting for new machines: that of existing machines if any, otherwise the requested one.
 
     Raises:
         PlanRefusedError: EFA is required, but the existing machines have none.
@@ -219,7 +219,7 @@ def choose_efa(cluster: str, requested: str, nodes: Sequence[Mapping[str, Any]])
 
 
 def choose_cards(requested: str, efa_cards: tuple[int, ...]) -> tuple[bool, tuple[int, ...]]:
-    """Return whether machines have EFA, and the network cards that get one each; empty for a single interface."""
+    """Return whether machines have EFA, and which network cards get an EFA each; no cards means a single interface."""
     return bool(efa_cards) and requested != "none", efa_cards if requested == "all" else ()
 
 
@@ -358,7 +358,7 @@ def _zone_prices(
 
 
 def _order_zones(zones: Sequence[str], zone_prices: Mapping[str, Price], keep: bool) -> list[str]:
-    """Return the zones in the requested order, or the cheapest first."""
+    """Return the zones in the requested order, or ordered by price, cheapest first."""
     if keep:
         return list(zones)
     return sorted(zones, key=lambda zone: (zone_prices[zone].usd if zone in zone_prices else float("inf"), zone))

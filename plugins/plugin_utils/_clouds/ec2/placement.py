@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Region, subnets, image and types of EC2 machines. Only sends read requests."""
+"""Determine the region, subnets, image and types of EC2 machines. Send only read requests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._text.printable im
 
 
 class ClusterNetwork(NamedTuple):
-    """The network for machines. Ids of the cluster's own VPC and subnets are "" until they exist."""
+    """The network for the machines. The ids of the cluster's own VPC and subnets are "" until they exist."""
 
     vpc: str
     subnets: dict[str, str]  # id by zone
@@ -32,7 +32,7 @@ class ClusterNetwork(NamedTuple):
 
 
 class InstanceType(NamedTuple):
-    """A type of machine."""
+    """A machine type."""
 
     name: str
     vcpus: int | None
@@ -116,7 +116,7 @@ def _default_site(aws: AwsClient) -> ClusterNetwork:
 def dedicated_site(
     aws: AwsClient, cluster: str, parts: Sequence[ClusterPart], vpcs: Mapping[str, Any], local_networks: Sequence[str]
 ) -> ClusterNetwork:
-    """Return the cluster's own network: the existing one, otherwise one with an unused CIDR block.
+    """Return the cluster's own network: the existing one, or otherwise a new one with an unused CIDR block.
 
     Args:
         parts: the cluster's.
@@ -148,7 +148,7 @@ def refuse_other_network(  # noqa: PLR0913
     current_vpc: str,
     subnets: Sequence[str],
 ) -> None:
-    """Raise PlanRefusedError if the cluster is in a different network from the requested one: nothing is moved.
+    """Raise PlanRefusedError if the cluster is not in the requested network, because machines cannot be moved.
 
     Args:
         dedicated: whether a dedicated network is requested.
@@ -172,7 +172,7 @@ def refuse_other_network(  # noqa: PLR0913
 
 
 def read_image(aws: AwsClient, requested: str, nodes: Sequence[Mapping[str, Any]]) -> Ec2Image:
-    """Return the image: for an existing cluster its current one, so that all nodes are the same.
+    """Return the image: an existing cluster keeps its current image, so that all nodes are the same.
 
     requested: an id, or the name of a public SSM parameter that contains one. Raise PlanRefusedError or Ec2Error.
     """
@@ -233,7 +233,7 @@ def check_key_name(aws: AwsClient, name: str) -> None:
 
 
 def read_type(aws: AwsClient, name: str) -> InstanceType:
-    """Return EC2's description of a type. Raise PlanRefusedError if it does not exist, or Ec2Error."""
+    """Return EC2's description of an instance type. Raise PlanRefusedError if the type does not exist, or Ec2Error."""
     try:
         described = aws.list_all("describe_instance_types", "InstanceTypes", InstanceTypes=[name])
     except Ec2Error as error:

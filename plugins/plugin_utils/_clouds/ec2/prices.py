@@ -25,7 +25,7 @@ MAX_SPOT_PRICE_AGE = datetime.timedelta(days=90)
 
 
 def read_on_demand_price(aws: AwsClient, machine_type: str) -> Price | None:
-    """Return the hourly on-demand price of a machine and its public address, with Linux on shared hardware."""
+    """Return the hourly on-demand price of a machine and its public address, for Linux on shared hardware."""
     criteria = {
         "instanceType": machine_type,
         "regionCode": aws.region,
@@ -52,7 +52,7 @@ def read_disk_price(aws: AwsClient) -> Price | None:
 
 
 def read_spot_prices(aws: AwsClient, machine_type: str) -> dict[str, Price]:
-    """Return the current hourly price of a spot machine and its public address, by zone."""
+    """Return the current hourly price of a spot instance and its public address, by zone."""
     now = datetime.datetime.now(datetime.UTC)
     try:
         entries = aws.list_all(
@@ -69,7 +69,7 @@ def read_spot_prices(aws: AwsClient, machine_type: str) -> dict[str, Price]:
 
 
 def newest_by_zone(entries: Iterable[dict[str, Any]], earliest: datetime.datetime) -> dict[str, Price]:
-    """Return the newest price of each zone, without prices from before `earliest`: those zones have no known price."""
+    """Return the newest price in each zone, or no price for a zone whose prices are all from before `earliest`."""
     newest: dict[str, tuple[datetime.datetime, Price]] = {}
     for entry in entries:
         zone, when = str(entry.get("AvailabilityZone")), entry.get("Timestamp")
@@ -83,7 +83,7 @@ def newest_by_zone(entries: Iterable[dict[str, Any]], earliest: datetime.datetim
 
 
 def make_prices(machine_type: str, price: Price | None, gb_price: Price | None) -> CloudPrices:
-    """Return the prices in the planner's form. gb_price: per month of a GB on a disk."""
+    """Return the prices in the planner's format. gb_price: the monthly price per GB of disk space."""
 
     def disk_price(size_gb: int | None) -> Price | None:
         if gb_price is None or size_gb is None:
@@ -109,7 +109,7 @@ def _read_listed_price(aws: AwsClient, criteria: dict[str, str]) -> Price | None
 
 
 def single_price(products: Iterable[str]) -> Price | None:
-    """Return the only price in a price list, or None if it has no price or several different ones."""
+    """Return the only price in a price list, or None if the list has no price or several different prices."""
     prices = set()
     for text in products:
         try:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Limits of an AWS account's vCPUs.
+"""vCPU limits of an AWS account.
 
 Each type family has separate quotas for spot and on-demand; a new account's may be 0 in one market.
 https://docs.aws.amazon.com/ec2/latest/instancetypes/ec2-instance-quotas.html
@@ -36,14 +36,14 @@ def type_family(machine_type: str) -> str | None:
 
 
 def quota_code(market: str, machine_type: str) -> str | None:
-    """Return the code of the quota that a type counts against, or None if it is unknown."""
+    """Return the code of the quota that a type counts toward, or None if it is unknown."""
     if market == "spot" and re.match(r"p([5-9]|\d\d)", machine_type):
         return None
     return QUOTA_CODES.get((market, type_family(machine_type) or ""))
 
 
 def read_quota(aws: AwsClient, code: str) -> float | None:
-    """Return the vCPUs of a quota, or None if it cannot be read: many users lack the permission."""
+    """Return a vCPU quota, or None if it cannot be read: many users lack the permission."""
     try:
         return float(
             aws.call("service-quotas", "get_service_quota", ServiceCode="ec2", QuotaCode=code)["Quota"]["Value"]
@@ -55,7 +55,7 @@ def read_quota(aws: AwsClient, code: str) -> float | None:
 def check_quota(  # noqa: PLR0913
     market: str, machine_type: str, count: int, vcpus: int | None, quota: float | None, used: int | None
 ) -> tuple[str, str]:
-    """Return the reason why the machines exceed the quota, and a remark for the user. Either may be empty.
+    """Return the reason why the machines exceed the quota, and a note for the user. Either may be empty.
 
     vcpus: vCPUs of one machine. used: vCPUs of the family in use in this market.
     """
@@ -73,5 +73,5 @@ def check_quota(  # noqa: PLR0913
 
 
 def format_market(market: str) -> str:
-    """Return a market as part of a sentence."""
+    """Format a market as part of a sentence."""
     return "on the spot market" if market == "spot" else "on demand"

@@ -31,7 +31,7 @@ _NOT_FOUND = (
 
 
 def remove_part(context: Ec2Context, what: str, name: str, part_id: str) -> str:
-    """Remove a group or part of a network, once it is empty; return the reason why it still exists, or ""."""
+    """Remove a group or network part once it is empty; return the reason why it still exists, or ""."""
     began = context.clock()
     notified = False
     while True:

@@ -38,7 +38,7 @@ class Ec2Image(NamedTuple):
 
 
 class LaunchRequest(NamedTuple):
-    """The common settings of a set of machines. price: US dollars per hour of one machine, or "" if unknown."""
+    """The common settings of a set of machines. price: one machine's price in US dollars per hour, or "" if unknown."""
 
     cluster: str
     numbers: list[int]
@@ -59,7 +59,7 @@ class LaunchRequest(NamedTuple):
 
 
 def build_launch_request(launch: LaunchRequest) -> dict[str, Any]:
-    """Return the request that creates the whole set or nothing."""
+    """Return the request that creates either the whole set or nothing."""
     count = len(launch.numbers)
     tags = build_tags(launch.cluster, launch.numbers, price=launch.price, price_source=launch.price_source)
     kinds = [*TAGGED_RESOURCES, *(["spot-instances-request"] if launch.market == "spot" else [])]
@@ -94,7 +94,7 @@ def build_launch_request(launch: LaunchRequest) -> dict[str, Any]:
 
 
 def build_first_boot(key: str, watch: Mapping[str, str]) -> str:
-    """Return cloud-init's configuration for the first boot, or "" for none. Machines can read it: it has no secrets.
+    """Return cloud-init's configuration for the first boot, or "". Machines can read it, so it has no secrets.
 
     AWS accepts 16 kB: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/user-data.html
 
@@ -122,7 +122,7 @@ def build_first_boot(key: str, watch: Mapping[str, str]) -> str:
 
 
 def _compress(text: str) -> str:
-    """Compress a text reproducibly: requests with the same client token must not differ."""
+    """Compress a text reproducibly, because requests with the same client token must not differ."""
     return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
 
@@ -130,7 +130,7 @@ def _compress(text: str) -> str:
 
 
 def parse_ssh_sources(sources: Iterable[str]) -> list[str]:
-    """Return the addresses and networks from which SSH is permitted, as CIDR blocks.
+    """Return the addresses and networks from which SSH is allowed, as CIDR blocks.
 
     Raises:
         PlanRefusedError: a source is malformed or too large.
@@ -153,7 +153,7 @@ def parse_ssh_sources(sources: Iterable[str]) -> list[str]:
 
 
 def diff_rules(group: str, rules: Sequence[Mapping[str, Any]], ssh_from: Sequence[str]) -> tuple[list[Any], list[Any]]:
-    """Return the rules to add and to remove, as IpPermissions. rules: the group's current ones.
+    """Return the rules to add and the rules to remove, as IpPermissions. rules: the group's current rules.
 
     Only SSH rules written by this collection are removed.
     """
@@ -171,7 +171,7 @@ def diff_rules(group: str, rules: Sequence[Mapping[str, Any]], ssh_from: Sequenc
 
 
 def missing_node_rule(group: str, rules: Sequence[Mapping[str, Any]]) -> list[Permission]:
-    """Return the rule that permits all traffic among a group's machines, as IpPermissions, unless the group has it.
+    """Return the rule that allows all traffic between a group's machines, as IpPermissions, unless the group has it.
 
     rules: the group's inbound or outbound ones. EFA needs both, and a rule for outbound traffic to everywhere does not
     suffice: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-start.html

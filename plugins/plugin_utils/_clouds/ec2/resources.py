@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Read an AWS account's resources in one region, in the planner's terms."""
+"""Read an AWS account's resources in one region, and convert them to the planner's terms."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ ENDED_STATES = ("shutting-down", "terminated")
 
 
 class Ec2Account(NamedTuple):
-    """The existing resources, and details that the planner does not need."""
+    """The existing resources, with details that the planner does not need."""
 
     resources: AccountResources
     instances: dict[str, Raw]  # instances by id, as EC2 describes them
@@ -68,7 +68,7 @@ def read_account(aws: AwsClient) -> Ec2Account:
 
 
 class _Networks(NamedTuple):
-    """EC2's descriptions: the region's VPCs; subnets and gateways with our tag; interfaces in clusters' VPCs."""
+    """EC2's descriptions of the region's VPCs, subnets and gateways with our tag, and interfaces in clusters' VPCs."""
 
     vpcs: list[dict[str, Any]]
     subnets: list[dict[str, Any]]
@@ -115,7 +115,7 @@ def parse_account(  # noqa: PLR0913
     volumes: Sequence[Raw],
     networks: _Networks,
 ) -> Ec2Account:
-    """Return EC2's descriptions in the planner's form."""
+    """Convert EC2's descriptions to the planner's format."""
     listed = {str(raw["InstanceId"]): raw for raw in instances}
     live_instances = {key: raw for key, raw in listed.items() if instance_state(raw) not in ENDED_STATES}
     groups_by_id = {str(raw["GroupId"]): raw for raw in groups}
@@ -159,7 +159,7 @@ def parse_account(  # noqa: PLR0913
 
 
 def instance_state(raw: Raw) -> str:
-    """Return the state of an instance as EC2 calls it."""
+    """Return the state of an instance, as named by EC2."""
     return single_line((raw.get("State") or {}).get("Name") or "", 40)
 
 
@@ -181,7 +181,7 @@ def instance_market(raw: Raw) -> str:
 def parse_machine(
     region: str, raw: Raw, groups: Mapping[str, Raw], sizes: Mapping[tuple[str, str], int | None]
 ) -> Machine:
-    """Return an instance in the planner's form. Its security group is its network."""
+    """Convert an instance to the planner's format. Its security group is its network."""
     machine_id, state = str(raw["InstanceId"]), instance_state(raw)
     node = instance_node_name(raw)
     cluster_groups = [
@@ -207,7 +207,7 @@ def parse_machine(
 
 
 def parse_network(region: str, raw: Raw) -> Network | None:
-    """Return a cluster's security group in the planner's form, or None if it is foreign."""
+    """Convert a cluster's security group to the planner's format, or return None if the group belongs to no cluster."""
     cluster = parse_cluster(raw)
     if cluster is None or raw.get("GroupName") != network_name(cluster):
         return None

@@ -42,13 +42,13 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 def connect(options: Options, show: Show) -> AwsClient:
-    """Return a client of the region. show: reports repeated requests. Raise PlanRefusedError or CloudError."""
+    """Return a client for the region. show: reports retried requests. Raise PlanRefusedError or CloudError."""
     session = new_session()
     return AwsClient(session, choose_region(session, options["region"]), show=show)
 
 
 def build_request(options: Options, check: bool, first_boot: FirstBoot) -> Ec2Request:
-    """Return the request, without a default for the source address of SSH. Raise PlanRefusedError if it is invalid."""
+    """Return the request, without a default for the SSH source address. Raise PlanRefusedError if it is invalid."""
     settings = read_common_settings(options, check, example_type="g5.xlarge", disk_gb=DEFAULT_DISK_GB)
     if options["own_network"] and options["subnet_id"]:
         raise PlanRefusedError(
@@ -84,7 +84,7 @@ def build_request(options: Options, check: bool, first_boot: FirstBoot) -> Ec2Re
 
 
 def local_public_address(page: str = ADDRESS_PAGE) -> list[str]:
-    """Return this machine's public address, in parse_ssh_sources()'s form. Raise PlanRefusedError if unavailable."""
+    """Return this machine's public address, as parse_ssh_sources() does. Raise PlanRefusedError if unavailable."""
     try:
         with open_url(page, timeout=10) as response:
             return parse_ssh_sources([response.read(100).decode()])

@@ -42,14 +42,14 @@ def parse_tags(raw: Mapping[str, Any]) -> dict[str, str]:
 
 
 def parse_cluster(raw: Mapping[str, Any]) -> str | None:
-    """Return the cluster that this collection created a resource for, or None if it is foreign."""
+    """Return the cluster that this collection created a resource for, or None if the collection did not create it."""
     tags = parse_tags(raw)
     name = tags.get(CLUSTER_TAG, "")
     return name if tags.get(CREATOR_TAG) == CREATOR and CLUSTER_NAME.fullmatch(name) else None
 
 
 def instance_node_name(raw: Mapping[str, Any]) -> str | None:
-    """Return the node name of an instance created by this collection, or None if it is foreign.
+    """Return the node name of an instance created by this collection, or None for any other instance.
 
     An instance launched from the console with "launch more like this" has the tags, but not the client token.
     """
@@ -61,12 +61,12 @@ def instance_node_name(raw: Mapping[str, Any]) -> str | None:
 
 
 def foreign_name(raw: Mapping[str, Any]) -> str:
-    """Return the name of a foreign instance, in quotes, which no node's name contains."""
+    """Return the quoted name of an instance that this collection did not create; no node name contains quotes."""
     return f"'{single_line(parse_tags(raw).get('Name') or 'without a name', 80)}'"
 
 
 def format_numbers(numbers: Iterable[int]) -> str:
-    """Return ascending numbers in a tag's form: 0-3 7."""
+    """Format ascending numbers for a tag, for example 0-3 7."""
     ranges: list[list[int]] = []
     for number in sorted(numbers):
         if ranges and ranges[-1][-1] == number - 1:
@@ -77,7 +77,7 @@ def format_numbers(numbers: Iterable[int]) -> str:
 
 
 def parse_numbers(text: str) -> list[int]:
-    """Return the numbers in a tag, none if it is not in format_numbers()'s form."""
+    """Return the numbers in a tag, or none if it is not in the format of format_numbers()."""
     numbers: list[int] = []
     for part in text[:MAX_TAG_LENGTH].split(" "):
         match = re.fullmatch(r"(\d{1,5})(?:-(\d{1,5}))?", part, re.ASCII)
@@ -88,7 +88,7 @@ def parse_numbers(text: str) -> list[int]:
 
 
 def build_tags(cluster: str, numbers: Iterable[int] | None = None, **extra: str) -> list[dict[str, str]]:
-    """Return the tags for a cluster's resources, in EC2's form. extra: price and price_source."""
+    """Return the tags for a cluster's resources, in EC2's format. extra: price and price_source."""
     tags = {"Name": cluster if numbers is not None else f"muster-{cluster}", CLUSTER_TAG: cluster, CREATOR_TAG: CREATOR}
     if numbers is not None:
         tags[NUMBERS_TAG] = format_numbers(numbers)
@@ -98,7 +98,7 @@ def build_tags(cluster: str, numbers: Iterable[int] | None = None, **extra: str)
 
 
 def build_client_token(group: str, placement: Sequence[str], names: Iterable[str], requested_at: float) -> str:
-    """Return a token that is the same for the same request, and differs from earlier sets. Up to 64 ASCII characters.
+    """Return a token that is equal for identical requests, and differs for earlier sets. Up to 64 ASCII characters.
 
     Args:
         group: id of the security group, new for each cluster.

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The location of EC2 machines in AWS's network, as a tag that the inventory uses to order the ranks."""
+"""Record the location of EC2 machines in AWS's network as a tag, which the inventory uses to order the ranks."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def read_topologies(context: Ec2Context, ids: list[str]) -> dict[str, str]:
 
 
 def tag_topology(context: Ec2Context, machines: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
-    """Set the tag of the cluster's machines, if there are several: a machine that was restarted may have moved.
+    """Tag the cluster's machines with their topology if there are several: a restarted machine may have moved.
 
     A refused request only affects the order of the ranks, so it is merely reported.
     """

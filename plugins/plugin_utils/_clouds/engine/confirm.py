@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Believe that a recorded resource is missing only if several lists agree: a provider's reply may be incomplete."""
+"""Treat a recorded resource as missing only if several lists agree: a provider's reply may be incomplete."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MISSING_TIMEOUT = 15.0  # seconds for which a recorded resource must have been m
 
 
 def confirm_missing(cloud: AnyCloud, account: Any) -> Any:
-    """Return the account once all recorded resources are listed, or the same ones have been missing for a while."""
+    """Return the account once all recorded resources are listed, or the same ones have been missing for some time."""
     missing = unlisted(cloud, account.resources)
     if missing:
         text = f"{', '.join(sorted(missing))} not in the provider's list: checking for {MISSING_TIMEOUT:.0f} s"

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Create resources, without duplicates when a reply is lost, by the steps of a plan."""
+"""Create resources by following the steps of a plan, without creating duplicates when a reply is lost."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class CreationProgress:
 
 
 def create_resources(cloud: AnyCloud, creation: Creation[Any, Any]) -> dict[str, str]:
-    """Create resources of a kind and return their ids by name.
+    """Create resources of one kind, and return their ids by name.
 
     If the reply is lost, search for them; those that are not found within a minute are requested once more. Raise
     CloudError if that fails too.
@@ -75,7 +75,7 @@ def create_resources(cloud: AnyCloud, creation: Creation[Any, Any]) -> dict[str,
 
 
 def carry_out(cloud: AnyCloud, request: CloudRequest, offer: Offer) -> tuple[CreationProgress, OfferOutcome]:
-    """Take the steps of an offer in order, and wait until its machines are ready."""
+    """Execute the steps of an offer in order, and wait until its machines are ready."""
     plan = offer.plan
     progress = CreationProgress(
         {f"{part['what']} {part['name']}": part["id"] for part in plan["parts"]},
@@ -121,7 +121,7 @@ def _take_steps(cloud: AnyCloud, request: CloudRequest, offer: Offer, progress: 
 
 
 def _batches(cloud: AnyCloud, steps: Sequence[Step]) -> list[list[Step]]:
-    """Return the steps that one request takes."""
+    """Group the steps that can be combined in a single request."""
     machines = [step for step in steps if step["what"] == "machine"]
     others = [[step] for step in steps if step["what"] != "machine"]
     if cloud.batch:
@@ -142,7 +142,7 @@ def _create_step(
 
 
 def remove_step(cloud: AnyCloud, step: Step) -> dict[str, str]:
-    """Remove one resource; return the reason by resource if that fails."""
+    """Remove one resource; if that fails, return the reason, keyed by resource."""
     if step["what"] == "machine":
         return cloud.delete_machines({step["id"]: step["name"]})
     reason = cloud.delete(step)

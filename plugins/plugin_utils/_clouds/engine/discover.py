@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""List the resources, and adopt those whose creation was requested without a reply."""
+"""List the resources, and adopt those that were requested without receiving a reply."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership
 
 
 def discover(cloud: AnyCloud, wait: bool = True) -> Any:
-    """Return the account, once the outcome of every request is known, including an earlier command's.
+    """Return the account once the outcome of every request is known, including requests by an earlier command.
 
     wait: for resources requested less than a minute ago that are not listed yet.
     """
@@ -45,7 +45,7 @@ def discover(cloud: AnyCloud, wait: bool = True) -> Any:
 
 
 def _adopt(cloud: AnyCloud, resources: AccountResources, entry: JournalEntry) -> bool:
-    """Record the id of a requested resource; return whether it is listed, or need not be waited for."""
+    """Record the id of a requested resource; return whether it is listed or does not need to be waited for."""
     if entry["what"] == "template":  # listed only once it is complete, which may take an hour
         return True
     resource_id = find_resource_id(cloud, resources, entry["what"], entry["name"])
@@ -60,7 +60,7 @@ def _adopt(cloud: AnyCloud, resources: AccountResources, entry: JournalEntry) ->
 
 
 def find_resource_id(cloud: AnyCloud, resources: AccountResources, what: str, name: str) -> str:
-    """Return the id of a resource of the cluster, or "" if it does not exist."""
+    """Return the id of a cluster resource, or "" if it does not exist."""
     network = find_network(cloud.cluster, resources["networks"], cloud.network_id)
     candidates: list[Mapping[str, Any]] = {
         "network": [network] if network else [],
@@ -72,7 +72,7 @@ def find_resource_id(cloud: AnyCloud, resources: AccountResources, what: str, na
 
 
 def desired_without_machines(cloud: AnyCloud, state: str, remove_drive: bool = False) -> DesiredCluster:
-    """Return the desired state `stopped` or `absent`."""
+    """Return the desired cluster for the state `stopped` or `absent`."""
     return {
         "cluster": cloud.cluster,
         "state": "stopped" if state == "stopped" else "absent",
@@ -88,12 +88,12 @@ def desired_without_machines(cloud: AnyCloud, state: str, remove_drive: bool = F
 
 
 def to_cloud_terms(cloud: AnyCloud, text: str) -> str:
-    """Return a line of the engine with the provider's term for a cluster's network."""
+    """Return a line from the engine with the provider's term for a cluster's network."""
     return text.replace("network muster-", f"{cloud.network_term} muster-")
 
 
 def format_recorded(cloud: AnyCloud) -> str:
-    """Return the recorded machines, for a message when the provider does not reply."""
+    """Format the recorded machines for a message shown when the provider does not reply."""
     entries = [entry for entry in cloud.journal.content["entries"] if entry["what"] == "machine"]
     if not entries:
         return f"No machine of {cloud.cluster} is recorded in the journal."

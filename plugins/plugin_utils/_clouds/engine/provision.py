@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Provision a cluster completely, or roll back everything that was created for it."""
+"""Provision a complete cluster, or roll back everything that was created for it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class ProvisionResult(NamedTuple):
 
 
 def provision(cloud: AnyCloud, request: CloudRequest, check: bool = False) -> ProvisionResult:
-    """Create the missing resources and wait until everything is ready. check: only plan, with read-only requests.
+    """Create the missing resources, and wait until everything is ready. check: only plan, and send only read requests.
 
     Raises:
         PlanRefusedError: the request is impossible; nothing was created.
@@ -113,7 +113,7 @@ def _try_offers(cloud: AnyCloud, request: CloudRequest, offers: Offers[Offer]) -
 def _try_each(
     cloud: AnyCloud, request: CloudRequest, possible: Sequence[Offer], current: bool, failures: list[str]
 ) -> ProvisionResult | None:
-    """Try all offers once; append why they failed to `failures`. current: whether the first plan is up to date."""
+    """Try each offer once; append reasons for failures to `failures`. current: whether the first plan is up to date."""
     exhausted = set()
     for number, planned in enumerate(possible):
         if planned.pool in exhausted:

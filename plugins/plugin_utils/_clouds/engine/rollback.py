@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Undo an attempt that did not yield the whole cluster."""
+"""Undo an attempt that did not produce the whole cluster."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def roll_back(cloud: AnyCloud, started: Mapping[str, str], failures: list[str]) 
 
 
 def remove_leftovers(cloud: AnyCloud, failures: list[str]) -> None:
-    """Remove everything else created for a cluster that was never complete."""
+    """Remove all other resources created for a cluster that was never complete."""
     has_machines = bool(_current_plan(cloud)["nodes"])
     for what in REMOVAL_ORDER:
         if has_machines and what in CONTAINERS:
@@ -77,7 +77,7 @@ def describe_state(cloud: AnyCloud) -> str:
 
 
 def format_rate(plan: ClusterPlan) -> str:
-    """Return the price per hour of the machines that are on."""
+    """Return the hourly price of the machines that are on."""
     running = [machine for machine in [*plan["nodes"], *plan["duplicates"]] if machine["state"] != "off"]
     rates = [machine["per_hour"] for machine in running]
     return "unknown" if None in rates else format_usd(sum(rate or 0.0 for rate in rates))

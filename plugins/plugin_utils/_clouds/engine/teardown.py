@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Stop or tear down a cluster: check repeatedly until none of its resources remain."""
+"""Stop or tear down a cluster; a teardown checks repeatedly until none of the cluster's resources remain."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ MACHINES_ONLY = Removal()
 
 
 def stop(cloud: AnyCloud, check: bool = False, confirm: Confirm = lambda machines: None) -> TeardownResult:
-    """Stop all machines of the cluster. check: only plan, with read-only requests.
+    """Stop all machines in the cluster. check: only plan, and send only read requests.
 
     Raises:
         PlanRefusedError: nothing was changed.
@@ -109,7 +109,7 @@ def teardown(
     check: bool = False,
     confirm: Confirm = lambda machines: None,
 ) -> TeardownResult:
-    """Remove the whole cluster and verify the removal. Exceptions are those of stop()."""
+    """Remove the whole cluster, and verify the removal. Raise the same exceptions as stop()."""
     cloud.check_access(creates=False)
     desired = desired_without_machines(cloud, "absent", removal.drive)
     account = discover(cloud, wait=not check)
@@ -160,7 +160,7 @@ def _remove_cluster(
 
 
 def _take_steps(cloud: AnyCloud, plan: ClusterPlan) -> dict[str, str]:
-    """Remove everything in the plan; return the reasons why some resources still exist, by resource.
+    """Remove everything in the plan; return the reason for each resource that still exists.
 
     Containers of machines are skipped if a removal failed: their removal would be refused until the timeout.
     """

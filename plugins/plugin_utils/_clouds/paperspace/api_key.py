@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Find the key of the Paperspace API."""
+"""Find the API key for Paperspace."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ except ImportError:  # Python < 3.11; only find_api_key() needs this module, and
 
 
 def find_api_key(configured: str | None, environment: Mapping[str, str], home: str) -> str:
-    """Return the API key: the configured one, then PAPERSPACE_API_KEY, then that of `pspace login` or its predecessor.
+    """Return the API key: the configured one, else PAPERSPACE_API_KEY, else from `pspace login` or its predecessor.
 
     ~/.paperspace/credentials.toml holds one key per team; ~/.paperspace/config.toml says which team is current.
     Raise ApiKeyError, which names the searched locations.

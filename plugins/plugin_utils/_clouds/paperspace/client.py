@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Client of the Paperspace API v1: one request at a time, typed errors, paging, retries, polling of events."""
+"""Client for the Paperspace API v1: one request at a time, with typed errors, paging, retries and event polling."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ FINAL_EVENT_STATES = ("done", "error", "cancelled")
 
 
 class Change(NamedTuple):
-    """Reply to a changing request: the event to wait for (None: already complete) and the object."""
+    """The reply to a mutating request: the event to wait for (None: already complete) and the object."""
 
     event: dict[str, Any] | None
     data: dict[str, Any]
 
 
 class Client:
-    """The API as documented, for one key. operations.py has the individual operations.
+    """Client for the API as documented, for one key. The individual operations are in operations.py.
 
     Args:
         timeout: seconds per request
@@ -92,7 +92,7 @@ class Client:
         query: Mapping[str, str | int] | None = None,
         body: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Send one request; return the parsed JSON. path starts with "/" and its parts are quoted (see quote_path()).
+        """Send one request; return the parsed JSON. path starts with "/" and has quoted segments (see quote_path()).
 
         Raise a PaperspaceError subclass; LostReplyError if a changing request may have been executed.
         """
@@ -191,7 +191,7 @@ class Client:
         )
 
     def _redact_key(self, text: str) -> str:
-        """Remove the key from a text: a server or proxy may quote the rejected request."""
+        """Remove the key from a text, because a server or proxy may quote the rejected request."""
         return text.replace(self._key, "(key)") if self._key else text
 
     def list_all(
@@ -202,7 +202,7 @@ class Client:
         order_by: str | None = "dtCreated",
         key: str = "id",
     ) -> list[dict[str, Any]]:
-        """Return all items of a list, in page order, without duplicates.
+        """Return all items in a list, in page order, without duplicates.
 
         Oldest first, so that items created in the meantime come last and do not shift pages. order_by: the field to
         order by if the list cannot be ordered by age (None: the API's order). key: the field that identifies an item.
@@ -228,7 +228,7 @@ class Client:
             params["after"] = cursor
 
     def _read_page(self, path: str, page: Any, key: str, items: dict[str, dict[str, Any]]) -> tuple[bool, str]:
-        """Add a page's items by key; return whether more pages exist, and the next cursor."""
+        """Add a page's items by key; return whether there are more pages, and the next cursor."""
         if not isinstance(page, dict) or not isinstance(page.get("items"), list):
             raise InvalidReplyError(f"GET {path}: HTTP 200, but not a page of a list")
         for item in page["items"]:
@@ -253,7 +253,7 @@ class Client:
     def wait_for_event(
         self, event: Mapping[str, Any], *, timeout: float = 1800.0, interval: float = 5.0
     ) -> dict[str, Any]:
-        """Poll an event until it finishes and return its final state. timeout and interval in seconds.
+        """Poll an event until it finishes, and return its final state. timeout and interval are in seconds.
 
         The API sometimes ends an event with the state "error", no error text and a finishing time although the
         operation succeeded. Such an event is returned, so the caller must check the machine's state.
@@ -292,7 +292,7 @@ def _format_event(event: Mapping[str, Any]) -> str:
 
 
 def quote_path(part: str) -> str:
-    """Escape an id for use as one part of a path."""
+    """Escape an id for use as a single path segment."""
     return urllib.parse.quote(part, safe="")
 
 
@@ -315,7 +315,7 @@ def validate_base_url(url: str) -> str:
 
 
 def _is_api_error(content: Any) -> bool:
-    """Return whether content is an error: as in the official client, `{code, message}` is one, whatever the status."""
+    """Return whether content is an error: as in the official client, `{code, message}` is, whatever the status."""
     return isinstance(content, dict) and "code" in content and "message" in content and "id" not in content
 
 
@@ -337,7 +337,7 @@ def _format_api_error(content: Any) -> str:
 
 
 def _summarize_body(text: str) -> str:
-    """Describe a non-JSON body by an HTML page's title, or its beginning."""
+    """Describe a non-JSON body by the title of its HTML page, or by the beginning of the body."""
     if not text.strip():
         return "an empty body"
     if re.search(r"<(!doctype html|html|head|body)\b", text[:2000], re.IGNORECASE):
@@ -347,7 +347,7 @@ def _summarize_body(text: str) -> str:
 
 
 def _parse_retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds to wait, from a number or a date (relative to the server's clock if known)."""
+    """Return the seconds to wait, from a number or from a date (relative to the server's clock, if known)."""
     value = headers.get("retry-after", "").strip()
     if re.fullmatch(r"\d{1,9}", value):
         return float(value)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Paperspace as a provider of machines.
+"""Support for Paperspace as a provider of machines.
 
 It has no tags; a private network serves as one. It creates machines one by one, and one without capacity stays off.
 """
@@ -65,7 +65,7 @@ PaperspaceCreation = Creation[PaperspaceRequest, PaperspaceOffer]
 
 @dataclasses.dataclass
 class PaperspaceCloud(Cloud[Client, PaperspaceRequest, PaperspaceOffer, PlainAccount]):
-    """The account of an API key, which belongs to one team. machine_limit: the team's, None if unknown."""
+    """The account that an API key belongs to, which is one team's. machine_limit: the team's limit, None if unknown."""
 
     name = "paperspace"
     console = CONSOLE
@@ -81,7 +81,7 @@ class PaperspaceCloud(Cloud[Client, PaperspaceRequest, PaperspaceOffer, PlainAcc
 
     @classmethod
     def connect(cls, options: Options, show: Show, warn: Show) -> Client:
-        """Return a client of the API."""
+        """Return an API client."""
         return settings.connect(options, warn)
 
     @classmethod
@@ -91,20 +91,20 @@ class PaperspaceCloud(Cloud[Client, PaperspaceRequest, PaperspaceOffer, PlainAcc
 
     @staticmethod
     def first_boot(key: str, watch: Mapping[str, str]) -> str:
-        """Return the text of a startup script."""
+        """Return a startup script's text."""
         return build_first_boot_script(key, watch)
 
     # --- What exists, and what is possible
 
     def check_access(self, creates: bool) -> None:
-        """Refuse a wrong key, and a wrong clock before anything is created."""
+        """Reject an invalid key, and an incorrect clock before anything is created."""
         team = operations.get_session(self.client).get("team") or {}
         self.machine_limit = parse_integer(team.get("maxMachines"))
         if creates:
             check_clock(self.client.server_time, self.clock())
 
     def read_account(self) -> PlainAccount:
-        """Return all resources of the team."""
+        """Return all of the team's resources."""
         return PlainAccount(read_account(self.client))
 
     def find_offers(self, request: PaperspaceRequest, account: PlainAccount, check: bool) -> Offers[PaperspaceOffer]:
@@ -116,7 +116,7 @@ class PaperspaceCloud(Cloud[Client, PaperspaceRequest, PaperspaceOffer, PlainAcc
         return offers._replace(notes=[f"the team has {count} of at most {self.machine_limit} machines"])
 
     def check_quota(self, offer: PaperspaceOffer, account: PlainAccount) -> None:
-        """Refuse more machines than the team's limit."""
+        """Raise an error if the request exceeds the team's machine limit."""
         check_machine_limit(offer, self.machine_limit, account.resources)
 
     def refresh_offer(
@@ -126,15 +126,15 @@ class PaperspaceCloud(Cloud[Client, PaperspaceRequest, PaperspaceOffer, PlainAcc
         return find_offer(self, request, offer.desired["machine_type"], account.resources, False, refusals)
 
     def prices(self, offer: PaperspaceOffer | None, disks: bool) -> CloudPrices:
-        """Return the built-in table."""
+        """Return the built-in price table."""
         return PAPERSPACE
 
     def price_notes(self, machines: Sequence[Machine]) -> list[str]:
-        """Return a sentence for each type whose machines report a different price from the table."""
+        """Return a sentence for each type whose machines report a different price than the table lists."""
         return find_price_differences(machines, PAPERSPACE)
 
     def describe_failure(self, offer: PaperspaceOffer, attempt: OfferOutcome) -> str:
-        """Return how many machines are ready, and why others are not."""
+        """Describe how many machines are ready, and why the others are not."""
         details = "; ".join(f"{name} {reason}" for name, reason in attempt.failures.items())
         return f"{attempt.ready} of {attempt.requested} {offer.description} are ready, {details}"
 
@@ -195,13 +195,13 @@ class PaperspaceCloud(Cloud[Client, PaperspaceRequest, PaperspaceOffer, PlainAcc
             start_machine(self, machine_id, name)
 
     def wait_until_ready(self, names_by_id: Mapping[str, str]) -> dict[str, str]:
-        """Wait for machines, by their states and events."""
+        """Wait until machines are ready, based on their states and events."""
         return wait_until_ready(self, names_by_id)
 
     def wait_for_capacity(
         self, request: PaperspaceRequest, names_by_id: Mapping[str, str], failures: dict[str, str]
     ) -> dict[str, str]:
-        """Keep all machines off, and try to start them all every minute."""
+        """Keep all machines off, and try to start them all once a minute."""
         if request.on_shortage != "wait":
             return failures
         return wait_for_capacity(self, names_by_id, request.wait_minutes, failures)
@@ -211,7 +211,7 @@ class PaperspaceCloud(Cloud[Client, PaperspaceRequest, PaperspaceOffer, PlainAcc
         return stop_and_wait(self, names_by_id)
 
     def delete_machines(self, names_by_id: Mapping[str, str]) -> dict[str, str]:
-        """Remove machines, then their fixed addresses and those of machines that someone else has removed."""
+        """Remove machines, then their fixed addresses and those of machines that someone else removed."""
         return remove_machines_and_addresses(self, names_by_id)
 
     def delete(self, step: Step) -> str:

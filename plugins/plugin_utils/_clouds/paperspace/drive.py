@@ -18,13 +18,13 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership
 
 
 def cluster_drive(cluster: str, networks: Collection[str], drives: Sequence[Drive]) -> Drive | None:
-    """Return the cluster's drive, or None. networks: ids of the networks of its machines."""
+    """Return the cluster's drive, or None. networks: ids of the networks that its machines are in."""
     name = drive_name(cluster)
     return next((drive for drive in drives if drive["network"] in networks and drive["name"] == name), None)
 
 
 def mount_variables(drive: Drive, path: str) -> Mapping[str, Any]:
-    """Return the variables without the password. path: mount point on the nodes."""
+    """Return the mount variables, without the password. path: the mount point on the nodes."""
     return {"cifs_share_mounts": [{"share": drive["share"], "path": path}], "cifs_share_username": drive["username"]}
 
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Errors of the Paperspace API and of the connection to it.
+"""Errors from the Paperspace API and from connecting to it.
 
 Every error is one line with the request, the reply and the remedy, and never contains the API key. Text
 from the API is sanitized before it becomes part of a message.
@@ -18,7 +18,7 @@ STATUS_PAGE = "https://status.paperspace.com"
 
 
 class PaperspaceError(CloudError):
-    """A request failed. str() is the complete one-line message; summary is the same without the hint.
+    """A request failed. str() is the complete one-line message; summary is the message without the hint.
 
     status: HTTP status, None if there was no reply. code: the API's own error code, for example "NOT_FOUND".
     retry_after: seconds that the server asked to wait, or None.
@@ -62,7 +62,7 @@ class AuthenticationError(PaperspaceError):
 
 
 class ForbiddenError(PaperspaceError):
-    """403: the key is valid, but lacks permission."""
+    """403: the key is valid but lacks permission."""
 
     hint = "The API key lacks permission: a key belongs to one team. Use a key of the team that owns the machines."
     refused = True
@@ -76,14 +76,14 @@ class NotFoundError(PaperspaceError):
 
 
 class RequestError(PaperspaceError):
-    """Another 4xx, or a redirect: the request itself is wrong."""
+    """Another 4xx status, or a redirect: the request itself is wrong."""
 
     hint = "The API rejected this request. Check its values."
     refused = True
 
 
 class RateLimitError(PaperspaceError):
-    """429: too many requests, even after waiting."""
+    """429: too many requests, even after waiting and retrying."""
 
     hint = "Wait a few minutes and try again; for an inventory, a cache saves requests."
     refused = True
@@ -98,7 +98,7 @@ class ServerError(PaperspaceError):
 
 
 class ConnectionFailedError(PaperspaceError):
-    """No complete response: refused, reset, timed out, name not resolved."""
+    """No complete response: the connection was refused or reset, it timed out, or the name could not be resolved."""
 
     hint = "Check this machine's network and proxy settings (HTTPS_PROXY), then try again."
     transient = True
@@ -114,13 +114,13 @@ class TlsError(PaperspaceError):
 
 
 class InvalidReplyError(PaperspaceError):
-    """The reply violates the API document: HTML, invalid JSON, wrong structure, a loop of pages."""
+    """The reply violates the API documentation: HTML, invalid JSON, a wrong structure, or a loop of pages."""
 
     hint = f"Check that the API's URL is {DEFAULT_URL} (PAPERSPACE_API_URL or the option api_url), and try again."
 
 
 class LostReplyError(PaperspaceError):
-    """A changing request got no usable reply, so it is unknown whether it was executed.
+    """A mutating request got no usable reply, so it is unknown whether it was executed.
 
     cause: the error in place of the reply, for example a ServerError.
     """

@@ -20,7 +20,7 @@ _END = "END_OF_MUSTER_FILE"
 
 
 def build_first_boot_script(key: str, watch: Mapping[str, str]) -> str:
-    """Return the script, which is idempotent, or "" if there is nothing to do.
+    """Return the script, which is idempotent, or "" if it would do nothing.
 
     key: public key from parse_public_key(), or "". watch: texts of the idle watch's files by path.
     """
@@ -50,5 +50,5 @@ def _timer_path(watch: Mapping[str, str]) -> str:
 
 
 def first_boot_script_name(cluster: str, script: str) -> str:
-    """Return the name of the script object, which changes with its text."""
+    """Return the name of the script object, which depends on the script's text."""
     return script_name(cluster, hashlib.sha256(script.encode()).hexdigest()[:8])

@@ -38,17 +38,17 @@ MachineData = Mapping[str, Any]
 
 
 def parse_text(value: Any) -> str | None:
-    """Return a value of the API as one short printable line, or None for None."""
+    """Return an API value as one short printable line, or None for None."""
     return None if value is None else single_line(value, MAX_TEXT)
 
 
 def parse_bool(value: Any) -> bool | None:
-    """Return a boolean of the API, or None for anything else."""
+    """Return a boolean from the API, or None for anything else."""
     return value if isinstance(value, bool) else None
 
 
 def parse_number(value: Any) -> float | None:
-    """Return a price of the API in US dollars, or None if it is not a finite number."""
+    """Return a price from the API in US dollars, or None if it is not a finite number."""
     try:
         price = float(value)
     except (TypeError, ValueError, OverflowError):
@@ -82,11 +82,11 @@ FIELDS: dict[str, tuple[str, Callable[[Any], Any]]] = {
 
 
 class SelectionError(Exception):
-    """The selected machines cannot form a cluster, or an option names something that does not exist."""
+    """The selected machines cannot form a cluster, or an option names something nonexistent."""
 
 
 class Selection(NamedTuple):
-    """Values of the options. Empty sequences and None select everything."""
+    """The values of the options. None and empty sequences select everything."""
 
     region: str | None = None
     private_network: str | None = None
@@ -98,7 +98,7 @@ class Selection(NamedTuple):
 
 
 class ExcludedMachines(NamedTuple):
-    """The machines that one option excluded. read_value: returns the value the option compares."""
+    """The machines that one option excluded. read_value: returns the value that the option is compared with."""
 
     option: str
     machines: list[MachineData]
@@ -113,12 +113,12 @@ class InventoryHost(NamedTuple):
 
 
 def format_machine(machine: MachineData) -> str:
-    """Return a machine's name and, since names are not unique, its id."""
+    """Return a machine's name and its id, because names are not unique."""
     return f"{single_line(machine.get('name') or '(no name)', MAX_NAME)} ({single_line(machine['id'], 40)})"
 
 
 def format_machines(machines: Iterable[MachineData], show: int = 8) -> str:
-    """Return the first machines by name, and the number of the others."""
+    """Return the names of the first machines, and the number of the remaining ones."""
     return format_list((format_machine(machine) for machine in machines), show)
 
 
@@ -128,7 +128,7 @@ def format_machines(machines: Iterable[MachineData], show: int = 8) -> str:
 def select(
     machines: Iterable[MachineData], networks: Iterable[Mapping[str, Any]], selection: Selection
 ) -> tuple[list[MachineData], list[ExcludedMachines]]:
-    """Return the machines that match all options, in rank order, and the machines that each option excluded.
+    """Return the machines that match all options, in rank order, and the machines excluded by each option.
 
     Raise SelectionError if private_network matches no network or several, or if query is invalid.
     """
@@ -171,7 +171,7 @@ def select(
 
 
 def _query_ids(query: str, machines: Sequence[MachineData]) -> set[str]:
-    """Return the ids of the machines that a JMESPath query returns for the list, in the API's format."""
+    """Run a JMESPath query on the machine list, in the API's format, and return the machine ids in its result."""
     try:
         matches = run_query(query, list(machines))
     except QueryError as error:
@@ -188,7 +188,7 @@ def _query_ids(query: str, machines: Sequence[MachineData]) -> set[str]:
 
 
 def rank_sort_key(machine: MachineData) -> tuple[bool, datetime.datetime, str]:
-    """Return a sort key: oldest first, then by id, independent of the API's order; those without a valid time last."""
+    """Return a sort key that ignores the API's order: oldest first, then by id; machines without a valid time last."""
     try:
         created = datetime.datetime.fromisoformat(str(machine.get("dtCreated")))
     except ValueError:
@@ -209,7 +209,7 @@ def _machine_region(machine: MachineData) -> str:
 def _resolve_network_id(
     requested: str, machines: Sequence[MachineData], networks: Iterable[Mapping[str, Any]], region: str | None
 ) -> str:
-    """Return the id of the network requested by id or by name.
+    """Return the id of the network that was requested by id or by name.
 
     An id that only machines mention is valid too: the API does not list Paperspace's shared default networks.
     """
@@ -255,7 +255,7 @@ def explain_empty_selection(total: int, excluded: Sequence[ExcludedMachines]) ->
 
 
 def check_same_network(machines: Sequence[MachineData], networks: Iterable[Mapping[str, Any]]) -> None:
-    """Raise SelectionError if the machines are in several regions or private networks, and cannot reach each other."""
+    """Raise SelectionError if the machines cannot reach each other because their regions or private networks differ."""
     names = {str(network["id"]): str(network.get("name") or "") for network in networks}
     for plural, option, read_location in (
         ("regions", "region", _machine_region),
@@ -283,7 +283,7 @@ def _format_location(location: str, names: Mapping[str, str]) -> str:
 
 
 def check_addresses(machines: Sequence[MachineData], connect_with: str) -> None:
-    """Raise SelectionError if a machine lacks a private address, or the address that Ansible should connect to."""
+    """Raise SelectionError if a machine lacks a private address or the address that Ansible should connect to."""
     missing = [machine for machine in machines if not parse_address(machine.get("privateIp"))]
     if missing:
         raise SelectionError(
@@ -301,7 +301,7 @@ def check_addresses(machines: Sequence[MachineData], connect_with: str) -> None:
 
 
 def parse_address(value: Any) -> str | None:
-    """Return an IP address, or None for anything else, so that no other text reaches the command line of ssh."""
+    """Return an IP address, or None for anything else, so that no other text ends up on the ssh command line."""
     try:
         return str(ipaddress.ip_address(value)) if isinstance(value, str) else None
     except ValueError:
@@ -312,7 +312,7 @@ def parse_address(value: Any) -> str | None:
 
 
 def unique_host_names(machines: Sequence[MachineData], preferences: Sequence[str]) -> list[str]:
-    """Return a unique name for each machine, with letters, digits, `.`, `_` and `-` only.
+    """Return a unique name for each machine, containing only letters, digits, `.`, `_` and `-`.
 
     If a machine's name has other characters, is not unique, or is reserved (localhost), the host name is the sanitized
     name followed by the machine's id.
@@ -342,7 +342,7 @@ def _preferred_name(machine: MachineData, preferences: Sequence[str]) -> str:
 
 
 def _sanitize(name: str, limit: int) -> str:
-    """Replace illegal characters: `:`, `,`, `!`, `&`, `*`, `[` and spaces have a meaning in host patterns."""
+    """Replace illegal characters: `:`, `,`, `!`, `&`, `*`, `[` and spaces have special meanings in host patterns."""
     return re.sub(r"[^A-Za-z0-9._]+", "-", name[: 20 * limit])[: 2 * limit].strip("-._")[:limit].rstrip("-._")
 
 
@@ -363,7 +363,7 @@ def build_hosts(
     connect_with: str = "public",
     user: str = "paperspace",
 ) -> list[InventoryHost]:
-    """Return the hosts of the selected machines, which are in rank order.
+    """Return the hosts for the selected machines, which are in rank order.
 
     Raise SelectionError if they cannot form a cluster.
     """
@@ -384,7 +384,7 @@ def build_hosts(
 
 
 def host_variables(machine: MachineData) -> dict[str, Any]:
-    """Return the variables of a machine, except its network's name, its rank and how to connect to it."""
+    """Return a machine's variables, except the name of its network, its rank and how to connect to it."""
     variables = {name: convert(machine.get(field)) for field, (name, convert) in FIELDS.items()}
     accelerators = machine.get("accelerators")
     first = accelerators[0] if isinstance(accelerators, list) and accelerators else None
@@ -405,6 +405,6 @@ def host_variables(machine: MachineData) -> dict[str, Any]:
 
 
 def _price_per_hour(machine: MachineData) -> float | None:
-    """Return the hourly price of a running machine in US dollars, including its disk if the API reports that price."""
+    """Return a running machine's hourly price in US dollars, including the price of its disk if the API reports one."""
     usage, storage = parse_number(machine.get("usageRate")), parse_number(machine.get("storageRate"))
     return None if usage is None else round(usage + (storage or 0.0), 6)

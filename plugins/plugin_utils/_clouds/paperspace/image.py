@@ -55,7 +55,7 @@ TEMPLATE_TIMEOUT = 3600.0
 
 
 class TemplateResult(NamedTuple):
-    """Result of creating or removing a template. template_id: "" if the template is only planned, or was removed."""
+    """The result of creating or removing a template. template_id: "" if the template is only planned or was removed."""
 
     changed: bool
     template_id: str
@@ -70,7 +70,7 @@ def ensure_template(  # noqa: PLR0913
     check: bool = False,
     confirm: Confirm = lambda machines: None,
 ) -> TemplateResult:
-    """Ensure that a template of one of the cluster's machines exists. An existing template of it is left unchanged.
+    """Ensure that a template of one of the cluster's machines exists. An existing one is left unchanged.
 
     Args:
         node: name of the machine.
@@ -113,7 +113,7 @@ def ensure_template(  # noqa: PLR0913
 
 
 def remove_template(context: PaperspaceContext, name: str, check: bool = False) -> TemplateResult:
-    """Remove the templates of this name created from the cluster's machines. Raise the errors of ensure_template()."""
+    """Remove the templates with this name created from the cluster's machines. Raise ensure_template()'s errors."""
     operations.get_session(context.client)
     templates = [
         template for template in cluster_templates(context, _cluster_machine_ids(context)) if template.name == name
@@ -152,7 +152,7 @@ def _find_machine(context: PaperspaceContext, node: str) -> Machine:
 
 
 def _find_template(context: PaperspaceContext, name: str, machine_id: str) -> str:
-    """Return the ID of the machine's template of this name, or "". Raise PlanRefusedError for another machine's."""
+    """Return the id of the machine's template with this name, or "". Raise PlanRefusedError for another machine's."""
     matches = [template for template in operations.list_templates(context.client) if parse_name(template) == name]
     for template in matches:
         if template.get("parentMachineId") == machine_id:
@@ -180,7 +180,7 @@ def _stop_machine(context: PaperspaceContext, machine: Machine) -> None:
 
 
 def _create_template(context: PaperspaceContext, name: str, machine: Machine) -> str:
-    """Return the id of the template, once it is listed.
+    """Create the template, and return its id once it is listed.
 
     Requests the template, unless an earlier request whose reply was lost has created it.
     """

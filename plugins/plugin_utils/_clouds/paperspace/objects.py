@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The objects of the Paperspace API v1 as documented, as far as this collection reads them.
+"""The objects of the Paperspace API v1, as documented, to the extent that this collection reads them.
 
 Any field may be missing, except for the key of a list's items, which the client has checked. Sizes and regions have
 several formats (see values.py). Times are RFC 3339 text.
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypedDict
 
 
 class Team(TypedDict, total=False):
-    """The team that a key belongs to. maxMachines: limit, including machines that are off."""
+    """The team that a key belongs to. maxMachines: the limit, which includes machines that are off."""
 
     id: str
     namespace: str
@@ -22,14 +22,14 @@ class Team(TypedDict, total=False):
 
 
 class ApiSession(TypedDict, total=False):
-    """The user and team of the key."""
+    """The user and the team that the key belongs to."""
 
     team: Team
     user: dict[str, Any]
 
 
 class ApiMachine(TypedDict, total=False):
-    """A machine. usageRate: US dollars per hour while it is not off. storageRate: the disk's, in an unknown unit."""
+    """A machine. usageRate: US dollars per hour while it is not off. storageRate: for the disk, unit unknown."""
 
     id: str
     name: str
@@ -70,7 +70,7 @@ class PrivateNetwork(TypedDict, total=False):
 
 
 class SharedDrive(TypedDict, total=False):
-    r"""A network drive. mountPoint: in Windows form, \\ADDRESS\SHARE. size: in an uncertain unit."""
+    r"""A network drive. mountPoint: in Windows format, \\ADDRESS\SHARE. size: in an uncertain unit."""
 
     id: str
     name: str
@@ -84,14 +84,14 @@ class SharedDrive(TypedDict, total=False):
 
 
 class TemplateMachineType(TypedDict, total=False):
-    """The support of a template for a machine type."""
+    """A machine type's support for a template."""
 
     machineTypeLabel: str
     isAvailable: bool
 
 
 class ApiTemplate(TypedDict, total=False):
-    """A template: Paperspace's own have neither region nor parentMachineId."""
+    """A template. Paperspace's own templates have neither region nor parentMachineId."""
 
     id: str
     name: str
@@ -104,7 +104,7 @@ class ApiTemplate(TypedDict, total=False):
 
 
 class PublicIp(TypedDict, total=False):
-    """A static address. assignedMachineId is missing if it is unassigned."""
+    """A static address. assignedMachineId is missing if the address is unassigned."""
 
     ip: str
     region: str
@@ -124,14 +124,14 @@ class StartupScript(TypedDict, total=False):
 
 
 class MachineChange(NamedTuple):
-    """Reply to a machine request: the event to wait for (None: already complete), and the machine's state."""
+    """The reply to a machine request: the event to wait for (None: already complete), and the machine's state."""
 
     event: MachineEvent | None
     machine: ApiMachine
 
 
 class TemplateChange(NamedTuple):
-    """Reply to a request for a new template: the event to wait for (None: already complete), and the template."""
+    """The reply to a request for a new template: the event to wait for (None: already complete), and the template."""
 
     event: MachineEvent | None
     template: ApiTemplate

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Paperspace's offers for a request: machine type, template, script. Read-only."""
+"""Find Paperspace offers for a request: machine type, template and script. Read-only."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ MAX_CLOCK_SKEW = 300.0  # seconds
 
 
 class PaperspaceRequest(NamedTuple):
-    """The user's request. machine_types: in order of preference. region: a code.
+    """The user's request. machine_types: in order of preference. region: a region code.
 
     max_usd_per_hour: may be None only for a plan. first_boot: text of the first-boot script, "" for none.
     """
@@ -60,14 +60,14 @@ class PaperspaceRequest(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PaperspaceOffer(Offer):
-    """A plan with one machine type. script_id: of the first-boot script, "" if it does not exist yet."""
+    """A plan with one machine type. script_id: the id of the first-boot script, "" if it does not exist yet."""
 
     template_id: str
     script_id: str
 
 
 def check_clock(server_time: float | None, local_time: float) -> None:
-    """Raise PlanRefusedError if this machine's clock is wrong: the journal and the ages of machines depend on it.
+    """Raise PlanRefusedError if this machine's clock is wrong, because the journal and the machines' ages depend on it.
 
     server_time: the API's time, None if unknown; both in seconds since 1970.
     """
@@ -81,7 +81,7 @@ def check_clock(server_time: float | None, local_time: float) -> None:
 
 
 def candidate_types(context: PaperspaceContext, request: PaperspaceRequest, resources: AccountResources) -> list[str]:
-    """Return the types in the order to try them; for an existing cluster only one, its own if that is requested."""
+    """Return the types in the order to try them; an existing cluster has only one, its own if that is requested."""
     machines = find_machines(
         context.cluster, find_network(context.cluster, resources["networks"], context.network_id), resources
     )
@@ -110,7 +110,7 @@ def find_offer(  # noqa: PLR0913
     check: bool,
     refusals: list[str],
 ) -> PaperspaceOffer | None:
-    """Return the offer with one machine type, or None and append the reason to `refusals`.
+    """Return the offer for one machine type, or return None and append the reason to `refusals`.
 
     Raise PlanRefusedError if no other type can help.
     """

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The operations of the Paperspace API v1 that this collection uses, one function each.
+"""The Paperspace API v1 operations that this collection uses, with one function for each.
 
 Names are not unique and the API's filter by name is undocumented, so complete lists are fetched and compared here.
 Every function raises what Client.request() raises. A changing one raises LostReplyError if it may have been executed
@@ -39,7 +39,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace
 
 
 def get_session(client: Client) -> ApiSession:
-    """Return the key's user and team, with the team's machine limit.
+    """Return the user and team that the key belongs to, with the team's machine limit.
 
     Raise AuthenticationError for a wrong key, for which this operation returns null instead of 401.
     """
@@ -55,12 +55,12 @@ def get_session(client: Client) -> ApiSession:
 
 
 def list_machines(client: Client) -> list[ApiMachine]:
-    """Return all machines of the team, oldest first, including those that are off."""
+    """Return all of the team's machines, oldest first, including those that are off."""
     return cast("list[ApiMachine]", client.list_all("/machines"))
 
 
 def get_machine(client: Client, machine_id: str) -> ApiMachine:
-    """Return the machine's current state. Only a NotFoundError confirms that it is deleted."""
+    """Return the machine's current state. Only a NotFoundError confirms that the machine is deleted."""
     return cast(ApiMachine, _get_object(client, "/machines/" + quote_path(machine_id)))
 
 
@@ -77,7 +77,7 @@ def create_machine(  # noqa: PLR0913
     startup_script_id: str | None = None,
     start: bool = True,
 ) -> MachineChange:
-    """Create a machine. disk_gb: GB, one of 50, 100, 250, 500, 1000, 2000. public_ip_type: static, dynamic or none.
+    """Create a machine. disk_gb: 50, 100, 250, 500, 1000 or 2000 GB. public_ip_type: static, dynamic or none.
 
     Succeeds even without capacity; the machine then stays off.
     """
@@ -109,12 +109,12 @@ def stop_machine(client: Client, machine_id: str) -> MachineChange:
 
 
 def delete_machine(client: Client, machine_id: str) -> MachineChange:
-    """Start to delete a machine, its disk and its snapshots. Its static address and its templates remain."""
+    """Start deleting a machine, its disk and its snapshots. Its static address and its templates remain."""
     return _change_machine(client, "DELETE", "/machines/" + quote_path(machine_id))
 
 
 def list_machine_events(client: Client, machine_id: str) -> list[MachineEvent]:
-    """Return the events of a machine, oldest first."""
+    """Return a machine's events, oldest first."""
     return cast("list[MachineEvent]", client.list_all("/machine-events", {"machineId": machine_id}))
 
 
@@ -131,18 +131,18 @@ def is_available(client: Client, machine_type: str, region: str) -> bool:
 
 
 def list_networks(client: Client) -> list[PrivateNetwork]:
-    """Return all private networks of the team, oldest first."""
+    """Return all of the team's private networks, oldest first."""
     return cast("list[PrivateNetwork]", client.list_all("/private-networks"))
 
 
 def create_network(client: Client, *, name: str, region: str) -> PrivateNetwork:
-    """Create a private network, synchronously, without migrating the team's machines to it."""
+    """Create a private network synchronously, without migrating the team's machines to it."""
     body = {"name": name, "region": region, "migrateMachines": False}
     return cast(PrivateNetwork, _change_with_id(client, "/private-networks", body).data)
 
 
 def delete_network(client: Client, network_id: str) -> None:
-    """Delete a private network, synchronously. Rejected while a machine is in it."""
+    """Delete a private network synchronously. The request is rejected while a machine is in the network."""
     client.request("DELETE", "/private-networks/" + quote_path(network_id))
 
 
@@ -150,7 +150,7 @@ def delete_network(client: Client, network_id: str) -> None:
 
 
 def list_drives(client: Client) -> list[SharedDrive]:
-    """Return all network drives of the team, oldest first, with their passwords."""
+    """Return all of the team's network drives, oldest first, with their passwords."""
     return cast("list[SharedDrive]", client.list_all("/shared-drives"))
 
 
@@ -160,13 +160,13 @@ def get_drive(client: Client, drive_id: str) -> SharedDrive:
 
 
 def create_drive(client: Client, *, name: str, size_gb: int, region: str, network_id: str) -> SharedDrive:
-    """Create a network drive, synchronously. size_gb: GB; size, region and network cannot be changed later."""
+    """Create a network drive synchronously. size_gb: in GB; size, region and network cannot be changed later."""
     body = {"name": name, "size": size_gb, "region": region, "networkId": network_id}
     return cast(SharedDrive, _change_with_id(client, "/shared-drives", body).data)
 
 
 def delete_drive(client: Client, drive_id: str) -> None:
-    """Delete a network drive and its data, synchronously."""
+    """Delete a network drive and its data synchronously."""
     client.request("DELETE", "/shared-drives/" + quote_path(drive_id))
 
 
@@ -174,7 +174,7 @@ def delete_drive(client: Client, drive_id: str) -> None:
 
 
 def list_os_templates(client: Client) -> list[ApiTemplate]:
-    """Return Paperspace's own templates, by name, the only order of this list."""
+    """Return Paperspace's own templates, by name, which is the only order that this list supports."""
     return cast("list[ApiTemplate]", client.list_all("/os-templates", order_by="name"))
 
 
@@ -184,13 +184,13 @@ def list_templates(client: Client) -> list[ApiTemplate]:
 
 
 def create_template(client: Client, *, name: str, machine_id: str) -> TemplateChange:
-    """Create a template, with the whole disk, of a machine that is off."""
+    """Create a template of the whole disk of a machine that is off."""
     change = _change_with_id(client, "/custom-templates", {"name": name, "machineId": machine_id})
     return TemplateChange(cast("MachineEvent | None", change.event), cast(ApiTemplate, change.data))
 
 
 def delete_template(client: Client, template_id: str) -> None:
-    """Delete one of the team's own templates, synchronously."""
+    """Delete one of the team's own templates synchronously."""
     client.request("DELETE", "/custom-templates/" + quote_path(template_id))
 
 
@@ -198,7 +198,7 @@ def delete_template(client: Client, template_id: str) -> None:
 
 
 def list_public_ips(client: Client) -> list[PublicIp]:
-    """Return all static addresses of the team, oldest first. They have no ids."""
+    """Return all of the team's static addresses, oldest first. They have no ids."""
     return cast("list[PublicIp]", client.list_all("/public-ips", key="ip"))
 
 
@@ -211,18 +211,18 @@ def release_public_ip(client: Client, address: str) -> None:
 
 
 def list_startup_scripts(client: Client) -> list[StartupScript]:
-    """Return all startup scripts of the team, oldest first, without their text."""
+    """Return all of the team's startup scripts, oldest first, without their text."""
     return cast("list[StartupScript]", client.list_all("/startup-scripts"))
 
 
 def create_startup_script(client: Client, *, name: str, script: str, run_once: bool = True) -> StartupScript:
-    """Store a script at the provider, who can read it. run_once: run it at first boot, not at every boot."""
+    """Store a script at the provider, which can read it. run_once: run it at first boot rather than at every boot."""
     body = {"name": name, "script": script, "isRunOnce": run_once}
     return cast(StartupScript, _change_with_id(client, "/startup-scripts", body).data)
 
 
 def delete_startup_script(client: Client, script_id: str) -> None:
-    """Delete a startup script, synchronously."""
+    """Delete a startup script synchronously."""
     client.request("DELETE", "/startup-scripts/" + quote_path(script_id))
 
 
@@ -234,7 +234,7 @@ def _get_object(client: Client, path: str) -> Mapping[str, Any]:
 
 
 def _change_with_id(client: Client, path: str, body: Mapping[str, Any] | None, *, method: str = "POST") -> Change:
-    """Send a change whose reply must contain the object's id: without it, the object is unusable."""
+    """Send a change whose reply must contain the object's id, because the object is unusable without it."""
     change = client.change(method, path, body)
     if not isinstance(change.data.get("id"), str) or not change.data["id"]:
         raise LostReplyError(InvalidReplyError(f"{method} {path}: HTTP 200, but the object has no id", status=200))

@@ -89,19 +89,19 @@ _TEMPLATE_PER_MONTH = {50: 3.5, 100: 6.0, 250: 11.0, 500: 17.0, 1000: 24.0, 2000
 
 
 def template_price(size_gb: int | None) -> Price | None:
-    """Return the price per month of a Paperspace template."""
+    """Return the monthly price of a Paperspace template."""
     usd = None if size_gb is None else _TEMPLATE_PER_MONTH.get(size_gb)
     return None if usd is None else Price(usd, "Paperspace's page about custom templates", "2023")
 
 
 def machine_price(machine_type: str) -> Price | None:
-    """Return the price per hour of a Paperspace machine type while it is on."""
+    """Return the hourly price of a Paperspace machine type while a machine is on."""
     usd = _PER_HOUR.get(machine_type)
     return None if usd is None else Price(usd, SOURCE, DATE)
 
 
 def disk_price(size_gb: int | None) -> Price | None:
-    """Return the price per month of a machine's disk, which is also due while the machine is off."""
+    """Return the monthly price of a machine's disk, which is also billed while the machine is off."""
     return None if size_gb is None else _DISK_PER_MONTH.get(size_gb)
 
 

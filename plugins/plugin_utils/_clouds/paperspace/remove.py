@@ -36,7 +36,7 @@ MAX_ATTEMPTS = 3
 
 @dataclasses.dataclass
 class _PendingRemoval:
-    """A machine being removed. requested_at: None before the request. error: the API's last error."""
+    """A machine that is being removed. requested_at: None before the request. error: the API's last error."""
 
     name: str
     requested_at: float | None = None
@@ -47,7 +47,7 @@ class _PendingRemoval:
 
 
 def remove_machines(context: PaperspaceContext, names_by_id: Mapping[str, str]) -> dict[str, str]:
-    """Remove machines, all at once; return the reason of each failure, by resource.
+    """Remove all the machines at the same time; return the reason for each failure, by resource.
 
     Only a 404 confirms that a machine no longer exists.
     """
@@ -109,7 +109,7 @@ def _is_removed(context: PaperspaceContext, machine_id: str, removal: _PendingRe
 
 
 def remove_resource(context: PaperspaceContext, step: Step) -> str:
-    """Remove a network, drive, script or address; return the reason if that fails, otherwise ""."""
+    """Remove a network, drive, script or address; return the reason if the removal fails, otherwise ""."""
     delete: Callable[..., None] = {
         "network": operations.delete_network,
         "drive": operations.delete_drive,
@@ -141,7 +141,7 @@ def remove_resource(context: PaperspaceContext, step: Step) -> str:
 
 
 def remove_machines_and_addresses(context: PaperspaceContext, names_by_id: Mapping[str, str]) -> dict[str, str]:
-    """Remove machines, then their fixed addresses, which are billed separately; return the reason of each failure."""
+    """Remove machines, then their fixed addresses, which are billed separately; return the reason for each failure."""
     fixed = [
         machine for machine in _find_machines(context, names_by_id) if machine["fixed_address"] and machine["public_ip"]
     ]
@@ -155,7 +155,7 @@ def remove_machines_and_addresses(context: PaperspaceContext, names_by_id: Mappi
 
 
 def _find_machines(context: PaperspaceContext, names_by_id: Mapping[str, str]) -> list[Machine]:
-    """Return machines by their ids, including those that are not listed yet."""
+    """Find machines by their ids, including machines that are not listed yet."""
     listed = {machine["id"]: machine for machine in read_machines(context.client)} if names_by_id else {}
     machines = [listed[machine_id] for machine_id in names_by_id if machine_id in listed]
     for machine_id in names_by_id.keys() - listed.keys():
@@ -165,7 +165,7 @@ def _find_machines(context: PaperspaceContext, names_by_id: Mapping[str, str]) -
 
 
 def release_address(context: PaperspaceContext, ip: str) -> str:
-    """Release the fixed address of a removed machine; return the reason if that fails.
+    """Release a removed machine's fixed address; return the reason if that fails.
 
     An address that was reassigned to another machine is left unchanged. An unlisted one is polled for a minute.
     """

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The contents of a Paperspace account, in the planner's terms.
+"""Read the contents of a Paperspace account, in the planner's terms.
 
 Names are kept unchanged, since they determine which cluster owns a resource. A name that is not plain text is escaped,
 and so belongs to no cluster.
@@ -37,7 +37,7 @@ _STATES: dict[str, MachineState] = {"ready": "ready", "off": "off", "stopping": 
 
 
 def read_account(client: Client) -> AccountResources:
-    """Return all machines, networks, drives, scripts and fixed addresses of the account."""
+    """Return all of the account's machines, networks, drives, scripts and fixed addresses."""
     return {
         "machines": read_machines(client),
         "networks": read_networks(client),
@@ -103,7 +103,7 @@ def parse_network(raw: Mapping[str, Any]) -> Network:
 
 
 def parse_drive(raw: Mapping[str, Any]) -> Drive:
-    """Parse a network drive. The unit of size is undocumented: above 10**6, bytes are assumed, otherwise GB."""
+    """Parse a network drive. The unit of size is undocumented: values above 10**6 are taken as bytes, others as GB."""
     size = parse_integer(raw.get("size"))
     return {
         "id": single_line(raw["id"], 80),
@@ -136,7 +136,7 @@ def parse_address(raw: Mapping[str, Any]) -> Address:
 
 
 def parse_name(raw: Mapping[str, Any]) -> str:
-    """Return the exact name, or its escaped form if it is not one line of printable text."""
+    """Return the exact name, or an escaped form if it is not a single line of printable text."""
     name = str(raw.get("name") or "")
     return name if name == single_line(name, 200) else ascii(name)[:200]
 

@@ -37,7 +37,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 def connect(options: Options, warn: Show) -> Client:
-    """Return a client. warn: reports repeated requests. Raise PaperspaceError."""
+    """Return a client. warn: reports retried requests. Raise PaperspaceError."""
     return Client(
         find_api_key(options["api_key"], os.environ, os.path.expanduser("~")),
         options["api_url"] or os.environ.get("PAPERSPACE_API_URL") or DEFAULT_URL,

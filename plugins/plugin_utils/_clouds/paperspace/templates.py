@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Templates created from a cluster's machines. They outlive the machines and are billed by the month."""
+"""Templates created from a cluster's machines. They outlive the machines, and are billed monthly."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Template = Mapping[str, Any]
 
 
 def cluster_templates(context: PaperspaceContext, machines: Collection[str]) -> list[CloudTemplate]:
-    """Return the templates created from these machines, and those in the journal. machines: ids."""
+    """Return the templates created from these machines, and the templates in the journal. machines: machine ids."""
     recorded = {entry["id"] for entry in context.journal.content["entries"] if entry["what"] == "template"}
     return [
         CloudTemplate(str(template["id"]), parse_name(template), format_template(template))

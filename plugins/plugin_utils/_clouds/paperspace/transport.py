@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""HTTP transport of the Paperspace client."""
+"""HTTP transport for the Paperspace client."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MAX_BODY_BYTES = 64 * 1024 * 1024
 
 
 class Response(NamedTuple):
-    """An HTTP response. Header names are lower case."""
+    """An HTTP response. Header names are lowercase."""
 
     status: int
     headers: Mapping[str, str]
@@ -38,7 +38,7 @@ class Response(NamedTuple):
 
 
 class Transport(Protocol):
-    """Sends one request and returns the response, whatever its status.
+    """Sends one request, and returns the response whatever its status.
 
     timeout: seconds for the whole exchange. Raise TlsError and ConnectionFailedError.
     """
@@ -51,7 +51,7 @@ class Transport(Protocol):
 def open_url_transport(
     method: str, url: str, headers: Mapping[str, str], body: bytes | None, timeout: float
 ) -> Response:
-    """Send a request with Ansible's urls module, which handles proxies and certificates as usual in Ansible.
+    """Send a request with Ansible's urls module, which handles proxies and certificates as elsewhere in Ansible.
 
     Redirects are not followed, so that the key is sent only to its own address; ~/.netrc is not read, because an entry
     there would replace the key.
@@ -80,7 +80,7 @@ def open_url_transport(
 
 
 def _read_body(reply: Any, headers: Mapping[str, str], deadline: float, timeout: float) -> bytes:
-    """Read the body. Needs a deadline, since the socket's timeout restarts with every byte."""
+    """Read the body. This needs a deadline, because the socket timeout restarts with every byte."""
     chunks = []
     size = 0
     while True:

@@ -24,7 +24,7 @@ Template = Mapping[str, Any]
 
 
 def parse_region(region: str) -> str:
-    """Return the code of a region. Raise PlanRefusedError if it does not exist."""
+    """Return a region's code. Raise PlanRefusedError if the region does not exist."""
     code = region_code(region)
     if code not in REGIONS:
         known_regions = ", ".join(f"{code} ({name})" for code, name in REGIONS.items())
@@ -38,7 +38,7 @@ def parse_region(region: str) -> str:
 def choose_template(
     requested: str, machine_type: str, region: str, team_templates: Iterable[Template], os_templates: Iterable[Template]
 ) -> Template:
-    """Return the requested template; of several that support the machine type, the newest.
+    """Return the requested template; if several templates support the machine type, return the newest.
 
     Args:
         requested: an id, the name of one of the team's templates, or part of the name or operating system of one of
@@ -80,7 +80,7 @@ def choose_template(
 
 
 def _matches_name(template: Template, requested: str) -> bool:
-    """Return whether a name refers to this template of Paperspace's.
+    """Return whether a name refers to this Paperspace template.
 
     operatingSystemLabel abbreviates ML-in-a-Box to MLiaB.
     """
@@ -101,7 +101,7 @@ def _machine_types(template: Template, available: bool = False) -> list[str]:
 
 
 def unknown_type_message(machine_type: str, known_types: Sequence[str]) -> str:
-    """Return the message about a type that does not exist."""
+    """Return the message about a nonexistent machine type."""
     similar = difflib.get_close_matches(machine_type, known_types, n=3, cutoff=0.5)
     suggestion = f"did you mean {' or '.join(similar)}?" if similar else f"known types: {', '.join(known_types[:30])}."
     return f"unknown Paperspace machine type {single_line(machine_type, 40)!r}; {suggestion} Names are case-sensitive"

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Parsers of values that the Paperspace API returns in more than one format."""
+"""Parse values that the Paperspace API returns in more than one format."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 
 def parse_integer(value: Any) -> int | None:
-    """Return a size or count, from an integer or a decimal string, or None for anything else."""
+    """Return a size or count given as an integer or a decimal string, or None for anything else."""
     if isinstance(value, bool):
         return None
     try:
@@ -22,13 +22,13 @@ def parse_integer(value: Any) -> int | None:
 
 
 def region_code(region: str) -> str:
-    """Return a region's code: "ny2" for "East Coast (NY2)", "NY2" and "ny2"."""
+    """Return a region's code, for example "ny2" for "East Coast (NY2)", "NY2" or "ny2"."""
     inner = re.search(r"\(([^()]+)\)\s*$", region)
     return (inner.group(1) if inner else region).strip().lower()
 
 
 def gpu_count(machine: Mapping[str, Any]) -> int:
-    """Return a machine's GPUs: the sum of its accelerators, or N if its type ends in xN, or 1; 0 for C1, C2 ..."""
+    """Return a machine's GPU count: the sum of its accelerators, or N if its type ends in xN, or 1; 0 for C1, C2 ..."""
     accelerators = machine.get("accelerators")
     counted = sum(
         max(0, parse_integer(accelerator.get("count")) or 0)

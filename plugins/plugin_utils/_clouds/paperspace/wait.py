@@ -43,7 +43,7 @@ NO_CAPACITY = "got no capacity"
 
 @dataclasses.dataclass
 class _PendingMachine:
-    """A machine to wait for. since: when its current state began."""
+    """A machine to wait for. since: when it entered its current state."""
 
     name: str
     state: str = ""
@@ -92,7 +92,7 @@ def _show_state_change(context: PaperspaceContext, pending: _PendingMachine, mac
 def _failure_reason(
     context: PaperspaceContext, machine_id: str, pending: _PendingMachine, machine: Machine | None
 ) -> str:
-    """Return why a machine will not become ready, or "" while it may. Raise ClusterError if it is stuck."""
+    """Return why a machine will not become ready, or "" if it still may. Raise ClusterError if it is stuck."""
     waited = context.clock() - pending.since
     if machine is None:
         return _missing_reason(context, machine_id) if pending.listed or waited > LISTING_TIMEOUT else ""
@@ -127,7 +127,7 @@ def _missing_reason(context: PaperspaceContext, machine_id: str) -> str:
 
 
 def latest_failure(events: Collection[Mapping[str, Any]]) -> str:
-    """Return the newest event's error if it failed, otherwise "".
+    """Return the error of the newest event if that event failed, otherwise "".
 
     An event with the state "error", no text and a finishing time succeeded nonetheless.
     """
@@ -165,7 +165,7 @@ def stop_and_wait(context: PaperspaceContext, names_by_id: Mapping[str, str]) ->
 
 
 def start_machine(context: PaperspaceContext, machine_id: str, name: str) -> None:
-    """Request that a machine start. Its state will show whether it does."""
+    """Request a machine start. The machine's state will show whether it succeeds."""
     context.show(f"starting {name}")
     # wait_until_ready() restarts a machine that was still stopping; one that is already starting is fine
     with contextlib.suppress(RequestError, LostReplyError):
@@ -175,7 +175,7 @@ def start_machine(context: PaperspaceContext, machine_id: str, name: str) -> Non
 def wait_for_capacity(
     context: PaperspaceContext, awaited: Mapping[str, str], minutes: float, failures: dict[str, str]
 ) -> dict[str, str]:
-    """Try to start all machines every minute; in between they are off, and only their disks are billed."""
+    """Try to start all machines once a minute; between tries they are off, and only their disks are billed."""
     deadline = context.clock() + 60 * minutes
     while (
         failures and context.clock() < deadline and all(reason.startswith(NO_CAPACITY) for reason in failures.values())

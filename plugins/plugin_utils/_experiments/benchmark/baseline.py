@@ -21,7 +21,7 @@ WORSE_RATIO = 0.9  # fraction of the earlier value
 
 
 def comparable_figures(benchmark: Benchmark) -> dict[str, tuple[float, str, list[str]]]:
-    """Return the comparable figures by name: value, unit, and the ranks or nodes concerned. Higher is better."""
+    """Return the comparable figures by name: value, unit, and the affected ranks or nodes. Higher is better."""
     values: dict[str, tuple[float, str, list[str]]] = {}
     for gpu in benchmark["gpus"]:
         name = f"{gpu['node']} rank {gpu['local_rank']}"
@@ -41,7 +41,7 @@ def comparable_figures(benchmark: Benchmark) -> dict[str, tuple[float, str, list
 
 
 def relative_figures(current: Benchmark, baseline: Benchmark) -> Mapping[str, float]:
-    """Return each figure that both benchmarks have, as a ratio to the earlier value."""
+    """Return each figure that both benchmarks have as a ratio to the earlier value."""
     baseline_figures = comparable_figures(baseline)
     return {
         name: value / baseline_figures[name][0]

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Findings of NVIDIA's diagnostic on the nodes of a benchmark."""
+"""Results of NVIDIA's diagnostic for the nodes in a benchmark."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ REMEDY = (
 
 
 def make_finding(severity: str, nodes: list[str], text: str, remedy: str) -> ReportFinding:
-    """Return a finding of the diagnostic."""
+    """Return a finding from the diagnostic."""
     return {
         "id": "benchmark-diagnostic",
         "severity": severity,
@@ -34,7 +34,7 @@ def make_finding(severity: str, nodes: list[str], text: str, remedy: str) -> Rep
 
 
 def diagnostic_findings(replies: Mapping[str, Any]) -> list[ReportFinding]:
-    """Return a finding for each failed test, with all nodes on which it failed, omitting nodes that lack dcgmi.
+    """Return a finding for each failed test, with all nodes on which it failed, ignoring nodes without dcgmi.
 
     replies: those of the module dcgm_diagnostic, by node.
     """

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Types of a benchmark's plan, measurements and findings.
+"""Types for a benchmark's plan, measurements and findings.
 
 Rates are in TFLOP/s (10**12), GB/s (10**9 bytes) or Gb/s (10**9 bits); times in microseconds; sizes in bytes. None
 means unknown.
@@ -18,7 +18,7 @@ VERSION = 1  # version of benchmark.json in the record; incremented when a key i
 
 
 class BenchmarkTask(TypedDict, total=False):
-    """The job's input: the phases with their seconds, and which ranks measure what."""
+    """The job's input: the phases with their durations in seconds, and which ranks measure what."""
 
     seconds: dict[str, float]  # phase: matmul, copies, node, all or pairs
     matmul_seconds: float
@@ -31,7 +31,7 @@ class BenchmarkTask(TypedDict, total=False):
 
 
 class GpuRate(TypedDict):
-    """A rank's compute rate: with all others at once and, if that was low, alone."""
+    """A rank's compute rate: while all ranks compute and, if that rate was low, while it computes alone."""
 
     node: str
     local_rank: int
@@ -47,7 +47,7 @@ class GpuRate(TypedDict):
 
 
 class CopyRate(TypedDict):
-    """The rate of one kind of memory copy on a rank."""
+    """A rank's rate for one kind of memory copy."""
 
     node: str
     local_rank: int
@@ -57,7 +57,7 @@ class CopyRate(TypedDict):
 
 
 class CollectiveRate(TypedDict):
-    """The rate of one operation and size. node: the node whose ranks took part, "" for all nodes."""
+    """The rate for one operation and size. node: the node whose ranks took part, "" for all nodes."""
 
     scope: str
     node: str
@@ -72,7 +72,7 @@ class CollectiveRate(TypedDict):
 
 
 class PairRate(TypedDict):
-    """The rate of each direction between two nodes that send to each other at the same time."""
+    """The rate in each direction between two nodes that send to each other at the same time."""
 
     a: str
     b: str
@@ -91,14 +91,14 @@ class ExpectedRate(TypedDict):
 
 
 class Suspects(TypedDict):
-    """Ranks, and pairs of node ranks, to measure again alone: those that seem slow, and some for comparison."""
+    """Ranks and pairs of node ranks to remeasure alone: those that seem slow, and some for comparison."""
 
     ranks: list[int]
     pairs: list[list[int]]
 
 
 class Benchmark(TypedDict):
-    """The content of benchmark.json."""
+    """The contents of benchmark.json."""
 
     version: int
     run_id: str

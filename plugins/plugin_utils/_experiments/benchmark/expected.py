@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Expected rates of GPUs and networks, each with its source.
+"""Expected rates of GPUs and networks, with the source of each.
 
 None was measured with this collection: its benchmark has not been run on these GPUs yet.
 """
@@ -20,7 +20,7 @@ ESTIMATED = "estimated from similar GPUs: not measured for this table"
 
 
 class GpuSpec(NamedTuple):
-    """A GPU model by its nvidia-smi name, a number type, and the dense TFLOP/s of a matmul."""
+    """A GPU model's name in nvidia-smi, a number type, and the dense TFLOP/s of a matmul."""
 
     model: str
     dtype: str
@@ -52,7 +52,7 @@ LINE_SHARE = 0.9
 
 
 def expected_gpu_rate(model: str, dtype: str) -> ExpectedRate | None:
-    """Return the expected TFLOP/s of a matmul on a GPU model, or None if the table does not list it."""
+    """Return the expected matmul TFLOP/s of a GPU model, or None if the table does not list the model."""
     for spec in GPUS:
         if spec.dtype == dtype and re.search(spec.model, model, re.IGNORECASE):
             return {"value": spec.tflops, "source": spec.source, "sure": spec.sure}
@@ -62,7 +62,7 @@ def expected_gpu_rate(model: str, dtype: str) -> ExpectedRate | None:
 def expected_network_rate(
     configured_gbps: float | None, infiniband_gbps: list[float], interface_mbps: float | None, name: str
 ) -> ExpectedRate | None:
-    """Return the expected Gb/s per node and direction between nodes, or None if unknown.
+    """Return the expected Gb/s between nodes, per node and direction, or None if unknown.
 
     Args:
         configured_gbps: the user's benchmark_network_gbps.

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Convert a benchmark job's output to rows with node names. It comes from a node, so it may contain anything."""
+"""Convert a benchmark job's output, which comes from a node and may contain anything, to rows with node names."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MAX_ROWS = 20_000
 
 @dataclass
 class BenchmarkMeasurements:
-    """The measurements of one run of the job."""
+    """The measurements from one run of the job."""
 
     nodes: list[str]
     backend: str = ""
@@ -51,20 +51,20 @@ class BenchmarkMeasurements:
 
 
 def positive_number(row: Mapping[str, Any], name: str) -> float | None:
-    """Return the value of a key if it is a number above 0, otherwise None."""
+    """Return the value of a key if it is a number greater than 0, otherwise None."""
     value = to_number(row.get(name))
     return value if value is not None and value > 0 else None
 
 
 def bus_share(operation: str, ranks: int) -> float:
-    """Return the share of the buffer that each rank's link carries, as in nccl-tests (its doc/PERFORMANCE.md)."""
+    """Return the fraction of the buffer that each rank's link carries, as in nccl-tests (its doc/PERFORMANCE.md)."""
     if operation == "all_reduce":
         return 2.0 * (ranks - 1) / ranks
     return (ranks - 1) / ranks if operation in ("all_gather", "reduce_scatter", "all_to_all") else 1.0
 
 
 def read_measurements(document: Any, nodes: Sequence[str], network_gbps: float | None = None) -> BenchmarkMeasurements:
-    """Read a job's measurements. nodes: names by node rank; network_gbps: per node, set by the user."""
+    """Read a job's measurements. nodes: names by node rank; network_gbps: the rate per node, set by the user."""
     job_output = to_mapping(document)
     measurements = BenchmarkMeasurements(list(nodes))
     measurements.backend = clean_text(job_output.get("backend"), 20)
@@ -117,13 +117,13 @@ def read_measurements(document: Any, nodes: Sequence[str], network_gbps: float |
 
 
 def node_name(nodes: Sequence[str], row: Mapping[str, Any] | None) -> str:
-    """Return the name of a rank's node, or an empty string if it has no valid node."""
+    """Return the name of a rank's node, or an empty string if the rank has no valid node."""
     index = to_number(to_mapping(row).get("node"))
     return nodes[int(index)] if index is not None and 0 <= index < len(nodes) else ""
 
 
 def read_gpu(row: Mapping[str, Any], ranks: Mapping[int, Mapping[str, Any]], nodes: Sequence[str]) -> GpuRate | None:
-    """Read a rank's compute rate; return None if it is invalid."""
+    """Read a rank's compute rate; return None if the rate is invalid."""
     rank = to_int(row.get("rank"))
     node, rate = node_name(nodes, ranks.get(rank)), positive_number(row, "median")
     if not node or rate is None:
@@ -146,7 +146,7 @@ def read_gpu(row: Mapping[str, Any], ranks: Mapping[int, Mapping[str, Any]], nod
 def read_collective(
     row: Mapping[str, Any], ranks: Mapping[int, Mapping[str, Any]], nodes: Sequence[str]
 ) -> CollectiveRate | None:
-    """Read the rate of one operation and size; return None if it is invalid."""
+    """Read the rate for one operation and size; return None if the rate is invalid."""
     scope, operation = clean_text(row.get("scope"), 10), clean_text(row.get("op"), 20)
     size, members, elapsed_us = (
         to_int(row.get("bytes"), 1 << 40),
@@ -174,7 +174,7 @@ def read_collective(
 
 
 def slowest_network(ranks: Mapping[int, Mapping[str, Any]], configured_gbps: float | None) -> ExpectedRate | None:
-    """Return the expected rate of the network: the slowest node's, since a ring runs at its pace."""
+    """Return the network's expected rate, which is the slowest node's rate, as a ring runs at that node's pace."""
     expectations = []
     for row in ranks.values():
         ports = [

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Read a benchmark from a run's record: measurements and findings."""
+"""Read a benchmark from the record of a run: its measurements and findings."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def load_measurements(record: Path, network_gbps: float | None = None) -> Benchm
 
 
 def load_benchmark(record: Path) -> Benchmark | None:
-    """Return the benchmark in a record, or judge it now, without repeated measurements, if it was not judged."""
+    """Return the benchmark in a record; if it was not judged, judge it now, without repeated measurements."""
     document: Any = RecordFiles(record).read_json(BENCHMARK_FILE)
     if (
         isinstance(document, dict)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Schedule which nodes exchange data, and the duration of each measurement."""
+"""Schedule which nodes exchange data, and determine the duration of each measurement."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_REMEASURED = 48  # number of ranks, and of pairs, to measure again
 
 
 def pairing_rounds(count: int) -> list[list[list[int]]]:
-    """Return every pair of `count` nodes once, in rounds without a repeated node: the circle method.
+    """Return every pair of `count` nodes once, in rounds in which no node appears twice, using the circle method.
 
     count even: count - 1 rounds of count / 2 pairs; odd: count rounds, with one node idle in each.
     """
@@ -35,7 +35,7 @@ def pairing_rounds(count: int) -> list[list[list[int]]]:
 
 
 def plan_task(count: int, seconds: float, collectives: Sequence[str], largest: int = 0) -> BenchmarkTask:
-    """Plan the first measurements on `count` nodes, in at most `seconds`."""
+    """Plan the first measurements on `count` nodes, which take at most `seconds`."""
     shares = {phase: share for phase, share in SHARES.items() if count > 1 or phase != "pairs"}
     total = sum(shares.values())
     return {
@@ -50,7 +50,7 @@ def plan_task(count: int, seconds: float, collectives: Sequence[str], largest: i
 
 
 def plan_remeasurement(suspects: Suspects, seconds: float) -> BenchmarkTask:
-    """Plan the repeated measurements: suspects one after another, while all others are idle."""
+    """Plan the repeated measurements, which measure the suspects one after another while all others are idle."""
     phases = [phase for phase, suspected in (("matmul", suspects["ranks"]), ("pairs", suspects["pairs"])) if suspected]
     phase_seconds = {phase: seconds / len(phases) for phase in phases}
     # half of the time is for preparation: creating matrices and warming up the device

@@ -40,7 +40,7 @@ PLATEAU = 1 << 20  # smallest size in bytes whose rate is meaningful
 
 
 def gpu_label(gpu: GpuRate) -> str:
-    """Return a GPU's node and number for a message, or the rank's if it has no GPU."""
+    """Return a GPU's node and number for a message, or the rank's node and number if it has no GPU."""
     return f"{gpu['node']} {'rank' if gpu['model'] == 'cpu' else 'GPU'} {gpu['local_rank']}"
 
 
@@ -53,12 +53,12 @@ def group_by_model(gpus: Iterable[GpuRate]) -> dict[tuple[str, str], list[GpuRat
 
 
 def slow_threshold(model: str) -> float:
-    """Return the share of its kind's median below which a GPU, or a processor, is slow."""
+    """Return the fraction of the median of its kind below which a GPU or processor counts as slow."""
     return SLOW_CPU if model == "cpu" else SLOW_GPU
 
 
 def slow_gpus(gpus: Iterable[GpuRate]) -> list[GpuRate]:
-    """Return the GPUs that are too far below their model's median."""
+    """Return the GPUs that are too far below the median of their model."""
     slow = []
     for (model, _dtype), group in group_by_model(gpus).items():
         median = statistics.median(gpu["tflops"] for gpu in group)
@@ -67,7 +67,7 @@ def slow_gpus(gpus: Iterable[GpuRate]) -> list[GpuRate]:
 
 
 def best_rates(pairs: Iterable[PairRate]) -> dict[str, float]:
-    """Return each node's rate with its best peer."""
+    """Return each node's rate with the peer with which it is fastest."""
     best: dict[str, float] = {}
     for pair in pairs:
         for node in (pair["a"], pair["b"]):
@@ -88,7 +88,7 @@ def slow_nodes(best: Mapping[str, float]) -> list[str]:
 
 
 def slow_links(pairs: Iterable[PairRate], best: Mapping[str, float], slow: Sequence[str]) -> list[PairRate]:
-    """Return slow pairs of nodes that are not slow: below SLOW_LINK of the slower end's rate with its best peer."""
+    """Return slow links between nodes that are not slow: below SLOW_LINK of the slower end's best rate."""
     return [
         pair
         for pair in pairs
@@ -99,7 +99,7 @@ def slow_links(pairs: Iterable[PairRate], best: Mapping[str, float], slow: Seque
 
 
 def pairs_to_remeasure(node: str, pairs: Sequence[PairRate], best: Mapping[str, float]) -> list[PairRate]:
-    """Return the pairs for measuring a node again: with the peers that are fastest elsewhere."""
+    """Return the pairs in which to remeasure a node: with the peers that are fastest with other nodes."""
     node_pairs = [pair for pair in pairs if node in (pair["a"], pair["b"])]
     return sorted(
         node_pairs, key=lambda pair: -min(best[pair["a"]], best[pair["b"]]) - max(best[pair["a"]], best[pair["b"]])
@@ -107,7 +107,7 @@ def pairs_to_remeasure(node: str, pairs: Sequence[PairRate], best: Mapping[str, 
 
 
 def find_suspects(measurements: BenchmarkMeasurements) -> Suspects:
-    """Select what to measure again alone, worst first, at most MAX_REMEASURED ranks and pairs."""
+    """Select what to remeasure alone, worst first, with at most MAX_REMEASURED ranks and pairs."""
     slow = sorted(slow_gpus(measurements.gpus), key=lambda gpu: gpu["tflops"])
     ranks = [gpu["rank"] for gpu in slow]
     for group in group_by_model(measurements.gpus).values():
@@ -131,7 +131,7 @@ def find_suspects(measurements: BenchmarkMeasurements) -> Suspects:
 
 
 def reference_ranks(group: Sequence[GpuRate]) -> list[int]:
-    """Return the ranks of some typical GPUs of a model."""
+    """Return the ranks of some typical GPUs of one model."""
     median = statistics.median(gpu["tflops"] for gpu in group)
     by_distance = sorted(group, key=lambda gpu: abs(gpu["tflops"] - median))
     return [gpu["rank"] for gpu in by_distance if gpu["tflops"] >= slow_threshold(gpu["model"]) * median][
@@ -142,7 +142,7 @@ def reference_ranks(group: Sequence[GpuRate]) -> list[int]:
 def add_remeasurements(
     measurements: BenchmarkMeasurements, remeasured: BenchmarkMeasurements | None
 ) -> BenchmarkMeasurements:
-    """Add the measurements that were made alone."""
+    """Add the measurements that were made in isolation."""
     alone = {gpu["rank"]: gpu for gpu in (remeasured.gpus if remeasured is not None else [])}
     pairs_by_nodes = {
         frozenset((pair["a"], pair["b"])): pair for pair in (remeasured.pairs if remeasured is not None else [])
@@ -160,7 +160,7 @@ def add_remeasurements(
 
 
 def count_unconfirmed(measurements: BenchmarkMeasurements) -> int:
-    """Count the suspected GPUs, nodes and links that were not measured again."""
+    """Count the suspected GPUs, nodes and links that were not remeasured."""
     best = best_rates(measurements.pairs)
     nodes = slow_nodes(best)
     remeasured_nodes = {name for pair in measurements.pairs if pair["alone_gbps"] for name in (pair["a"], pair["b"])}
@@ -173,7 +173,7 @@ def count_unconfirmed(measurements: BenchmarkMeasurements) -> int:
 
 
 def judge(measurements: BenchmarkMeasurements, remeasured: BenchmarkMeasurements | None, run_id: str) -> Benchmark:
-    """Return the benchmark: all measurements and findings."""
+    """Judge the benchmark, and return it with all measurements and findings."""
     measurements = add_remeasurements(measurements, remeasured)
     unconfirmed = 0 if remeasured is None else count_unconfirmed(measurements)
     findings = [
@@ -213,13 +213,13 @@ def judge(measurements: BenchmarkMeasurements, remeasured: BenchmarkMeasurements
 
 
 def add_findings(benchmark: Benchmark, findings: list[ReportFinding]) -> Benchmark:
-    """Return the benchmark with further findings."""
+    """Return the benchmark with additional findings."""
     extended: Benchmark = {**benchmark, "findings": [*findings, *benchmark["findings"]]}
     return {**extended, "verdict": summarize(extended)}
 
 
 def summarize(benchmark: Benchmark) -> str:
-    """Return the benchmark's result on one line."""
+    """Summarize the benchmark's result on one line."""
     problems = [finding["found"] for finding in benchmark["findings"] if finding["severity"] == "problem"]
     if problems:
         return "; ".join(problems)
@@ -231,7 +231,7 @@ def summarize(benchmark: Benchmark) -> str:
 def make_finding(
     kind: str, severity: str, affected: list[str], text: str, remedy: str, **numbers: float
 ) -> ReportFinding:
-    """Return a finding; numbers are stored with it."""
+    """Return a finding, which stores its numbers."""
     return {
         "id": kind,
         "severity": severity,
@@ -243,7 +243,7 @@ def make_finding(
 
 
 def find_wrong_results(measurements: BenchmarkMeasurements) -> list[ReportFinding]:
-    """Report wrong results of computations or transfers, which are worse than slow ones."""
+    """Report wrong results of computations or transfers, which are worse than slow results."""
     findings = []
     for gpu in measurements.gpus:
         if not gpu["right"]:
@@ -281,7 +281,7 @@ def find_wrong_results(measurements: BenchmarkMeasurements) -> list[ReportFindin
 
 
 def check_gpus(gpus: Sequence[GpuRate]) -> list[ReportFinding]:
-    """Report GPUs slower than others of their model, and models slower than expected."""
+    """Report GPUs that are slower than others of the same model, and models that are slower than expected."""
     findings = []
     groups = group_by_model(gpus)
     for (model, dtype), group in groups.items():
@@ -315,7 +315,7 @@ def check_gpus(gpus: Sequence[GpuRate]) -> list[ReportFinding]:
 
 
 def slow_gpu_finding(gpu: GpuRate, alone_rate: float, reference: float) -> ReportFinding:
-    """Return the finding for a GPU that was slow alone, too."""
+    """Return the finding for a GPU that was also slow when measured alone."""
     text = (
         f"{gpu_label(gpu)} is slow: {alone_rate:.3g} TFLOP/s, compared with {reference:.3g} for others of its kind, "
         "even with everything else idle"
@@ -402,7 +402,7 @@ def check_network(measurements: BenchmarkMeasurements) -> list[ReportFinding]:
 
 
 def describe_slowdown(measurements: BenchmarkMeasurements, node: str) -> str:
-    """Describe how a slow node slows down all others."""
+    """Describe how a slow node slows down all other nodes."""
     all_reduces = [
         collective
         for collective in measurements.collectives
@@ -418,7 +418,7 @@ def describe_slowdown(measurements: BenchmarkMeasurements, node: str) -> str:
 def check_network_rate(
     expected: ExpectedRate | None, best: Mapping[str, float], reference: float
 ) -> list[ReportFinding]:
-    """Report a network that is slow everywhere, which comparing its nodes cannot reveal."""
+    """Report a network that is slow everywhere, which cannot be detected by comparing its nodes."""
     if expected is None or reference >= FAR_BELOW * expected["value"]:
         return []
     names = list(best)

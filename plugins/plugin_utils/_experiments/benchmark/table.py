@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Render a benchmark as a short table for a terminal."""
+"""Render a benchmark as a short table for the terminal."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HEADER = ["measure", "least", "median", "most", "expected"]
 
 
 def build_rows(benchmark: Benchmark) -> list[list[str]]:
-    """Return one row per measure: minimum, median and maximum of all GPUs, nodes or pairs, and the expected value."""
+    """Return one row per measure: minimum, median and maximum over all GPUs, nodes or pairs, and expected value."""
     rows = []
     for (model, dtype), group in group_by_model(benchmark["gpus"]).items():
         expected = benchmark["expected_tflops"].get(f"{model}, {dtype}")
@@ -64,14 +64,14 @@ def build_rows(benchmark: Benchmark) -> list[list[str]]:
 
 
 def largest_size_rows(collectives: Sequence[CollectiveRate], scope: str, operation: str) -> list[CollectiveRate]:
-    """Return an operation's rows with the largest size it reached; one row per node if nodes ran separately."""
+    """Return an operation's rows for the largest size that it reached; one per node if nodes ran separately."""
     matches = [row for row in collectives if row["scope"] == scope and row["op"] == operation]
     size = max(row["bytes"] for row in matches)
     return [row for row in matches if row["bytes"] == size]
 
 
 def format_range(values: Sequence[float], unit: str) -> list[str]:
-    """Format the minimum, median and maximum."""
+    """Format a minimum, median and maximum."""
     return [f"{value:.3g} {unit}" for value in (min(values), statistics.median(values), max(values))]
 
 

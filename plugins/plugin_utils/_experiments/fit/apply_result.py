@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Fill a launch's arguments with the batch size that a search found."""
+"""Fill in a launch's arguments with the batch size that a search found."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MAX_NAMES = 8
 
 
 class FittedArguments(NamedTuple):
-    """Arguments with the batch filled in; nnodes: node count of the search, which may differ from the launch's."""
+    """Arguments with the batch size filled in; nnodes: the search's node count, which may differ from the launch's."""
 
     args: str | list[str]
     batch: int
@@ -36,7 +36,7 @@ class FittedArguments(NamedTuple):
 
 
 def apply_fit(runs: Path, name: str, program: str, args: Sequence[str]) -> FittedArguments:
-    """Return the launch's arguments, or, if it has none, the search's, with the batch size that the search found.
+    """Fill in the batch size that the search found, in the launch's arguments or, if it has none, the search's.
 
     Args:
         runs: directory of the records.
@@ -70,7 +70,7 @@ def apply_fit(runs: Path, name: str, program: str, args: Sequence[str]) -> Fitte
 
 
 def read_search(runs: Path, name: str) -> SearchState:
-    """Read the state of a search. Raise ExperimentError if it does not exist."""
+    """Read a search's state. Raise ExperimentError if it does not exist."""
     if not SAFE_RUN_ID.match(name):
         raise ExperimentError(f"fitted is {ascii(name)[:80]}, which is not a valid name of a search")
     document: Any = RecordFiles(runs / name).read_json(STATE_FILE)

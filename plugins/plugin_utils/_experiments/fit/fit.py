@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Search for the largest batch, launch by launch, with the state in fit.json.
+"""Search for the largest batch size, launch by launch, and keep the state in fit.json.
 
 It can resume after any interruption: each probe is recorded before the next one starts.
 """
@@ -52,7 +52,7 @@ MAX_LOGS = 256
 
 
 class FitJob(TypedDict):
-    """The launched job, with placeholders for the batch.
+    """The job to launch, with placeholders for the batch size.
 
     confirm_args: arguments of the last, longer run, empty to use args. patience: seconds that a probe may take.
     """
@@ -63,7 +63,7 @@ class FitJob(TypedDict):
 
 
 class SearchState(TypedDict):
-    """The content of fit.json. result is None until the search has ended, and 0 if nothing fits.
+    """The contents of fit.json. result is None until the search has ended, and 0 if no batch size fits.
 
     common: salted hash of the job and its nodes, to detect a search with a different job or nodes.
     """
@@ -82,17 +82,17 @@ class SearchState(TypedDict):
 
 
 class BatchSearch(ResumableSequence[SearchState]):
-    """A search for the largest batch."""
+    """A search for the largest batch size."""
 
     kind = "search"
 
     @classmethod
     def state_file(cls, directory: Path) -> StateFile[SearchState]:
-        """Return the file with the state of the search in this directory."""
+        """Return the file in this directory that contains the search's state."""
         return StateFile(directory / STATE_FILE, SearchState, VERSION)
 
     def load_state(self, job: FitJob, search: SearchSettings) -> SearchState:
-        """Return the state of an earlier search of this name, or a new one. Raise ExperimentError if they differ."""
+        """Return the state of an earlier search with this name, or a new one. Raise ExperimentError if they differ."""
         state = self.file.read()
         if state is None:
             salt, common = self.seal()
@@ -122,7 +122,7 @@ class BatchSearch(ResumableSequence[SearchState]):
         return state
 
     def search(self, job: FitJob, search: SearchSettings) -> SearchState:
-        """Search to the end. Raise ExperimentError if a probe fails for any reason but its batch size."""
+        """Run the search to its end. Raise ExperimentError if a probe fails for reasons other than its batch size."""
         state = self.load_state(job, search)
         if state["under_way"]:
             self.stop_interrupted([state["under_way"]])
@@ -149,7 +149,7 @@ class BatchSearch(ResumableSequence[SearchState]):
         return state
 
     def announce(self, history: Sequence[Probe], next_step: NextStep) -> None:
-        """Print a line before a probe."""
+        """Print a line that announces a probe."""
         durations = [probe["seconds"] for probe in history]
         average = f", {sum(durations) / len(durations):.0f} s each" if durations else ""
         description = (
@@ -159,7 +159,7 @@ class BatchSearch(ResumableSequence[SearchState]):
         self.display(f"probe {len(history) + 1} of about {total}{average}: {description}")
 
     def run_probe(self, state: SearchState, next_step: NextStep, run_id: str) -> Probe:
-        """Launch one batch and return its outcome.
+        """Launch a run with one batch size, and return its outcome.
 
         Raise ExperimentError if it failed for a reason other than memory.
         """
@@ -219,7 +219,7 @@ class BatchSearch(ResumableSequence[SearchState]):
 
 
 def read_log_tails(record: Path) -> list[str]:
-    """Return the ends of the stderr logs of ranks and of the logs of launchers."""
+    """Return the ends of the ranks' stderr logs and of the launchers' logs."""
     files = RecordFiles(record)
     names = [name for name in files.list_files("logs") if name.endswith(("/stderr.log", "/launcher.log"))]
     return [files.read_tail(name, LOG_TAIL_BYTES) for name in names[:MAX_LOGS]]

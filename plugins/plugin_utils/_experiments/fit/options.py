@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Options of a search for the largest batch, and their validation."""
+"""Define and validate the options of a search for the largest batch size."""
 
 from __future__ import annotations
 

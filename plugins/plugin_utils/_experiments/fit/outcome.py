@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Decide whether a launch's batch fits, is too large, or the launch failed for another reason.
+"""Decide whether a launch's batch size fits or is too large, or whether the launch failed for another reason.
 
 The patterns for "out of memory" are those of the catalogue of errors. They count on any rank: the rank that failed
 first may only have been hit by the failure of another.
@@ -37,7 +37,7 @@ POSSIBLY_OUT_OF_MEMORY = {"cublas-not-initialized", "cudnn-no-algorithm"}
 
 
 class ProbeOutcome(NamedTuple):
-    """The outcome of a probe (fits, large or other), and the evidence."""
+    """The outcome of a probe (fits, large or other), with the evidence."""
 
     kind: str
     reason: str
@@ -64,7 +64,7 @@ def classify_probe(verdict: Any, logs: Iterable[str], smaller_fits: bool) -> Pro
 
 
 def failure_texts(verdict: Mapping[str, Any], logs: Iterable[str]) -> Iterable[str]:
-    """Yield all texts that may show the reason: ranks' errors, the first failure's error and last lines, logs."""
+    """Yield all texts that may show the reason: ranks' errors, the first failure's error and last lines, and logs."""
     for node in to_mappings(verdict.get("nodes")):
         for rank in to_mappings(node.get("ranks")):
             yield clean_text(rank.get("error"), 4000)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Choose the next batch to try from those tried so far."""
+"""Choose the next batch size to try, based on those tried so far."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TYPICAL_PROBES = 5  # number of probes in a search where memory is known, not in
 
 
 class Probe(TypedDict):
-    """A launch with one batch. memory_mib: peak memory of a process or a GPU; total_mib: memory of a GPU."""
+    """A launch with one batch size. memory_mib: peak memory of a process or a GPU; total_mib: total memory of a GPU."""
 
     batch: int
     fits: bool
@@ -31,7 +31,7 @@ class Probe(TypedDict):
 
 
 class SearchSettings(TypedDict):
-    """Settings of a search: first batch, step, largest batch, and the share subtracted from the result."""
+    """A search's settings: first batch size, step, largest batch size, and the share subtracted from the result."""
 
     start: int
     multiple: int
@@ -40,7 +40,7 @@ class SearchSettings(TypedDict):
 
 
 class NextStep(TypedDict):
-    """The next batch to try, or the result. result is 0 if nothing fits or was confirmed.
+    """The next batch size to try, or the result. result is 0 if no batch size fits or was confirmed.
 
     remaining: approximate number of probes, including this one, before the result is confirmed.
     """
@@ -53,20 +53,20 @@ class NextStep(TypedDict):
 
 
 def round_down(batch: float, multiple: int) -> int:
-    """Round a batch down to a multiple; below the first multiple, to an integer of at least 1."""
+    """Round a batch size down to a multiple; below the first multiple, round it to an integer of at least 1."""
     rounded = int(batch)
     return rounded // multiple * multiple if rounded >= multiple else max(1, rounded)
 
 
 def bounds(history: Sequence[Probe]) -> tuple[int, int | None]:
-    """Return the largest batch that fits, or 0 if none does, and the smallest above it that does not."""
+    """Return the largest batch size that fits, or 0 if none does, and the smallest larger one that does not fit."""
     low = max((probe["batch"] for probe in history if probe["fits"]), default=0)
     high = min((probe["batch"] for probe in history if not probe["fits"]), default=None)
     return low, high
 
 
 def extrapolate(history: Sequence[Probe], memory_share: float) -> float | None:
-    """Return the batch that would use this share of the memory, by the line through the smallest and largest that fit.
+    """Return the batch size that would use this share of memory, on the line through the smallest and largest that fit.
 
     Return None if fewer than two are known, or memory does not grow with the batch.
     """
@@ -82,7 +82,7 @@ def extrapolate(history: Sequence[Probe], memory_share: float) -> float | None:
 
 
 def batch_above(low: int, estimate: float | None, search: SearchSettings) -> int:
-    """Return a batch above the largest that fits, while no batch is known to be too large."""
+    """Return a batch size above the largest that fits, as long as no batch size is known to be too large."""
     if estimate is None:
         target = 2.0 * low
     elif estimate > low + search["multiple"]:
@@ -94,7 +94,7 @@ def batch_above(low: int, estimate: float | None, search: SearchSettings) -> int
 
 
 def batch_between(low: int, high: int, estimate: float | None, search: SearchSettings) -> int:
-    """Return a batch between one that fits and one that does not."""
+    """Return a batch size between one that fits and one that does not."""
     target = (low + high) / 2.0
     if estimate is not None:
         # if the estimate is too large, a point closer to the limit corrects the line
@@ -103,12 +103,12 @@ def batch_between(low: int, high: int, estimate: float | None, search: SearchSet
 
 
 def step_size(low: int, search: SearchSettings) -> int:
-    """Return the distance to the next batch considered: up to the next multiple; 1 below the first multiple."""
+    """Return the distance to the next candidate batch size: up to the next multiple, or 1 below the first multiple."""
     return search["multiple"] - low % search["multiple"] if low >= search["multiple"] else 1
 
 
 def next_batch(history: Sequence[Probe], search: SearchSettings) -> int:
-    """Return the next batch to try, or 0 if the largest is known."""
+    """Return the next batch size to try, or 0 if the largest is known."""
     if not history:
         return min(search["start"], search["most"])
     low, high = bounds(history)
@@ -124,7 +124,7 @@ def next_batch(history: Sequence[Probe], search: SearchSettings) -> int:
 
 
 def next_confirmation(history: Sequence[Probe], largest: int, search: SearchSettings) -> NextStep:
-    """Return the result, less its margin, once a longer run has confirmed it; after a failure, the next lower batch."""
+    """Return the result, less its margin, once a longer run confirms it; after a failure, the next lower batch size."""
     confirmations = [probe for probe in history if probe["confirms"]]
     batch = round_down(largest * (1.0 - search["margin"]), search["multiple"])
     for probe in confirmations:
@@ -141,7 +141,7 @@ def next_confirmation(history: Sequence[Probe], largest: int, search: SearchSett
 
 
 def estimate_remaining(probes: Sequence[Probe], search: SearchSettings) -> int:
-    """Estimate the remaining probes, with the limit predicted from memory, or otherwise halfway."""
+    """Estimate the number of remaining probes; the limit is predicted from memory use, or assumed to be halfway."""
     low, high = bounds(probes)
     limit = extrapolate(probes, 1.0)
     if limit is None and high is None:
@@ -168,7 +168,7 @@ def estimate_remaining(probes: Sequence[Probe], search: SearchSettings) -> int:
 
 
 def choose_next(history: Sequence[Probe], search: SearchSettings) -> NextStep:
-    """Return the next step after these probes."""
+    """Return the next step to take after these probes."""
     probes = [probe for probe in history if not probe["confirms"]]
     batch = next_batch(probes, search)
     if batch:
@@ -186,7 +186,7 @@ def choose_next(history: Sequence[Probe], search: SearchSettings) -> NextStep:
 
 
 def fastest_probe(history: Sequence[Probe]) -> Probe | None:
-    """Return the smallest batch within 2 % of the best throughput: the largest is often not the fastest."""
+    """Return the smallest batch size within 2 % of the best throughput; the largest is often not the fastest."""
     measured = [probe for probe in history if probe["fits"] and probe["samples_per_second"]]
     if not measured:
         return None

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A job's arguments with a placeholder for the batch size."""
+"""Handle job arguments that contain a placeholder for the batch size."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PLACEHOLDER = "{batch_size}"
 
 
 def fill_batch_size(args: str | Sequence[str], batch: int) -> str | list[str]:
-    """Return the arguments with the batch in place of each placeholder."""
+    """Return the arguments with each placeholder replaced with the batch size."""
     if isinstance(args, str):
         return args.replace(PLACEHOLDER, str(batch))
     return [str(arg).replace(PLACEHOLDER, str(batch)) for arg in args]

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Types of a rehearsal's state, in rehearsal.json.
+"""Types for the state of a rehearsal, which is stored in rehearsal.json.
 
 A number's unit is the last part of its name; None means unknown.
 """
@@ -36,7 +36,7 @@ class RehearsalJob(TypedDict):
 
 
 class RehearsalLaunch(TypedDict):
-    """A launch that succeeded. steps, loss: the points of the followed curve.
+    """A successful launch. steps, loss: the points of the loss curve that the rehearsal follows.
 
     broken: the first step at which the loss was not finite; node: that of rank 0; checkpoint: an absolute path on
     it, "" if the job reported none.
@@ -59,7 +59,7 @@ class RehearsalLaunch(TypedDict):
 
 
 class ForecastFinding(TypedDict):
-    """A reason not to run the whole job (problem), or something unknown or slow (hint), with a remedy."""
+    """A reason not to run the whole job (problem), or something that is unknown or slow (hint), with a remedy."""
 
     severity: str
     found: str
@@ -67,7 +67,7 @@ class ForecastFinding(TypedDict):
 
 
 class Rehearsal(TypedDict):
-    """The content of rehearsal.json. starts: launches that succeeded; the forecast is None until all have run.
+    """The contents of rehearsal.json. starts: successful launches; the forecast is None until all launches have run.
 
     common: salted hash of the job and its nodes, to detect a rehearsal with a different job or nodes.
     """

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Forecast from a rehearsal whether the whole job will work."""
+"""Predict from a rehearsal whether the whole job will work."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def find_launch(launches: Sequence[RehearsalLaunch], kind: str) -> RehearsalLaun
 
 
 def judge(rehearsal: Rehearsal, checkpoint_bytes: int | None, free_bytes: int | None) -> Rehearsal:
-    """Return the rehearsal with its findings and forecast. Both sizes are in bytes, on the node of rank 0."""
+    """Return the rehearsal with its findings and forecast. Both sizes are in bytes, on the node that runs rank 0."""
     job, full_launch = rehearsal["job"], find_launch(rehearsal["starts"], ALL_NODES)
     loss_findings = check_loss(rehearsal["starts"])
     resumed, resume_findings = check_resume(job, rehearsal["starts"]) if not loss_findings else (None, [])
@@ -66,12 +66,12 @@ def judge(rehearsal: Rehearsal, checkpoint_bytes: int | None, free_bytes: int | 
 
 
 def was_measured(launches: Sequence[RehearsalLaunch]) -> bool:
-    """Return whether a launch reported anything to judge: a loss, the time of a step, or a checkpoint."""
+    """Return whether a launch reported anything that can be judged: a loss, a step time or a checkpoint."""
     return any(launch["loss"] or launch["step_seconds"] is not None or launch["checkpoint"] for launch in launches)
 
 
 def check_loss(launches: Sequence[RehearsalLaunch]) -> list[ForecastFinding]:
-    """Report a loss that is not finite: from that step on, the job learns nothing."""
+    """Report a loss that is not finite, because the job learns nothing from that step on."""
     for launch in launches:
         if launch["broken"] is not None:
             return [
@@ -85,7 +85,7 @@ def check_loss(launches: Sequence[RehearsalLaunch]) -> list[ForecastFinding]:
 
 
 def check_resume(job: RehearsalJob, launches: Sequence[RehearsalLaunch]) -> tuple[bool | None, list[ForecastFinding]]:
-    """Return whether the resumed launch continued the loss curve, or None if unknown, and the findings."""
+    """Return whether the resumed launch continued the loss curve, or None if that is unknown, and the findings."""
     first, second = find_launch(launches, ALL_NODES), find_launch(launches, RESUMED)
     if not job["resume_args"]:
         return None, [make_hint("resuming was not tested", "set rehearse_resume_args, such as --resume {checkpoint}")]
@@ -119,7 +119,7 @@ def check_resume(job: RehearsalJob, launches: Sequence[RehearsalLaunch]) -> tupl
 
 
 def final_level(values: Sequence[float]) -> float:
-    """Return the level a curve has reached: the median of its last quarter."""
+    """Return the level that a curve has reached, which is the median of its last quarter."""
     return statistics.median(values[-max(1, len(values) // 4) :])
 
 
@@ -155,7 +155,7 @@ def check_step_time(job: RehearsalJob, launches: Sequence[RehearsalLaunch]) -> l
 def check_disk_space(
     job: RehearsalJob, full_launch: RehearsalLaunch | None, size: int | None, free: int | None
 ) -> list[ForecastFinding]:
-    """Report a missing checkpoint, or too little disk space for the checkpoints to keep."""
+    """Report a missing checkpoint, or too little disk space for the checkpoints that will be kept."""
     if full_launch is None:
         return []
     if not full_launch["checkpoint"]:
@@ -182,7 +182,7 @@ def check_disk_space(
 
 
 def estimate_seconds(job: RehearsalJob, full_launch: RehearsalLaunch | None) -> float | None:
-    """Estimate the seconds of the whole job: startup, steps and checkpoints. None if unknown."""
+    """Estimate the whole job's duration in seconds, from startup, steps and checkpoints, or None if unknown."""
     if full_launch is None or full_launch["step_seconds"] is None or not job["total_steps"]:
         return None
     startup = max(0.0, (full_launch["run_seconds"] or 0.0) - job["steps"] * full_launch["step_seconds"])
@@ -214,7 +214,7 @@ NOTHING_MEASURED = make_problem(
 
 
 def render(rehearsal: Rehearsal, name: str) -> str:
-    """Return the results for a terminal: figures, findings, and whether to run the whole job."""
+    """Render the results for the terminal: figures, findings, and whether to run the whole job."""
     lines = []
     for launch in rehearsal["starts"]:
         title = f"{launch['what']}, {launch['nnodes']} node{'' if launch['nnodes'] == 1 else 's'}: "

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run a rehearsal's launches, with the state in rehearsal.json.
+"""Run the launches of a rehearsal, and keep the state in rehearsal.json.
 
 It can resume after any interruption: each launch is recorded before the next one starts.
 """
@@ -47,13 +47,13 @@ MAX_POINTS = 10_000  # number of points of a curve that are kept
 
 
 class RehearsalRunner(ResumableSequence[Rehearsal]):
-    """Runs the launches of a rehearsal, and judges them."""
+    """Runs a rehearsal's launches, and judges them."""
 
     kind = "rehearsal"
 
     @classmethod
     def state_file(cls, directory: Path) -> StateFile[Rehearsal]:
-        """Return the file with the state of the rehearsal in this directory."""
+        """Return the file in this directory that contains the rehearsal's state."""
         return StateFile(directory / STATE_FILE, Rehearsal, VERSION)
 
     def load_state(self, job: RehearsalJob) -> Rehearsal:
@@ -114,7 +114,7 @@ class RehearsalRunner(ResumableSequence[Rehearsal]):
         return rehearsal
 
     def variables(self, rehearsal: Rehearsal, kind: str, run_id: str) -> dict[str, Any]:
-        """Return the variables of a launch. Raise ExperimentError if it needs a checkpoint that was not reported."""
+        """Return a launch's variables. Raise ExperimentError if the launch needs a checkpoint that was not reported."""
         job = rehearsal["job"]
         full_launch = find_launch(rehearsal["starts"], ALL_NODES)
         checkpoint = full_launch["checkpoint"] if full_launch is not None else ""
@@ -139,7 +139,7 @@ class RehearsalRunner(ResumableSequence[Rehearsal]):
         }
 
     def launch(self, job: RehearsalJob, kind: str, run_id: str, variables: Mapping[str, Any]) -> RehearsalLaunch:
-        """Launch, and return the measurements. Raise ExperimentError if it fails."""
+        """Launch a run, and return its measurements. Raise ExperimentError if it fails."""
         launch_result = self.runner.launch(run_id, variables, job["patience"])
         self.check_interrupted(run_id)
         if launch_result.timed_out:
@@ -171,7 +171,7 @@ DESCRIPTIONS = {
 
 
 def conclude(directory: Path, checkpoint_bytes: int | None, free_bytes: int | None) -> Rehearsal:
-    """Judge a rehearsal after its launches, and write the result. Raise ExperimentError if there is no rehearsal."""
+    """Judge a rehearsal after its launches, and write the result. Raise ExperimentError if no rehearsal exists."""
     file = RehearsalRunner.state_file(directory)
     rehearsal = file.read()
     if rehearsal is None:
@@ -189,7 +189,7 @@ def fill_placeholders(text: str, values: Mapping[str, str]) -> str:
 
 
 def measure_launch(record: Path, kind: str, job: RehearsalJob) -> RehearsalLaunch:
-    """Return the measurements of a launch that succeeded."""
+    """Return the measurements from a successful launch."""
     run_record = read_record(record, record.name)
     report = compose_report(run_record, 0.0)
     reported = to_mapping(to_mapping(run_record.result).get("said"))
@@ -221,7 +221,7 @@ def measure_launch(record: Path, kind: str, job: RehearsalJob) -> RehearsalLaunc
 
 
 def step_seconds(numbers: Mapping[str, float], rate: float | None, ranks: int) -> float | None:
-    """Return the seconds per step: as reported, or from the throughput and the batch."""
+    """Return the seconds per step, either as reported or computed from the throughput and the batch size."""
     if numbers.get("seconds_per_step", 0.0) > 0:
         return numbers["seconds_per_step"]
     for name, value in numbers.items():
@@ -232,7 +232,7 @@ def step_seconds(numbers: Mapping[str, float], rate: float | None, ranks: int) -
 
 
 def find_curve(curves: Sequence[Curve], name: str) -> Curve | None:
-    """Return the curve of this name, or, without a name, the first curve called loss.
+    """Return the curve with this name or, if no name is given, the first curve called loss.
 
     Curves in trainer_state.json are ignored: a resumed launch copies the points of the first one into it.
     """
@@ -244,5 +244,5 @@ def find_curve(curves: Sequence[Curve], name: str) -> Curve | None:
 
 
 def is_loss(curve_name: str, name: str) -> bool:
-    """Return whether a measure has this name, or, if name is empty, is called loss."""
+    """Return whether a measure has this name or, if name is empty, is called loss."""
     return curve_name == name if name else LOSS.match(curve_name) is not None

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run playbooks one after another, each in its own process with ansible-runner, and read their output.
+"""Run playbooks one after another, each in its own process, using ansible-runner, and read their output.
 
 A failed playbook does not end the sequence. On Ctrl-C, the current playbook is ended, and then the run that it launched
 is stopped on all nodes. The same happens if Ansible itself is killed.
@@ -43,7 +43,7 @@ class RunnerMissingError(Exception):
 
 
 class PlaybookResult(NamedTuple):
-    """The end of a playbook: exit code, failures reported by its tasks, duration, and whether it timed out."""
+    """The outcome of a playbook: exit code, failures reported by its tasks, duration, and whether it timed out."""
 
     exit_code: int
     failures: list[str]
@@ -52,17 +52,17 @@ class PlaybookResult(NamedTuple):
 
 
 def replace_playbook(argv: Sequence[str], playbooks: Sequence[str], name: str) -> list[str]:
-    """Return the arguments of the command with its playbook replaced by a different playbook of this collection."""
+    """Return the command's arguments, with its playbook replaced by another playbook from this collection."""
     return [sibling_playbook(str(playbooks[0]), name) if arg == playbooks[0] else str(arg) for arg in argv]
 
 
 def quote_yaml(value: Any) -> str:
-    """Return a value as JSON that is also YAML: what JSON escapes as surrogates, such as emojis, is not escaped."""
+    """Return a value as JSON that is valid YAML: what JSON escapes as surrogates, such as emojis, is not escaped."""
     return NOT_PLAIN.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(value, ensure_ascii=False))
 
 
 def format_unsafe(value: Any) -> str:
-    """Return a value as YAML in which Ansible takes each text literally, even one that looks like a template."""
+    """Return a value as YAML in which Ansible interprets every text literally, even if it looks like a template."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{quote_yaml(str(key))}: {format_unsafe(item)}" for key, item in value.items()) + "}"
     if isinstance(value, (list, tuple)):
@@ -72,7 +72,7 @@ def format_unsafe(value: Any) -> str:
 
 
 def previous_callback(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variable with the callback of a playbook if ansible-runner, or AWX, has started this one.
+    """Return the variable with a playbook's callback if this playbook was started by ansible-runner or AWX.
 
     The callback of ansible-runner wraps the callback that was set before, which may not be itself.
     """
@@ -82,10 +82,10 @@ def previous_callback(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 class AnsiblePlaybookRunner:
-    """Runs playbooks with the inventory and variables of the current command."""
+    """Runs playbooks with the current command's inventory and variables."""
 
     def __init__(self, argv: Sequence[str], playbooks: Sequence[str], directory: Path) -> None:
-        """Prepare. argv: arguments of ansible-playbook; directory: where the output of each playbook is written."""
+        """Initialize. argv: arguments of ansible-playbook; directory: where each playbook's output is written."""
         try:
             import ansible_runner  # a large dependency that no other playbook needs
         except ImportError as error:
@@ -98,7 +98,7 @@ class AnsiblePlaybookRunner:
         self.previous_handlers: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> AnsiblePlaybookRunner:
-        """Handle the SIGINT or SIGTERM that Ansible passes on to the task's process; Ansible waits for its end."""
+        """Handle SIGINT and SIGTERM, which Ansible passes on to the task's process before waiting for its end."""
         self.previous_handlers = {
             number: signal.signal(number, self.interrupt) for number in (signal.SIGINT, signal.SIGTERM)
         }
@@ -113,11 +113,11 @@ class AnsiblePlaybookRunner:
 
     @property
     def interrupted(self) -> bool:
-        """Whether Ctrl-C was typed, or the Ansible process that started this has ended, so that no one is waiting."""
+        """Whether Ctrl-C was pressed, or the Ansible process that started this one has ended and no one is waiting."""
         return self.signaled or os.getppid() != self.parent_pid
 
     def play(self, name: str, log: str, variables: Mapping[str, Any], timeout: float | None = None) -> PlaybookResult:
-        """Run a playbook of this collection to its end, or for timeout seconds. log: name of its log, without .log."""
+        """Run a playbook from this collection to its end, or for timeout seconds. log: its log's name, without .log."""
         start = time.monotonic()
         failures: list[str] = []
 
@@ -156,14 +156,14 @@ class AnsiblePlaybookRunner:
         return PlaybookResult(exit_code, failures, time.monotonic() - start, has_timed_out())
 
     def launch(self, run_id: str, variables: Mapping[str, Any], timeout: float) -> PlaybookResult:
-        """Launch a run and wait for its end; stop it on all nodes if it times out or is interrupted."""
+        """Launch a run and wait for it to end; stop it on all nodes if it times out or is interrupted."""
         result = self.play("launch", run_id, {**variables, "run_id": run_id}, timeout)
         if result.timed_out or self.interrupted:
             self.stop(run_id)
         return result
 
     def stop(self, run_id: str) -> PlaybookResult:
-        """Stop a run on all nodes, and warn if that fails or times out."""
+        """Stop a run on all nodes, and warn if this fails or times out."""
         result = self.play("stop", f"{run_id}-stop", {"run_id": run_id}, STOP_TIMEOUT)
         if result.exit_code or result.timed_out:
             Display().warning(

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Open a sequence of launches, unless it could not finish."""
+"""Start a sequence of launches, unless something would keep it from finishing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PROMPT_SOURCES = ("prompt", "prompt_ask_vault_pass")
 
 
 def find_obstacle(cli_args: Mapping[str, Any]) -> str:
-    """Return why launches cannot run one after another, or an empty string. cli_args: Ansible's CLIARGS."""
+    """Return why launches cannot be run one after another, or an empty string. cli_args: Ansible's CLIARGS."""
     playbooks = [os.path.basename(str(playbook)) for playbook in cli_args.get("args") or ()]
     if len(playbooks) > 1:
         return (
@@ -57,7 +57,7 @@ def prompt_message(option: str, replacement: str) -> str:
 
 @contextlib.contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    """Lock the directory of a record while its sequence runs. Raise UserError if another process holds the lock."""
+    """Lock a record's directory while its sequence is running. Raise UserError if another process holds the lock."""
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
@@ -86,7 +86,7 @@ def locked(directory: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def sequence(directory: Path) -> Iterator[AnsiblePlaybookRunner]:
-    """Context manager for a sequence's AnsiblePlaybookRunner. Raise UserError.
+    """Context manager that yields a sequence's AnsiblePlaybookRunner. Raise UserError.
 
     directory: that of its record, which also receives the output of each launch.
     """

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A sequence of launches with its state in a JSON file, so that the same command resumes it after an interruption."""
+"""A sequence of launches whose state is in a JSON file, so that the same command resumes it after an interruption."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SINGLE_ATTEMPT: dict[str, Any] = {
 
 
 class ExperimentError(Exception):
-    """The experiment cannot continue. The message explains why, with a remedy."""
+    """The experiment cannot continue. The message contains the reason and a remedy."""
 
 
 class PlaybookRunner(Protocol):
@@ -47,13 +47,13 @@ class PlaybookRunner(Protocol):
 
 
 class StateFile(Generic[State]):
-    """A JSON file with a TypedDict that has a key `version`."""
+    """A JSON file that contains a TypedDict with the key `version`."""
 
     def __init__(self, path: Path, state_type: type[State], version: int) -> None:
         self.path, self.state_type, self.version = path, state_type, version
 
     def read(self) -> State | None:
-        """Return the state, or None if the file does not exist. Raise ExperimentError for another version."""
+        """Return the state, or None if the file does not exist. Raise ExperimentError for a different version."""
         document: Any = RecordFiles(self.path.parent).read_json(self.path.name)
         if document is None:
             return None
@@ -68,13 +68,13 @@ class StateFile(Generic[State]):
         return document  # type: ignore[return-value]
 
     def write(self, state: State) -> None:
-        """Write the state; create the directory if it does not exist."""
+        """Write the state, and create the directory if it does not exist."""
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_file(self.path, json.dumps(state, indent=1, allow_nan=False) + "\n")
 
 
 class ResumableSequence(Generic[State]):
-    """The common part of all sequences: the state, interruptions and launches that failed.
+    """The functionality shared by all sequences: state, interruptions and failed launches.
 
     directory: where the state is written; runs: directory of its launches' records; common: the settings that all
     launches share, stored only as a hash.
@@ -91,11 +91,11 @@ class ResumableSequence(Generic[State]):
 
     @classmethod
     def state_file(cls, directory: Path) -> StateFile[State]:
-        """Return the file with the state of the sequence in this directory."""
+        """Return the file in this directory that contains the sequence's state."""
         raise NotImplementedError
 
     def seal(self) -> tuple[str, str]:
-        """Return a new salt, and with it the hash of the settings that all launches share."""
+        """Return a new salt, and a hash, computed with the salt, of the settings that all launches share."""
         salt = secrets.token_hex(16)
         return salt, salted_hash(salt, self.common)
 
@@ -111,11 +111,11 @@ class ResumableSequence(Generic[State]):
             raise ExperimentError(f"interrupted: {run_id} was stopped on all nodes; the same command resumes from here")
 
     def launch_log(self, run_id: str) -> Path:
-        """Return the path of a launch's output."""
+        """Return the path of the file with a launch's output."""
         return self.directory / "launches" / f"{run_id}.log"
 
     def read_result(self, run_id: str, launch_result: PlaybookResult) -> dict[str, Any]:
-        """Return the result.json of a launch. Raise ExperimentError if it was refused."""
+        """Return a launch's result.json. Raise ExperimentError if the launch was rejected."""
         result: Any = RecordFiles(self.runs / run_id).read_json("result.json")
         if isinstance(result, dict):
             return result

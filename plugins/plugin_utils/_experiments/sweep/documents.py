@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Types of a sweep's state, in sweep.json.
+"""Types for the state of a sweep, which is stored in sweep.json.
 
 A number's unit is the last part of its name; None means unknown.
 """
@@ -17,7 +17,7 @@ SAME, LARGEST = "same", "largest"
 
 
 class Variant(TypedDict):
-    """A configuration to compare. variables: those of the launch, including its arguments, if any.
+    """A configuration to compare. variables: the launch's variables, including its arguments, if any.
 
     fit_args: its arguments with a placeholder for the batch, empty if no largest batch is searched for. kind: equal for
     variants that differ only in nodes and processes.
@@ -30,7 +30,7 @@ class Variant(TypedDict):
 
 
 class RunMeasurements(TypedDict):
-    """The measurements of a launch, from its record.
+    """A launch's measurements, taken from its record.
 
     memory_mib: peak memory of a process or a GPU. batch_size: per rank; global_batch_size: of all ranks together.
     samples_per_second: of the whole job.
@@ -53,7 +53,7 @@ class RunMeasurements(TypedDict):
 
 
 class VariantRun(RunMeasurements):
-    """A launch of a variant. settings: salted hash of its settings, to detect a change."""
+    """A launch of a variant. settings: a salted hash of the variant's settings, to detect changes."""
 
     variant: str
     batch: str  # SAME or LARGEST
@@ -63,7 +63,7 @@ class VariantRun(RunMeasurements):
 
 
 class VariantRow(TypedDict):
-    """A variant in a table: medians over its repeats, and the range of its throughput.
+    """A variant's row in a table: medians over its repeats, and the range of its throughput.
 
     efficiency: samples per second per rank, relative to the variant of the same kind on the fewest nodes.
     """
@@ -89,7 +89,7 @@ class VariantRow(TypedDict):
 
 
 class SweepTable(TypedDict):
-    """Rows, the fastest first, and notes about them."""
+    """The table's rows, fastest first, and notes about them."""
 
     batch: str
     rows: list[VariantRow]
@@ -97,14 +97,14 @@ class SweepTable(TypedDict):
 
 
 class VariantFit(TypedDict):
-    """Directory of the search for a variant's largest batch. settings: hash as in VariantRun."""
+    """The directory of the search for a variant's largest batch size. settings: a hash, as in VariantRun."""
 
     directory: str
     settings: str
 
 
 class SweepState(TypedDict):
-    """The content of sweep.json."""
+    """The contents of sweep.json."""
 
     version: int
     salt: str

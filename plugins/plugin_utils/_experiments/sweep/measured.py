@@ -19,7 +19,7 @@ MAX_REASON = 300
 
 
 def measure_run(record: Path, launch_result: PlaybookResult, log: Path, now: float) -> RunMeasurements:
-    """Return the measurements of a launch, or why it failed. log: its output; now: seconds since 1970."""
+    """Return a launch's measurements, or why it failed. log: the launch's output; now: seconds since 1970."""
     run_record = read_record(record, record.name)
     result = to_mapping(RecordFiles(record).read_json("result.json"))
     report = compose_report(run_record, now)

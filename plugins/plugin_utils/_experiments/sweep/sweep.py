@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Launch variants one after another, or several at a time through a queue, with the state in sweep.json.
+"""Launch variants one after another, or several at a time through a queue, and keep the state in sweep.json.
 
 It can resume after any interruption: each run is recorded before the next one starts.
 """
@@ -69,7 +69,7 @@ class SweepRequest(NamedTuple):
 
 
 class VariantRunner:
-    """A PlaybookRunner for the search of one variant: the search's variables override the variant's."""
+    """A PlaybookRunner for one variant's search: the search's variables override the variant's."""
 
     def __init__(self, sweep: Sweep, variant: Variant) -> None:
         self.sweep, self.variant = sweep, variant
@@ -111,7 +111,7 @@ class Sweep(ResumableSequence[SweepState]):
 
     @classmethod
     def state_file(cls, directory: Path) -> StateFile[SweepState]:
-        """Return the file with the state of the sweep in this directory."""
+        """Return the file in this directory that contains the sweep's state."""
         return StateFile(directory / STATE_FILE, SweepState, VERSION)
 
     def save(self) -> None:
@@ -119,11 +119,11 @@ class Sweep(ResumableSequence[SweepState]):
         self.file.write(self.state)
 
     def hash_settings(self, variant: Variant) -> str:
-        """Return a salted hash of a variant's settings: it detects a change without revealing secrets in them."""
+        """Return a salted hash of a variant's settings, which detects changes without revealing secrets."""
         return salted_hash(self.state["salt"], self.common, variant["variables"], variant["fit_args"])
 
     def run(self, request: SweepRequest) -> SweepState:
-        """Launch all runs that have not succeeded yet, then make the tables. Raise ExperimentError if interrupted."""
+        """Launch all runs that have not succeeded yet, then create the tables. Raise ExperimentError if interrupted."""
         self.is_queued = request.parallel > 0
         self.stop_interrupted(self.state["under_way"])
         self.state["under_way"] = []
@@ -161,7 +161,7 @@ class Sweep(ResumableSequence[SweepState]):
         return (run["variant"], run["batch"], run["repeat"]) == (variant["name"], batch, repeat)
 
     def run_variants(self, variants: Sequence[Variant], batch: str, repeat: int, request: SweepRequest) -> set[str]:
-        """Launch variants, and return the names of those that failed. Raise ExperimentError if interrupted."""
+        """Launch variants, and return the names of the variants that failed. Raise ExperimentError if interrupted."""
         if request.parallel < 2:
             return {variant["name"] for variant in variants if not self.run_variant(variant, batch, repeat, request)}
         with ThreadPoolExecutor(request.parallel) as pool:
@@ -169,7 +169,7 @@ class Sweep(ResumableSequence[SweepState]):
         return {variant["name"] for variant, success in zip(variants, successes, strict=True) if not success.result()}
 
     def run_queued(self, variant: Variant, batch: str, repeat: int, request: SweepRequest) -> bool:
-        """Launch a variant at its turn; return whether it succeeded.
+        """Launch a variant when its turn comes; return whether it succeeded.
 
         Raise ExperimentError if interrupted before that.
         """
@@ -212,7 +212,7 @@ class Sweep(ResumableSequence[SweepState]):
         return run["succeeded"]
 
     def record_run(self, run: VariantRun) -> None:
-        """Record the result of a launch, and report a failure."""
+        """Record a launch's result, and report any failure."""
         with self.lock:
             self.state["runs"].append(run)
             self.save()
@@ -222,7 +222,7 @@ class Sweep(ResumableSequence[SweepState]):
     def find_largest_batch(
         self, variant: Variant, position: str, search: SearchSettings, timeout: float
     ) -> tuple[int, str]:
-        """Return the largest batch of a variant, searched for unless known, or 0 and the reason."""
+        """Return a variant's largest batch size, searching for it unless it is known, or 0 and the reason."""
         settings = self.hash_settings(variant)
         fitted = self.state["fits"].get(variant["name"])
         if fitted is None or fitted["settings"] != settings:
@@ -243,7 +243,7 @@ class Sweep(ResumableSequence[SweepState]):
         return result or 0, "" if result else "no batch fits"
 
     def launch(self, run_id: str, variables: Mapping[str, Any], timeout: float) -> PlaybookResult:
-        """Launch a run; it is recorded as under_way until it has ended.
+        """Launch a run, which is recorded as under_way until it has ended.
 
         Time in a queue is not counted: Slurm limits the time of a queued run.
         """
@@ -261,12 +261,12 @@ class Sweep(ResumableSequence[SweepState]):
 
 
 def slurm_minutes(seconds: float) -> str:
-    """Return a time limit in minutes, Slurm's unit."""
+    """Return a time limit in minutes, the unit that Slurm uses."""
     return str(max(1, math.ceil(seconds / 60)))
 
 
 def failed_run(variant: Variant, batch: str, repeat: int, settings: str, reason: str) -> VariantRun:
-    """Return the VariantRun of a variant that could not be launched, because no batch was found for it."""
+    """Return the VariantRun for a variant that could not be launched because no batch size was found for it."""
     return {
         "variant": variant["name"],
         "batch": batch,

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Build and render the tables of a sweep, as text for a terminal and in Markdown."""
+"""Build a sweep's tables, and render them as text for the terminal and as Markdown."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BEST_OF = {5: max, 6: max, 8: min, 10: min, 11: min}
 
 
 def build_table(batch: str, variants: Sequence[Variant], runs: Iterable[VariantRun]) -> SweepTable:
-    """Return a table of all variants with this kind of batch. The fastest comes first, failed ones last."""
+    """Return a table of all variants with this kind of batch size, fastest first and failed variants last."""
     batch_runs = [run for run in runs if run["batch"] == batch]
     rows = [
         build_row(variant["name"], [run for run in batch_runs if run["variant"] == variant["name"]])
@@ -48,7 +48,7 @@ def build_table(batch: str, variants: Sequence[Variant], runs: Iterable[VariantR
 
 
 def build_row(name: str, runs: Sequence[VariantRun]) -> VariantRow:
-    """Return the medians over a variant's successful repeats, or why none succeeded."""
+    """Return the medians over a variant's successful repeats, or the reason why none succeeded."""
     succeeded = [run for run in runs if run["succeeded"]]
     first = next(iter([*succeeded, *runs]), None)
     rates = [run["samples_per_second"] for run in succeeded if run["samples_per_second"] is not None]
@@ -84,7 +84,7 @@ def optional_median(values: Iterable[float | None]) -> float | None:
 
 
 def efficiency(row: VariantRow, similar_rows: Iterable[VariantRow]) -> float | None:
-    """Return samples per second per rank, relative to the smallest row; None if all have the same size."""
+    """Return the samples per second per rank, relative to the smallest row; None if all rows have the same size."""
     measured_rows = [similar for similar in similar_rows if similar["per_rank"]]
     smallest = min(measured_rows, key=lambda similar: (similar["nnodes"], similar["ranks"]), default=None)
     if (
@@ -129,13 +129,13 @@ def build_notes(batch: str, rows: Sequence[VariantRow], runs: Sequence[VariantRu
 
 
 def failed_repeats(rows: Sequence[VariantRow], runs: Sequence[VariantRun]) -> list[VariantRun]:
-    """Return the failed runs of these rows' variants that have other, successful repeats."""
+    """Return the failed runs of variants in these rows that also have successful repeats."""
     names = {row["variant"] for row in rows}
     return [run for run in runs if run["variant"] in names and not run["succeeded"]]
 
 
 def range_notes(rows: Sequence[VariantRow]) -> list[str]:
-    """Note which variants' ranges overlap the fastest one's, or that a single repeat gives no ranges."""
+    """Note which variants' ranges overlap that of the fastest, or that a single repeat provides no ranges."""
     measured_rows = [row for row in rows if row["samples_per_second"] is not None]
     if len(measured_rows) < 2:
         return []
@@ -186,7 +186,7 @@ def format_cells(row: VariantRow) -> list[str]:
 
 
 def used_columns(table: SweepTable) -> list[int]:
-    """Return the columns in which some row has a value."""
+    """Return the columns in which at least one row has a value."""
     rows = [format_cells(row) for row in table["rows"] if row["succeeded"]]
     return [column for column in range(len(HEADER)) if column == 0 or any(row[column] != "-" for row in rows)]
 
@@ -197,7 +197,7 @@ def failure_lines(table: SweepTable) -> list[str]:
 
 
 def render_text(table: SweepTable) -> str:
-    """Return a table as aligned text."""
+    """Render a table as aligned text."""
     columns = used_columns(table)
     lines = [HEADER, *(format_cells(row) for row in table["rows"] if row["succeeded"])]
     lines = [[line[column] for column in columns] for line in lines]
@@ -207,7 +207,7 @@ def render_text(table: SweepTable) -> str:
 
 
 def render_markdown(table: SweepTable) -> str:
-    """Return a table as Markdown, the best of each column in bold."""
+    """Render a table as Markdown, with the best value in each column in bold."""
     columns = used_columns(table)
     succeeded = [row for row in table["rows"] if row["succeeded"]]
     best = best_variants(succeeded)
@@ -225,7 +225,7 @@ def render_markdown(table: SweepTable) -> str:
 
 
 def best_variants(rows: Sequence[VariantRow]) -> Mapping[int, list[str]]:
-    """Return the variants with the best value by column, without columns in which all are equal."""
+    """Return the variants with the best value, by column, omitting columns in which all values are equal."""
     variants_by_column = {}
     for column, name in (
         (5, "samples_per_second"),

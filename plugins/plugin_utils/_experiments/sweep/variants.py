@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Convert the user's list of variants to launches."""
+"""Convert the user's list of variants to a list of launches."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ EXAMPLE = "sweep_variants: [{name: one, nnodes: 1}, {name: two, nnodes: 2}]"
 
 
 class ValueReaders(NamedTuple):
-    """Functions that read values.
+    """Functions that read a variant's values.
 
     arguments, environment: return them as written, or raise ValueError; find_errors: returns the errors in a launch's
     variables.
@@ -61,7 +61,7 @@ class SweepInput(NamedTuple):
 
 
 def read_variants(sweep_input: SweepInput, readers: ValueReaders) -> tuple[list[Variant], list[str]]:
-    """Return the variants, and one sentence for each problem with them."""
+    """Return the variants, and one sentence for each problem found in them."""
     if not isinstance(sweep_input.variants, (list, tuple)):
         return [], [f"sweep_variants is {ascii(sweep_input.variants)[:80]}, but must be a list: {EXAMPLE}"]
     if not sweep_input.variants:
@@ -86,7 +86,7 @@ def read_variants(sweep_input: SweepInput, readers: ValueReaders) -> tuple[list[
 
 
 def find_name_error(name: object, sweep: str, other_names: Sequence[str]) -> str:
-    """Return the problem with the name of a variant, or an empty string."""
+    """Return the problem with a variant's name, or an empty string."""
     if name is None:
         return "has no name: give it one with `name:`"
     if not isinstance(name, str) or not SAFE_RUN_ID.match(name):
@@ -102,7 +102,7 @@ def find_name_error(name: object, sweep: str, other_names: Sequence[str]) -> str
 def read_variant(
     name: str, entry: Mapping[str, Any], allowed: Mapping[str, str], sweep_input: SweepInput, readers: ValueReaders
 ) -> tuple[Variant, list[str]]:
-    """Return a variant, and its problems."""
+    """Return a variant and the problems found in it."""
     variables: dict[str, Any] = {}
     problems: list[str] = []
     for key, value in entry.items():
@@ -148,7 +148,7 @@ def read_variant(
 
 
 def unknown_setting_message(key: str, allowed: Mapping[str, str]) -> str:
-    """Return the message about a setting that a variant cannot have, with a hint."""
+    """Return the message about a setting that variants do not support, with a hint."""
     if key in SHARED_VARIABLES:
         return f"it sets {key}, which is the same for all variants: remove it"
     matches = difflib.get_close_matches(key, allowed, n=1)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Arguments and configurations that a script or a launcher rejects."""
+"""Arguments and configurations that scripts or launchers reject."""
 
 from __future__ import annotations
 
@@ -20,10 +20,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"/(?:usr/)?bin/(?:env|bash|sh|python3?): ?(?:.bash|.python3?)\\r",
             r"bad interpreter: [^\n]{1,80}\^M",
         ),
-        cause="The shell script was saved with Windows line endings: each line ends with an invisible \\r, which "
-        "becomes part of the last argument and cuts the command off at its line breaks.",
-        remedy="sed -i 's/\\r$//' SCRIPT.sh (or dos2unix), and set the editor or git (core.autocrlf=input) to Unix "
-        "line endings; then copy it again: ansible-playbook site.yml --tags code",
+        cause=(
+            "The shell script was saved with Windows line endings: each line ends with an invisible \\r, which "
+            "becomes part of the last argument and breaks multi-line commands apart."
+        ),
+        remedy=(
+            "run sed -i 's/\\r$//' SCRIPT.sh (or dos2unix), and configure the editor or git (core.autocrlf=input) to "
+            "use Unix line endings; then copy the script again: ansible-playbook site.yml --tags code"
+        ),
         source="shufangxun/LLaVA-MoD#16",
     ),
     CatalogueEntry(
@@ -42,9 +46,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"ValueError: Unsupported nproc_per_node value: ",
         ),
         cause=(
-            "The parser named in the message does not recognize the argument, is missing a required one, or got a "
-            "value that is not allowed: a typo, an argument from a different release (older torchrun versions spell "
-            "options with _), or a script argument placed before the script's name, or vice versa."
+            "The parser named in the message does not recognize the argument, is missing a required one, or got "
+            "a value that is not allowed. Possible causes are a typo, an argument from a different version "
+            "(older torchrun versions spell options with _), or a script argument placed before the script's "
+            "name, or vice versa."
         ),
         remedy="compare the script's arguments (launch_args, or args in a job file) with `python SCRIPT --help`, in "
         "the job's environment; they go to the script, not to the launcher",
@@ -58,10 +63,12 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(r"Some specified arguments are not used by the HfArgumentParser: \[",),
         cause=(
             "None of the script's dataclasses defines the listed arguments: they were renamed or removed in this "
-            "release, are misspelled, or have no leading --."
+            "version, are misspelled, or have no leading --."
         ),
-        remedy="`python SCRIPT --help` lists the known ones; correct launch_args, or install the release that the "
-        "command was written for (ansible-playbook site.yml --tags python_env)",
+        remedy=(
+            "run `python SCRIPT --help` to list the supported arguments; correct launch_args, or install the version "
+            "that the command was written for (ansible-playbook site.yml --tags python_env)"
+        ),
         source="hiyouga/LlamaFactory#1906",
         general=True,
     ),
@@ -78,11 +85,13 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"In '[^'\n]{1,200}': Could not (?:find|load) '",
         ),
         cause=(
-            "An argument sets a key that the configuration does not have (a typo, or a different release of the "
-            "project or of Hydra), or a required key has no value, or the quotes around a value were lost."
+            "An argument sets a key that the configuration does not have (a typo, or a different version of the "
+            "project or of Hydra), a required key has no value, or the quotes around a value were lost."
         ),
-        remedy="correct the key: `python SCRIPT --cfg job` prints all of them; a new key needs a +: +KEY=VALUE; values "
-        "with special characters need their own quotes: 'KEY=\"a=b\"'",
+        remedy=(
+            "correct the key; `python SCRIPT --cfg job` prints all of them. To add a new key, prefix it with +, as "
+            "in +KEY=VALUE; values with special characters need their own quotes, as in 'KEY=\"a=b\"'"
+        ),
         source="taokz/BiomedGPT#75",
     ),
 )

@@ -21,13 +21,17 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"The following zero checkpoints paths are missing",
             r"assert len\(self\.ckpt_list\) > 0",
         ),
-        cause="The checkpoint has one file per rank, with the rank or the number of ranks in its name: it was saved by "
-        "a different number of ranks, with a different ZeRO stage or parallel size, or this node does not see the "
-        "files that other nodes wrote.",
-        remedy="resume with the number of nodes and ranks that saved it (the file names in the directory show it), and "
-        "from a drive that all nodes share (ansible-playbook site.yml --tags data). For a different number of ranks, "
-        "convert it first: ds_to_universal.py or zero_to_fp32.py for DeepSpeed, the framework's merge script for FSDP "
-        "shards; or load only the weights",
+        cause=(
+            "The checkpoint has one file per rank, with the rank or the number of ranks in its name. It was saved by "
+            "a different number of ranks or with a different ZeRO stage or parallel size, or this node does not see "
+            "the files that other nodes wrote."
+        ),
+        remedy=(
+            "resume with the number of nodes and ranks that saved the checkpoint (the file names in the directory "
+            "show it), and from a drive that all nodes share (ansible-playbook site.yml --tags data). For a "
+            "different number of ranks, convert the checkpoint first, with ds_to_universal.py or zero_to_fp32.py for "
+            "DeepSpeed or with the framework's merge script for FSDP shards; or load only the weights"
+        ),
         source="HuangLK/transpeeder#28",
         recoverable=True,
     ),
@@ -39,9 +43,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"No such file or directory: '[^'\n]{0,300}/\.metadata'",
             r"AssertionError: metadata is None",
         ),
-        cause="torch.distributed.checkpoint writes the file .metadata last, on rank 0: if it is missing, the save "
-        "was interrupted, so the checkpoint is incomplete; or only the first node has it, since the nodes share no "
-        "drive.",
+        cause=(
+            "torch.distributed.checkpoint writes the file .metadata last, on rank 0. If the file is missing, either "
+            "the save was interrupted and the checkpoint is incomplete, or only the first node has the file because "
+            "the nodes share no drive."
+        ),
         remedy="list the directory on the first node. If .metadata is missing there as well, remove this checkpoint "
         "and resume from the previous one; otherwise save to a drive that all nodes share (ansible-playbook site.yml "
         "--tags data), or copy the checkpoint files of all nodes to every node",
@@ -50,12 +56,15 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="checkpoint-other-gpus",
-        title="A checkpoint was saved on a GPU that this node lacks",
+        title="A checkpoint was saved on a GPU that this node does not have",
         example="RuntimeError: Attempting to deserialize object on CUDA device 7 but torch.cuda.device_count() is 1.",
         texts=(r"Attempting to deserialize object on (?:CUDA device \d{1,4} but|a CUDA device but)",),
         cause="torch.load puts each tensor on the GPU from which it was saved, and this process has fewer GPUs, or "
         "none.",
-        remedy='torch.load(path, map_location="cpu"), then load_state_dict, which copies to the model\'s own device',
+        remedy=(
+            'call torch.load(path, map_location="cpu"), then load_state_dict, which copies the tensors to the '
+            "model's own device"
+        ),
         source="computationalmedia/semstyle#3",
     ),
     CatalogueEntry(
@@ -69,9 +78,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         cause="The checkpoint's embedding has a different size from the model's: tokens were added before the "
         "checkpoint was saved, or its vocabulary was padded.",
-        remedy="load the tokenizer that was saved with the checkpoint and call "
-        "model.resize_token_embeddings(len(tokenizer)) before loading, or with the number of rows that "
-        "the message names for the checkpoint",
+        remedy=(
+            "load the tokenizer that was saved with the checkpoint, and before loading the checkpoint call "
+            "model.resize_token_embeddings(len(tokenizer)), or call it with the checkpoint's number of rows given in "
+            "the message"
+        ),
         source="thu-coai/Emotional-Support-Conversation#7",
         recoverable=True,
     ),
@@ -81,8 +92,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="size mismatch for layers.0.weight: copying a param with shape torch.Size([512, 432]) from "
         "checkpoint, the shape in current model is torch.Size([512, 192])",
         texts=(r"size mismatch for [\w.]{1,200}: copying a param with shape",),
-        cause="The model is built with different settings from the checkpoint's: size, number of heads or"
-        " classes, or tensor-parallel degree.",
+        cause=(
+            "The model is built with settings that differ from the checkpoint's: size, number of heads or classes, "
+            "or tensor-parallel degree."
+        ),
         remedy="build the model with the configuration that was saved with the checkpoint; to replace only a "
         "head, remove its keys from the state_dict and load with strict=False",
         source="zhongyy/Face-Transformer#23",
@@ -93,10 +106,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="The checkpoint was saved by a different number of ranks",
         example="The checkpoint being loaded used a DP world size of 8 but the current world size is 16",
         texts=(r"used a DP world size of \d{1,7} but the current world size is \d",),
-        cause="ZeRO saves the optimizer in one part per rank, so a checkpoint can be resumed only with the same"
-        " number of ranks.",
-        remedy="resume with the same number of ranks; or convert it to a universal checkpoint "
-        '(ds_to_universal.py, and "load_universal": true); or resume only the weights: zero_to_fp32.py',
+        cause=(
+            "ZeRO saves the optimizer state in one part per rank, so a checkpoint can be resumed only with the same "
+            "number of ranks."
+        ),
+        remedy=(
+            "resume with the same number of ranks; or convert the checkpoint to a universal checkpoint (run "
+            'ds_to_universal.py, and set "load_universal": true); or resume only the weights with zero_to_fp32.py'
+        ),
         source="deepspeedai/Megatron-DeepSpeed#439",
     ),
     CatalogueEntry(
@@ -105,8 +122,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="PytorchStreamWriter failed writing file data/...: file write failed",
         texts=(r"PytorchStreamWriter failed writing file", r"unexpected pos \d{1,20} vs \d{1,20}"),
         cause="Usually the disk is full, or a network drive failed while the checkpoint was being saved.",
-        remedy="check free space on that node (df -h); ansible-playbook runs.yml -e keep=5 removes older runs; avoid "
-        "mounts that only append or cannot rename, such as mount-s3",
+        remedy=(
+            "check the free space on that node (df -h); run ansible-playbook runs.yml -e keep=5 to remove older "
+            "runs; do not save to mounts that are append-only or cannot rename files, such as mount-s3"
+        ),
         source="hiyouga/LlamaFactory#1223",
         weak=True,
     ),
@@ -122,10 +141,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         cause="Rank 0 writes the checkpoints, on the first node of the run. The nodes share no disk, so the others "
         "lack the file that trainer.test or ckpt_path loads.",
         remedy=(
-            "skip the test (test=False in a Hydra template), and test in a separate launch on the first node: "
-            "./muster launch -n 1 train.py ARGUMENTS; or save to a directory that all nodes mount: ./muster site "
-            "--tags data. To resume on all nodes, copy the checkpoint to them: ./muster stage-data -e "
-            "stage_data_path=DIRECTORY -e stage_data_destination=DIRECTORY"
+            "skip the test (test=False in a Hydra template), and test in a separate launch on the first node "
+            "with ./muster launch -n 1 train.py ARGUMENTS; or save to a directory that all nodes mount, which "
+            "./muster site --tags data sets up. To resume on all nodes, copy the checkpoint to them with "
+            "./muster stage-data -e stage_data_path=DIRECTORY -e stage_data_destination=DIRECTORY"
         ),
         source="Lightning-AI/pytorch-lightning#18413",
         recoverable=True,
@@ -138,8 +157,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         cause="The checkpoint is from a different model or different settings, or its keys have a prefix: 'module.' "
         "from DistributedDataParallel, '_orig_mod.' from torch.compile.",
         remedy=(
-            "save model.module.state_dict() and load before wrapping; strip the prefix from the keys of an old "
-            "checkpoint"
+            "save model.module.state_dict() and load it before wrapping the model; strip the prefix from the "
+            "keys of an old checkpoint"
         ),
         source="aks2203/deep-thinking#5",
         recoverable=True,
@@ -157,26 +176,30 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"file in archive is not in a subdirectory",
             r"storage has wrong size: expected -?\d{1,20} got \d",
         ),
-        cause="The file is truncated or damaged: a job ended while saving, a download was interrupted, or several "
-        "ranks wrote the same file at once, such as local rank 0 of each node on a shared drive.",
+        cause=(
+            "The file is truncated or damaged: a job ended while saving, a download was interrupted, or several "
+            "ranks wrote the same file at the same time, such as local rank 0 of each node on a shared drive."
+        ),
         remedy=(
-            "use the previous checkpoint and remove this one (if it was downloaded, from the cache). Save only on "
-            "rank 0 of the whole job, not on local rank 0 of each node, under a temporary name that is renamed when "
-            "complete"
+            "use the previous checkpoint and remove this one (if it was downloaded, remove it from the cache). "
+            "Save only on rank 0 of the whole job, not on local rank 0 of each node, and save under a temporary "
+            "name that is changed to the final name once the file is complete"
         ),
         source="JizhiziLi/P3M#13",
     ),
     CatalogueEntry(
         id="checkpoint-pickle",
-        title="torch.load refuses the contents of a checkpoint",
+        title="torch.load rejects the contents of a checkpoint",
         example="_pickle.UnpicklingError: Weights only load failed",
         texts=(r"Weights only load failed",),
         cause=(
             "Since torch 2.6, torch.load accepts only tensors and plain types, but this checkpoint contains objects "
             "of other classes."
         ),
-        remedy="if you trust the file, use torch.load(..., weights_only=False), or "
-        "torch.serialization.add_safe_globals([CLASS])",
+        remedy=(
+            "if you trust the file, use torch.load(..., weights_only=False), or allow the class with "
+            "torch.serialization.add_safe_globals([CLASS])"
+        ),
         source="0Xiaohei0/LocalAIVtuber#51",
         recoverable=True,
     ),
@@ -191,9 +214,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         cause="The checkpoint is not on this node: only the first node wrote it and the nodes share no disk, or the "
         "path is wrong; or rank 0 has not finished writing it, because this rank did not wait at a barrier.",
-        remedy="save to a shared drive that all nodes mount (ansible-playbook site.yml --tags data), or copy the"
-        " checkpoint to all nodes: ansible-playbook stage_data.yml -e stage_data_path=DIRECTORY -e "
-        "stage_data_destination=DIRECTORY",
+        remedy=(
+            "save to a shared drive that all nodes mount (ansible-playbook site.yml --tags data), or copy the "
+            "checkpoint to all nodes with ansible-playbook stage_data.yml -e stage_data_path=DIRECTORY -e "
+            "stage_data_destination=DIRECTORY"
+        ),
         source="huggingface/transformers#30859",
         recoverable=True,
     ),
@@ -207,15 +232,16 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         cause="The file does not contain weights: it is a Git LFS pointer (its text begins with "
         "`version`), a web page that was downloaded instead, or a damaged download.",
-        remedy="`head -c 200 FILE` on the node shows which. Run `git lfs pull` in the repository, or download "
-        "it again with huggingface-cli download; then copy it to all nodes (ansible-playbook "
-        "stage_data.yml)",
+        remedy=(
+            "run `head -c 200 FILE` on the node to see which. Run `git lfs pull` in the repository, or download the "
+            "file again with huggingface-cli download; then copy it to all nodes (ansible-playbook stage_data.yml)"
+        ),
         source="hhj1897/face_parsing#3",
         recoverable=True,
     ),
     CatalogueEntry(
         id="optimizer-state",
-        title="The saved optimizer has different parameters from this one",
+        title="The saved optimizer has different parameters from the current optimizer",
         example="ValueError: loaded state dict contains a parameter group that doesn't match the size of "
         "optimizer's group",
         texts=(
@@ -224,27 +250,29 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         cause="The checkpoint's optimizer was created for other parameters: layers were frozen, unfrozen, "
         "added or removed since it was saved, or the groups (weight decay) differ.",
-        remedy="create the model and the optimizer exactly as when it was saved before you resume; or load "
-        "only the model's weights and start with a new optimizer",
+        remedy=(
+            "before you resume, create the model and the optimizer exactly as they were when the checkpoint was "
+            "saved; or load only the model's weights and start with a new optimizer"
+        ),
         source="STVIR/pysot#92",
         recoverable=True,
     ),
     CatalogueEntry(
         id="checkpoint-directory-race",
-        title="Several ranks write to one checkpoint directory at once",
+        title="Several ranks write to one checkpoint directory at the same time",
         example="OSError: [Errno 39] Directory not empty: '/results/tmp-checkpoint-1' -> '/results/checkpoint-50'",
         texts=(
             r"\[Errno 39\] Directory not empty: ",
             r"FileExistsError: \[Errno 17\] File exists: '[^\n]{0,300}(?:checkpoint|ckpt|output|global_step|save)",
         ),
         cause=(
-            "Each rank creates, renames or removes the same directory, and one got there first; on a network drive "
-            "even os.makedirs with exist_ok=True fails in this way."
+            "Each rank creates, renames or removes the same directory, and another rank did so first; on a "
+            "network drive, even os.makedirs with exist_ok=True fails in this way."
         ),
         remedy=(
-            "let one rank do it while the others wait: if rank == 0: os.makedirs(...), then "
-            "torch.distributed.barrier(). With the Trainer, upgrade transformers (4.49 saved from each rank), and "
-            "set save_on_each_node only if the nodes share no drive"
+            "let one rank create it while the others wait: if rank == 0: os.makedirs(...), then "
+            "torch.distributed.barrier(). With the Trainer, upgrade transformers (version 4.49 saved from each "
+            "rank), and set save_on_each_node only if the nodes share no drive"
         ),
         source="huggingface/transformers#36076",
         weak=True,
@@ -259,15 +287,16 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Error no file named [^\n]{1,120} found in directory",
         ),
         cause=(
-            "The directory does not exist on this node, or lacks the weights under the names that the loader looks "
-            "for; or rank 0 has not finished writing them, if this rank did not wait at a barrier. Without a shared "
-            "drive, only the first node has what rank 0 saved; and a checkpoint from another framework or strategy "
-            "(ZeRO, FSDP, LoRA) has different files."
+            "The directory does not exist on this node, or lacks the weights under the names that the loader "
+            "looks for; or, if this rank did not wait at a barrier, rank 0 has not finished writing them. "
+            "Without a shared drive, only the first node has what rank 0 saved. A checkpoint from another "
+            "framework or strategy (ZeRO, FSDP, LoRA) has different files."
         ),
-        remedy="save to a drive that all nodes share (ansible-playbook site.yml --tags data), or copy the "
-        "checkpoint to every node before you resume (ansible-playbook stage_data.yml); then pass the "
-        "directory of one step, such as checkpoint-500, and resume with the same strategy that saved "
-        "it",
+        remedy=(
+            "save to a drive that all nodes share (ansible-playbook site.yml --tags data), or copy the checkpoint to "
+            "every node before you resume (ansible-playbook stage_data.yml); then pass the directory of a single "
+            "step, such as checkpoint-500, and resume with the same strategy that saved the checkpoint"
+        ),
         source="HKUDS/GraphGPT#78",
         recoverable=True,
     ),
@@ -276,11 +305,15 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="A checkpoint directory does not exist on this node",
         example="RuntimeError: Parent directory ... does not exist.",
         texts=(r"RuntimeError: Parent directory [^\n]{1,400} does not exist",),
-        cause="torch.save does not create directories. Rank 0 creates it only on its own node, or other "
-        "ranks save before it has done so.",
-        remedy="os.makedirs(directory, exist_ok=True) on every rank before it saves; or save to a shared "
-        "drive (ansible-playbook site.yml --tags data) and let the ranks wait at a barrier until rank "
-        "0 has created it",
+        cause=(
+            "torch.save does not create directories. Either rank 0 creates the directory only on its own node, or "
+            "other ranks save before rank 0 has created it."
+        ),
+        remedy=(
+            "call os.makedirs(directory, exist_ok=True) on every rank before it saves; or save to a shared drive "
+            "(ansible-playbook site.yml --tags data) and let the ranks wait at a barrier until rank 0 has created "
+            "the directory"
+        ),
         source="karpathy/nanochat#336",
     ),
     CatalogueEntry(
@@ -292,24 +325,30 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"UnpicklingError: pickle data was truncated",
             r"unexpected EOF(?:, expected \d{1,20} more bytes)?\. The file might be corrupted",
         ),
-        cause="The file was not written completely: the job was stopped while it saved, the disk was full, "
-        "or another rank is still writing it.",
-        remedy="resume from the checkpoint before it and remove this one, or the cached file. Let one rank "
-        "save to a temporary name and rename it, while the others wait at a barrier",
+        cause=(
+            "The file was not written completely: the job was stopped while saving it, the disk was full, or another "
+            "rank is still writing it."
+        ),
+        remedy=(
+            "resume from the previous checkpoint and remove this one, or remove the cached file. Let one rank save "
+            "to a temporary name and rename the file, while the others wait at a barrier"
+        ),
         source="StrongResearch/isc-demos#3",
         recoverable=True,
     ),
     CatalogueEntry(
         id="torch-load-refused",
-        title="transformers refuses to use torch.load from an older torch version",
+        title="transformers rejects torch.load from an older torch version",
         example="ValueError: Due to a serious vulnerability issue in `torch.load`, even with "
         "`weights_only=True`, we now require users to upgrade torch to at least v2.6",
         texts=(r"serious vulnerability issue in `?torch\.load",),
         cause="The weights or the optimizer are in pickle files (.bin, .pt), and this version of transformers "
         "reads such files only with torch 2.6 or later.",
-        remedy="install a newer torch: ansible-playbook site.yml --tags python_env,pytorch -e "
-        "pytorch_version=2.6.0; or use weights in safetensors, and an older transformers (4.51) in the "
-        "job's requirements to resume a checkpoint",
+        remedy=(
+            "install a newer torch with ansible-playbook site.yml --tags python_env,pytorch -e "
+            "pytorch_version=2.6.0; or use weights in safetensors format, and add an older transformers (4.51) to "
+            "the job's requirements to resume a checkpoint"
+        ),
         source="Gaius-Augustus/learnMSA#21",
         recoverable=True,
     ),
@@ -322,11 +361,13 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Missing optimizer state for parameter '[^'\n]{1,200}' in checkpoint",
         ),
         cause=(
-            "The checkpoint was saved from a different model or by a different torch release, or without the "
+            "The checkpoint was saved from a different model, by a different torch version, or without the "
             "optimizer, or some parameters had no gradient yet."
         ),
-        remedy="load what exists: dcp.load(..., planner=DefaultLoadPlanner(allow_partial_load=True)), or "
-        "StateDictOptions(strict=False); or resume with the model and the torch that saved it",
+        remedy=(
+            "load only what exists, with dcp.load(..., planner=DefaultLoadPlanner(allow_partial_load=True)) or "
+            "StateDictOptions(strict=False); or resume with the model and the torch version that saved the checkpoint"
+        ),
         source="pytorch/pytorch#148252",
     ),
 )

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Failures to compile code on a node."""
+"""Failures to compile code on the nodes."""
 
 from __future__ import annotations
 
@@ -18,14 +18,17 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"libcuda\.so cannot found!",
             r"cannot find -lcuda(?![\w])",
         ),
-        cause="Triton, and therefore torch.compile, links its kernels with the driver's library but cannot find "
-        "libcuda.so: the container was started without the driver's files, the linker's cache does not list them, or "
-        "only libcuda.so.1 exists.",
+        cause=(
+            "Triton, and therefore torch.compile, links its kernels against the driver's library but cannot find "
+            "libcuda.so: the container was started without the driver's files, the linker's cache does not list "
+            "them, or only libcuda.so.1 exists."
+        ),
         remedy=(
-            "`ldconfig -p | grep libcuda` in the job's environment must list it. On the node or in the image, run "
-            "sudo ldconfig and create a link from libcuda.so to libcuda.so.1 in the same directory; with Apptainer, "
-            'start the container with --nv. Or specify its directory: -e \'{"launch_environment": '
-            '{"TRITON_LIBCUDA_PATH": "/usr/lib/x86_64-linux-gnu", "LIBRARY_PATH": "/usr/lib/x86_64-linux-gnu"}}\''
+            "make sure that `ldconfig -p | grep libcuda` lists it in the job's environment. On the node or in "
+            "the image, run sudo ldconfig and create a link from libcuda.so to libcuda.so.1 in the same "
+            "directory; with Apptainer, start the container with --nv. Or specify the library's directory with "
+            '-e \'{"launch_environment": {"TRITON_LIBCUDA_PATH": "/usr/lib/x86_64-linux-gnu", "LIBRARY_PATH": '
+            '"/usr/lib/x86_64-linux-gnu"}}\''
         ),
         source="unslothai/unsloth#679",
         recoverable=True,
@@ -41,9 +44,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         cause="The op was not built: its compilation failed earlier, on this or another rank, because nvcc, "
         "ninja, a compiler or header files are missing on the node.",
         remedy=(
-            "read the first error of the build further up in the logs of all ranks (ansible-playbook logs.yml -e "
-            "fetch=true); install the CUDA toolkit version that torch was built with and set CUDA_HOME in "
-            "launch_environment; or do without the op (torch.optim.AdamW instead of FusedAdam). Remove "
+            "read the first build error, which is further up in the logs of all ranks (ansible-playbook logs.yml "
+            "-e fetch=true); install the CUDA toolkit version that torch was built with and set CUDA_HOME in "
+            "launch_environment; or do without the op (use torch.optim.AdamW instead of FusedAdam). Remove "
             "~/.cache/torch_extensions before trying again"
         ),
         source="deepspeedai/DeepSpeed#5723",
@@ -56,7 +59,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Installed CUDA version \S{1,20} does not match the version torch was compiled with",
             r"The detected CUDA version \(\S{1,12}\) mismatches the version that was used",
         ),
-        cause="DeepSpeed compiles an op for this job with the node's nvcc, whose CUDA version differs from torch's.",
+        cause=(
+            "DeepSpeed is compiling an op for this job with the node's nvcc, whose CUDA version differs from torch's."
+        ),
         remedy=(
             "install a torch build for that CUDA version (ansible-playbook site.yml --tags python_env,pytorch -e "
             "pytorch_cuda=12.4), or set CUDA_HOME in launch_environment to the CUDA toolkit version that torch was "
@@ -70,10 +75,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="There is no CUDA toolkit",
         example="MissingCUDAException: CUDA_HOME does not exist, unable to compile CUDA op(s)",
         texts=(r"CUDA_HOME does not exist", r"CUDA_HOME environment variable is not set"),
-        cause="DeepSpeed, or another package, compiles GPU code on first use and finds no nvcc on the node.",
+        cause="DeepSpeed, or another package, compiles GPU code on first use and cannot find nvcc on the node.",
         remedy=(
             "install the CUDA toolkit version that torch was built with on each node and set CUDA_HOME in "
-            "launch_environment; or do without the op (torch.optim.AdamW instead of FusedAdam)"
+            "launch_environment; or do without the op (use torch.optim.AdamW instead of FusedAdam)"
         ),
         source="thinhlpg/vixtts-demo#12",
         recoverable=True,
@@ -83,11 +88,15 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="Python's header files are not installed",
         example="fatal error: Python.h: No such file or directory",
         texts=(r"fatal error: Python\.h: No such file or directory",),
-        cause="A package (DeepSpeed for its optimizers, for example) compiles C++ code on first use, but the node "
-        "lacks the header files of its Python.",
-        remedy="""ansible-playbook site.yml --tags base_packages -e '{"base_packages_extra": ["python3-dev"]}' (for """
-        "a Python other than the system's: python3.11-dev and so on); or avoid the op (torch.optim.AdamW instead "
-        "of FusedAdam)",
+        cause=(
+            "A package (DeepSpeed for its optimizers, for example) compiles C++ code on first use, but the node "
+            "lacks the header files for its Python version."
+        ),
+        remedy=(
+            'run ansible-playbook site.yml --tags base_packages -e \'{"base_packages_extra": ["python3-dev"]}\' (for '
+            "a Python other than the system's, python3.11-dev and so on); or avoid the op (use torch.optim.AdamW "
+            "instead of FusedAdam)"
+        ),
         source="torch 2.13.0 on a CPU",
     ),
     CatalogueEntry(
@@ -99,8 +108,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Command '\['ninja', '-v'\]' returned non-zero",
         ),
         cause="A package compiles C++ or CUDA code on first use, and the compiler failed.",
-        remedy="the first line with 'error:' in the rank's log says why: often header files are missing, the compiler "
-        "is too old or too new for the CUDA toolkit, or memory ran out (MAX_JOBS=2 in launch_environment)",
+        remedy=(
+            "find the first line with 'error:' in the rank's log, which says why. Often header files are missing, "
+            "the compiler is too old or too new for the CUDA toolkit, or memory ran out (if so, set MAX_JOBS=2 in "
+            "launch_environment)"
+        ),
         source="torch 2.13.0 on a CPU",
         weak=True,
     ),
@@ -118,11 +130,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"g\+\+: (?:command )?not found",
             r"c\+\+: (?:command )?not found",
         ),
-        cause="Triton, torch.compile and DeepSpeed compile code while the job runs, and the node or the "
-        "image has no compiler.",
-        remedy="ansible-playbook site.yml --tags base_packages "
-        """-e '{"base_packages_extra": ["build-essential"]}'; in a container, use an image that has gcc, """
-        "or a -devel image",
+        cause=(
+            "Triton, torch.compile and DeepSpeed compile code while the job is running, and the node or the image "
+            "has no compiler."
+        ),
+        remedy=(
+            'run ansible-playbook site.yml --tags base_packages -e \'{"base_packages_extra": ["build-essential"]}\'; '
+            "in a container, use an image that has gcc, or a -devel image"
+        ),
         source="MIC-DKFZ/nnUNet#2268",
         recoverable=True,
     ),
@@ -131,8 +146,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="ninja is not installed",
         example="RuntimeError: Ninja is required to load C++ extensions",
         texts=(r"Ninja is required to load C\+\+ extensions",),
-        cause="A package, often DeepSpeed, compiles an extension while the job runs and needs the program "
-        "ninja, which is not installed or not in the job's PATH on that node.",
+        cause=(
+            "A package, often DeepSpeed, compiles an extension while the job is running and needs the program ninja, "
+            "which is not installed or not in the job's PATH on that node."
+        ),
         remedy="add ninja to the job's requirements (requirements: [...]) and run ansible-playbook site.yml "
         "--tags python_env",
         source="deepspeedai/DeepSpeed#5627",
@@ -156,17 +173,21 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="deepspeed-libaio-missing",
-        title="libaio is missing for DeepSpeed's disk offload",
+        title="libaio, needed for DeepSpeed's disk offload, is missing",
         example="RuntimeError: Unable to JIT load the async_io op due to it not being compatible due to "
         "hardware/software issue.",
         texts=(
             r"Unable to JIT load the async_io op due to it not being compatible",
             r"Unable to pre-compile async_io\b",
         ),
-        cause="Offloading to NVMe uses the op async_io, which DeepSpeed compiles against libaio, and the node lacks "
-        "its header or library.",
-        remedy="install them on all nodes: ansible-playbook site.yml --tags base_packages -e "
-        """'{"base_packages_extra": ["libaio-dev"]}'; or offload to the CPU instead""",
+        cause=(
+            "Offloading to NVMe uses the op async_io, which DeepSpeed compiles against libaio, and the node lacks "
+            "libaio's header or library."
+        ),
+        remedy=(
+            "install libaio on all nodes with ansible-playbook site.yml --tags base_packages -e "
+            '\'{"base_packages_extra": ["libaio-dev"]}\'; or offload to the CPU instead'
+        ),
         source="deepspeedai/DeepSpeed#1037",
         refines=("deepspeed-op-not-built",),
     ),
@@ -180,12 +201,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         cause=(
             "DeepSpeed compiles its ops (fused_adam, cpu_adam and so on) when they are first used, and the build "
-            "failed earlier, usually because nvcc or the CUDA toolkit version that torch was built with, a compiler "
-            "or Python.h is missing on the node."
+            "failed earlier, usually because the node is missing a compiler, Python.h, nvcc or the CUDA toolkit "
+            "version that torch was built with."
         ),
-        remedy="find the first error of the build further up in the log. Remove its leftovers: rm -rf "
-        "~/.cache/torch_extensions on each node; ds_report there lists what is missing. Or do without "
-        "the op: torch.optim.AdamW instead of FusedAdam",
+        remedy=(
+            "find the first build error further up in the log. Run rm -rf ~/.cache/torch_extensions on each node to "
+            "remove the leftovers of the build; run ds_report there to list what is missing. Or do without the op "
+            "(use torch.optim.AdamW instead of FusedAdam)"
+        ),
         source="deepspeedai/DeepSpeed#1846",
         weak=True,
         recoverable=True,
@@ -195,11 +218,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="The compiler is too new for the CUDA toolkit",
         example="error: #error -- unsupported GNU version! gcc versions later than 12 are not supported!",
         texts=(r"unsupported GNU version! gcc versions later than",),
-        cause="nvcc accepts only C++ compilers up to a certain release, and the one that it found is newer.",
+        cause="nvcc accepts only C++ compilers up to a certain version, and the one that it found is newer.",
         remedy=(
-            "install the newest accepted release on the nodes (sudo apt-get install g++-12) and use it: -e "
-            '\'{"launch_environment": {"CC": "gcc-12", "CXX": "g++-12", "NVCC_PREPEND_FLAGS": "-ccbin g++-12"}}\'; '
-            "or install a newer CUDA toolkit"
+            "install the newest accepted version on the nodes (sudo apt-get install g++-12) and use it with -e "
+            '\'{"launch_environment": {"CC": "gcc-12", "CXX": "g++-12", "NVCC_PREPEND_FLAGS": "-ccbin '
+            "g++-12\"}}'; or install a newer CUDA toolkit"
         ),
         source="tianzhi0549/FCOS#37",
     ),
@@ -213,13 +236,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"cannot find -l(?:cuda|cudart|curand|cublas|cublasLt|cusparse|cusolver|nvrtc|cudnn|nccl)\b",
         ),
         cause=(
-            "A package compiles CUDA code, and the toolkit that it finds has no development files: it is only partly "
-            "installed, or CUDA_HOME points to the wrong directory."
+            "A package compiles CUDA code, and the toolkit that it finds has no development files: the toolkit "
+            "is only partly installed, or CUDA_HOME points to the wrong directory."
         ),
         remedy=(
             "install the full CUDA toolkit on the nodes, in the version that torch was built with (sudo apt-get "
-            'install cuda-toolkit-12-4) and point to it: -e \'{"launch_environment": {"CUDA_HOME": '
-            '"/usr/local/cuda-12.4"}}\', and set LIBRARY_PATH to its lib64; or use an image with `devel` in its tag'
+            'install cuda-toolkit-12-4), point to it with -e \'{"launch_environment": {"CUDA_HOME": '
+            '"/usr/local/cuda-12.4"}}\', and set LIBRARY_PATH to its lib64 directory; or use an image with '
+            "`devel` in its tag"
         ),
         source="deepspeedai/DeepSpeed#2684",
     ),
@@ -231,10 +255,12 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"ptxas\S{0,20} fatal {1,4}: Value '",
             r"PTX \.version [\d.]{1,8} does not support \.target sm_",
         ),
-        cause="triton brings its own GPU assembler (ptxas), which is older than this GPU.",
-        remedy="install a newer torch, which brings a newer triton (ansible-playbook site.yml --tags "
-        "python_env,pytorch); or use the assembler of a newer CUDA toolkit: "
-        """-e '{"launch_environment": {"TRITON_PTXAS_PATH": "/usr/local/cuda/bin/ptxas"}}'""",
+        cause="triton comes with its own GPU assembler (ptxas), which is older than this GPU.",
+        remedy=(
+            "install a newer torch, which comes with a newer triton (ansible-playbook site.yml --tags "
+            'python_env,pytorch); or use the assembler of a newer CUDA toolkit with -e \'{"launch_environment": '
+            '{"TRITON_PTXAS_PATH": "/usr/local/cuda/bin/ptxas"}}\''
+        ),
         source="triton-lang/triton#8539",
     ),
     CatalogueEntry(
@@ -246,11 +272,15 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"RuntimeError: Attempting to use a closed pool",
             r"BrokenProcessPool: A (?:child process terminated|process in the process pool was terminated) abruptly",
         ),
-        cause="torch.compile compiles in several worker processes, and one of them ended: it crashed, or the kernel "
-        "killed it for lack of memory, since each rank of the node starts up to 32 of them.",
-        remedy="""-e '{"launch_environment": {"TORCHINDUCTOR_COMPILE_THREADS": "1"}}' compiles in the rank's own """
-        "process; 4 instead of 1 compiles faster if memory was short. If it then crashes in the rank itself, its "
-        "message says why; upgrade torch and triton",
+        cause=(
+            "torch.compile compiles in several worker processes, and one of them ended: it crashed, or the kernel "
+            "killed it for lack of memory, since each rank on the node starts up to 32 of them."
+        ),
+        remedy=(
+            'launch with -e \'{"launch_environment": {"TORCHINDUCTOR_COMPILE_THREADS": "1"}}\' to compile in the '
+            "rank's own process; if memory was short, 4 instead of 1 compiles faster. If the rank itself then "
+            "crashes, its message says why; upgrade torch and triton"
+        ),
         source="pytorch/pytorch#135120",
     ),
     CatalogueEntry(
@@ -261,11 +291,15 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"(?:Dynamo|torch\.compile|Compile) is not (?:yet )?supported on Python 3\.\d{1,2}",
             r"Python 3\.1\d\+? (?:is )?not yet supported for torch\.compile",
         ),
-        cause="The installed torch cannot compile with this version of Python, and the script or a package calls "
-        "torch.compile.",
-        remedy="a newer torch: 2.4 or newer for Python 3.12, 2.6 for 3.13, 2.9 for 3.14 (ansible-playbook site.yml "
-        "--tags python_env,pytorch -e pytorch_version=2.6.0); or an older Python. A package that compiles when it is "
-        "imported, such as DeepSpeed, may also have a newer release that does not",
+        cause=(
+            "The installed torch version cannot compile with this version of Python, and the script or a package "
+            "calls torch.compile."
+        ),
+        remedy=(
+            "install a newer torch: 2.4 or newer for Python 3.12, 2.6 for 3.13, 2.9 for 3.14 (ansible-playbook "
+            "site.yml --tags python_env,pytorch -e pytorch_version=2.6.0); or use an older Python. If a package such "
+            "as DeepSpeed calls torch.compile when it is imported, it may also have a newer version that does not"
+        ),
         source="deepspeedai/DeepSpeed#7875",
         recoverable=True,
     ),
@@ -275,14 +309,16 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="torch._dynamo.exc.BackendCompilerFailed: backend='inductor' raised:",
         texts=(r"BackendCompilerFailed: backend='[^'\n]{1,40}' raised", r"\bInductorError: "),
         cause=(
-            "A part of the model could not be compiled: the error after `raised:` says why. Usual reasons are a C "
-            "compiler, Triton or header files that the node lacks, a GPU that Triton does not support, several "
-            "processes that compile into one cache, or an operation that this release of torch cannot compile, "
+            "A part of the model could not be compiled; the error after `raised:` says why. Common reasons are a "
+            "missing C compiler, Triton or header files on the node, a GPU that Triton does not support, several "
+            "processes compiling into one cache, or an operation that this version of torch cannot compile, "
             "possibly only in combination with DDP or FSDP."
         ),
-        remedy="""-e '{"launch_environment": {"TORCHDYNAMO_DISABLE": "1"}}' trains without compiling, which """
-        "shows whether anything else is wrong; then upgrade torch, or compile only parts of the model (torch.compile "
-        "on its blocks)",
+        remedy=(
+            'launch with -e \'{"launch_environment": {"TORCHDYNAMO_DISABLE": "1"}}\' to train without compiling, '
+            "which shows whether anything else is wrong; then upgrade torch, or compile only parts of the model "
+            "(call torch.compile on its blocks)"
+        ),
         source="pytorch/pytorch#119054",
         weak=True,
         general=True,

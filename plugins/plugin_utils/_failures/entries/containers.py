@@ -16,13 +16,12 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="exec /usr/local/bin/python3: exec format error",
         texts=(r"exec (?:/\S{1,255}|user process caused):? \"?exec format error",),
         cause=(
-            "The image was built for x86-64 and the node has an ARM processor (Grace, Jetson, Graviton), or the "
-            "other way around."
+            "The image was built for x86-64 and the node has an ARM processor (Grace, Jetson, Graviton), or vice versa."
         ),
         remedy=(
-            "use an image that supports both, or build it for the node: docker buildx build --platform "
-            "linux/arm64,linux/amd64; NVIDIA's images (nvcr.io) exist for both. `uname -m` on the node shows its "
-            "architecture"
+            "use an image that supports both architectures, or build it for the node with docker buildx build "
+            "--platform linux/arm64,linux/amd64; NVIDIA's images (nvcr.io) are available for both. Run `uname "
+            "-m` on the node to see its architecture"
         ),
         source="yiqingxyq/RepoST#2",
     ),
@@ -36,11 +35,15 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"manifest for \S{1,300} not found: manifest unknown",
             r"toomanyrequests: You have reached",
         ),
-        cause="The image has a different name or tag, is private, or is only on another node; or the registry "
-        "limits the downloads of anonymous users.",
-        remedy="check the name with `docker pull IMAGE` on that node; for a private image run docker login "
-        "there as the job's user; an image that you built must be pushed to a registry, or be loaded "
-        "on each node (docker save, docker load)",
+        cause=(
+            "The image has a different name or tag, is private, or is only on another node; or the registry limits "
+            "downloads by anonymous users."
+        ),
+        remedy=(
+            "check the name with `docker pull IMAGE` on that node; for a private image, run docker login there as "
+            "the job's user; push an image that you built to a registry, or load it on each node (docker save, "
+            "docker load)"
+        ),
         source="dineshreddy91/Occlusion_Net#10",
     ),
     CatalogueEntry(
@@ -53,8 +56,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             "The Docker engine is not installed on that node, has failed, or is listening elsewhere (rootless "
             "Docker, DOCKER_HOST)."
         ),
-        remedy="ansible-playbook site.yml --tags docker_engine installs and starts it; `systemctl status "
-        "docker` on the node says why it failed, often a mistake in /etc/docker/daemon.json",
+        remedy=(
+            "run ansible-playbook site.yml --tags docker_engine to install and start Docker; run `systemctl status "
+            "docker` on the node to see why it failed, which is often due to a mistake in /etc/docker/daemon.json"
+        ),
         source="microsoft/unilm#226",
     ),
     CatalogueEntry(
@@ -62,10 +67,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="The job's user is not allowed to use Docker",
         example="permission denied while trying to connect to the Docker daemon socket at unix:///var/run/docker.sock",
         texts=(r"permission denied while trying to connect to the (?:Docker daemon|docker API)",),
-        cause="The user who launches is not in the group docker on that node, or has not logged in again "
-        "since it was added.",
-        remedy="sudo usermod --append --groups docker USER on that node, then log in again; or use Podman or "
-        "Apptainer, which need no group",
+        cause=(
+            "The user who launches the job is not in the docker group on that node, or has not logged in again since "
+            "being added to it."
+        ),
+        remedy=(
+            "run sudo usermod --append --groups docker USER on that node, then log in again; or use Podman or "
+            "Apptainer, which do not need a group"
+        ),
         source="NVIDIA/nvidia-docker#1138",
     ),
     CatalogueEntry(
@@ -78,9 +87,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             "container has no access to the GPUs. The node itself is healthy."
         ),
         remedy=(
-            'launch again: a new container has access to its GPUs. To prevent this, set "exec-opts": '
-            '["native.cgroupdriver=cgroupfs"] in /etc/docker/daemon.json and restart Docker, and stop unattended '
-            "upgrades"
+            'launch again, since a new container has access to its GPUs. To prevent this, set "exec-opts": '
+            '["native.cgroupdriver=cgroupfs"] in /etc/docker/daemon.json and restart Docker, and disable '
+            "unattended upgrades"
         ),
         source="NVIDIA/nvidia-container-toolkit#1227",
         refines=("cuda-unknown-error", "no-gpu"),
@@ -91,10 +100,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="nvidia-container-cli: requirement error: unsatisfied condition: cuda>=11.0, please update "
         "your driver to a newer version",
         texts=(r"nvidia-container-cli: requirement error: unsatisfied condition",),
-        cause="The image's CUDA version is newer than the node's driver supports.",
+        cause="The image's CUDA version is newer than the versions that the node's driver supports.",
         remedy=(
-            "ansible-playbook site.yml --tags nvidia_driver -e nvidia_driver_cuda=12.4 installs a newer driver; or "
-            "use an image with an older CUDA version (launch_image)"
+            "run ansible-playbook site.yml --tags nvidia_driver -e nvidia_driver_cuda=12.4 to install a newer "
+            "driver; or use an image with an older CUDA version (launch_image)"
         ),
         source="NVIDIA/nvidia-docker#1442",
     ),
@@ -104,8 +113,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="nvidia-container-cli: initialization error: nvml error: driver not loaded: unknown",
         texts=(r"nvidia-container-cli: initialization error",),
         cause="The node's NVIDIA driver is not loaded or does not work; the container is not the problem.",
-        remedy="run nvidia-smi on that node. ansible-playbook site.yml --tags nvidia_driver installs and "
-        "loads the driver, or says that the node needs a reboot",
+        remedy=(
+            "run nvidia-smi on that node. Run ansible-playbook site.yml --tags nvidia_driver, which installs and "
+            "loads the driver or says that the node needs a reboot"
+        ),
         source="NVIDIA/nvidia-docker#1629",
     ),
     CatalogueEntry(
@@ -120,21 +131,25 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         cause="The NVIDIA Container Toolkit is missing on that node, or the container engine was not restarted "
         "after it was installed.",
-        remedy="ansible-playbook site.yml --tags docker_engine installs the NVIDIA Container Toolkit and "
-        "configures the engine for it",
+        remedy=(
+            "run ansible-playbook site.yml --tags docker_engine to install the NVIDIA Container Toolkit and "
+            "configure the engine for it"
+        ),
         source="NVIDIA/nvidia-docker#1034",
     ),
     CatalogueEntry(
         id="user-without-name",
-        title="The user of the container has no name",
+        title="The container's user has no name",
         example="KeyError: 'getpwuid(): uid not found: 1042'",
         texts=(r"getpwuid\(\): uid not found: \d",),
         cause="The job runs with a user ID that has no name there, and torch or another package needs the name for a "
         "cache directory: a container runs with a user ID that its /etc/passwd does not list (--user), or the node's "
         "directory service (LDAP, SSSD) is not responding.",
-        remedy="""-e '{"launch_environment": {"USER": "me", "HOME": "/tmp/me", "TORCHINDUCTOR_CACHE_DIR": """
-        """"/tmp/me/inductor"}}'; or mount the node's list of users: launch_container_options: """
-        "[--volume=/etc/passwd:/etc/passwd:ro]",
+        remedy=(
+            'set a name and writable directories with -e \'{"launch_environment": {"USER": "me", "HOME": "/tmp/me", '
+            '"TORCHINDUCTOR_CACHE_DIR": "/tmp/me/inductor"}}\'; or mount the node\'s list of users with '
+            "launch_container_options: [--volume=/etc/passwd:/etc/passwd:ro]"
+        ),
         source="pytorch/pytorch#140765",
         recoverable=True,
     ),

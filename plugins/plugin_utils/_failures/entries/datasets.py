@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Mistakes in data sets and tokenizers."""
+"""Errors in datasets and tokenizers."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             "from those of the first file."
         ),
         remedy=(
-            "pass only files of one kind (data_files=...), or make their columns the same: for JSON, every key in "
-            "every line. If the dataset was changed, remove its cache: rm -rf ~/.cache/huggingface/datasets/NAME on "
-            "each node"
+            "pass only files of one kind (data_files=...), or make their columns the same (for JSON, include "
+            "every key in every line). If the dataset was changed, run rm -rf ~/.cache/huggingface/datasets/NAME "
+            "on each node to remove its cache"
         ),
         source="ZihanZhaoSJTU/LibriSQA#2",
         recoverable=True,
@@ -38,8 +38,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="The tokenizer has no padding token",
         example="ValueError: Asking to pad but the tokenizer does not have a padding token.",
         texts=(r"Asking to pad but the tokenizer does not have a padding token",),
-        cause="Batches are padded to one length, and the tokenizers of many causal models (GPT, Llama) have "
-        "no token for that.",
+        cause=(
+            "Batches are padded to one length, and the tokenizers of many causal models (GPT, Llama) have no padding "
+            "token."
+        ),
         remedy="after loading the tokenizer, set tokenizer.pad_token = tokenizer.eos_token",
         source="DachengLi1/LongChat#31",
     ),
@@ -52,11 +54,13 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"num_samples should be a positive integer value, but got num_samples=0",
         ),
         cause=(
-            "Trainer removed all columns, since none is an argument of the model's forward, as happens with wrapped "
-            "models; or the path or a filter left no examples."
+            "Trainer removed all columns, because none of them is an argument of the model's forward method, "
+            "which is common with wrapped models; or the path or a filter left no examples."
         ),
-        remedy="TrainingArguments(remove_unused_columns=False) keeps the columns; print len(dataset) and its "
-        "column_names before training, on each node",
+        remedy=(
+            "set TrainingArguments(remove_unused_columns=False) to keep the columns; print len(dataset) and its "
+            "column_names before training, on each node"
+        ),
         source="hiyouga/LlamaFactory#671",
     ),
     CatalogueEntry(
@@ -65,12 +69,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="IndexError: index out of range in self",
         texts=(r"IndexError: index out of range in self",),
         cause=(
-            "A token id is greater than or equal to the number of rows in the embedding: tokens were added to the "
-            "tokenizer, or the tokenizer belongs to a different model; or a text is longer than the model allows."
+            "A token ID is greater than or equal to the number of rows in the embedding, because tokens were "
+            "added to the tokenizer or the tokenizer belongs to a different model; or a text is longer than the "
+            "model allows."
         ),
         remedy=(
             "call model.resize_token_embeddings(len(tokenizer)) after adding tokens; use tokenizer(..., "
-            "truncation=True, max_length=...) for long texts. On a GPU, the same mistake is a device-side assert"
+            "truncation=True, max_length=...) for long texts. On a GPU, the same mistake causes a device-side "
+            "assert"
         ),
         source="mickeysjm/R-BERT#5",
     ),
@@ -83,8 +89,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"stack expects each tensor to be equal size, but got",
             r"RuntimeError: Trying to resize storage that is not resizable",
         ),
-        cause="The samples have different lengths or sizes, or a column still holds text, such as a label "
-        "that is not a number.",
+        cause=(
+            "The samples have different lengths or sizes, or a column still holds text, such as a non-numeric label."
+        ),
         remedy=(
             "pad them in the collator (DataCollatorWithPadding, DataCollatorForSeq2Seq), with truncation=True in the "
             "tokenizer, and remove text columns (dataset.remove_columns); images must all have the same size (Resize)"
@@ -100,12 +107,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"cannot identify image file",
             r"broken data stream when reading image file",
         ),
-        cause="A file was not copied or downloaded completely, or is not an image; if this happens on one "
-        "node only, its copy of the data differs.",
+        cause=(
+            "A file was not copied or downloaded completely, or is not an image; if this happens on one node only, "
+            "that node's copy of the data differs."
+        ),
         remedy=(
             "compare the number and size of the files on the nodes and copy them again (ansible-playbook "
-            "stage_data.yml). To train without them: PIL.ImageFile.LOAD_TRUNCATED_IMAGES = True, or skip unreadable "
-            "images in the dataset"
+            "stage_data.yml). To train despite the broken images, set PIL.ImageFile.LOAD_TRUNCATED_IMAGES = "
+            "True, or skip unreadable images in the dataset"
         ),
         source="pytorch/vision#138",
         recoverable=True,
@@ -121,11 +130,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         cause=(
             "Spawned workers (the default in Python 3.14) receive the dataset as a pickle, which cannot contain "
-            "lambdas, functions inside functions, or open files and connections. The same applies to copy.deepcopy "
-            "and torch.save of whole objects, if the frames above name them."
+            "lambdas, nested functions, or open files and connections. The same applies to copy.deepcopy and "
+            "torch.save of whole objects, if the frames above name them."
         ),
         remedy=(
-            "define the function at the top of a module, and open files in the worker at first use; or use "
+            "define the function at the top level of a module, and open files in the worker on first use; or use "
             'DataLoader(multiprocessing_context="fork"), or num_workers=0'
         ),
         source="Beckschen/TransUNet#95",
@@ -134,7 +143,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="main-not-guarded",
-        title="The script starts processes while it is imported",
+        title="The script starts processes while it is being imported",
         example="RuntimeError: An attempt has been made to start a new process before the current process has "
         "finished its bootstrapping phase.",
         texts=(r"An attempt has been made to start a new process before the",),
@@ -145,13 +154,16 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="webdataset-nodes",
-        title="WebDataset has no rule for splitting shards among ranks",
+        title="WebDataset is not told how to split shards among ranks",
         example="ValueError: you need to add an explicit nodesplitter to your input pipeline for multi-node training",
         texts=(
             r"you need to add an explicit nodesplitter to your input pipeline",
             r"input pipeline needs to be reconfigured for multinode training",
         ),
-        cause="With several ranks, webdataset must know which rank reads which shards, and refuses to guess.",
+        cause=(
+            "With several ranks, webdataset must know which rank reads which shards, and raises an error rather than "
+            "guess."
+        ),
         remedy=(
             "use wds.WebDataset(urls, nodesplitter=wds.split_by_node), with at least as many shards as ranks times "
             "workers; or use resampled=True with .with_epoch(N), so that all ranks have the same number of samples"
@@ -169,9 +181,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         cause="The file was not completely written or downloaded, is still being written, or is not a data file: a Git "
         "LFS pointer, a web page, or a file in a different format in the same directory.",
-        remedy="`head -c 200 FILE` on the node shows its content; download it again (git lfs pull, or huggingface-cli "
-        "download) and copy it to all nodes (ansible-playbook stage_data.yml). Select only the data files: "
-        'data_files="*.parquet"',
+        remedy=(
+            "run `head -c 200 FILE` on the node to see its content; download the file again (git lfs pull, or "
+            "huggingface-cli download) and copy it to all nodes (ansible-playbook stage_data.yml). Select only the "
+            'data files with data_files="*.parquet"'
+        ),
         source="huggingface/datasets#4077",
         recoverable=True,
     ),
@@ -181,11 +195,13 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="pyarrow.lib.ArrowInvalid: offset overflow while concatenating arrays",
         texts=(r"ArrowInvalid: offset overflow while concatenating arrays",),
         cause=(
-            "One batch of a text, image or list column exceeds 2 GiB, the limit of Arrow's 32-bit offsets: large "
-            "images, long token lists, or one huge JSON file."
+            "One batch of a text, image or list column exceeds 2 GiB, the limit of Arrow's 32-bit offsets; "
+            "typical causes are large images, long token lists, or one huge JSON file."
         ),
-        remedy="write smaller batches: dataset.map(..., writer_batch_size=100, batch_size=100); split a huge file into "
-        "several; store images as paths or Image() instead of pixel arrays; upgrade datasets",
+        remedy=(
+            "write smaller batches with dataset.map(..., writer_batch_size=100, batch_size=100); split a huge file "
+            "into several; store images as paths or Image() instead of pixel arrays; upgrade datasets"
+        ),
         source="hiyouga/LlamaFactory#7526",
     ),
     CatalogueEntry(
@@ -196,11 +212,15 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"tarfile\.ReadError: \(?[\"']?unexpected end of data",
             r'^ {0,8}raise ReadError\("unexpected end of data"\)',
         ),
-        cause="A tar file ends too early: it was not completely downloaded or written, or the connection broke while "
-        "it was streamed.",
-        remedy="`tar tf FILE > /dev/null` finds broken files; download them again, and copy the data to the nodes "
-        "before the job (ansible-playbook stage_data.yml). To skip broken shards: wds.WebDataset(urls, "
-        "handler=wds.warn_and_continue)",
+        cause=(
+            "A tar file ends too early: it was not completely downloaded or written, or the connection broke while "
+            "the file was being streamed."
+        ),
+        remedy=(
+            "run `tar tf FILE > /dev/null` to find broken files; download them again, and copy the data to the nodes "
+            "before the job (ansible-playbook stage_data.yml). To skip broken shards, use wds.WebDataset(urls, "
+            "handler=wds.warn_and_continue)"
+        ),
         source="webdataset/webdataset#142",
         recoverable=True,
     ),

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Failures of ranks that run different code or models, and of DistributedDataParallel."""
+"""Failures caused by ranks that run different code or models, and failures of DistributedDataParallel."""
 
 from __future__ import annotations
 
@@ -15,10 +15,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="Ranks are at different points of the script",
         example="Detected mismatch between collectives on ranks",
         texts=(r"Detected mismatch between collectives on ranks",),
-        cause="One rank calls a different collective, or the same one with a different shape: a branch only some ranks "
-        "take, a smaller last batch, metrics only rank 0 has.",
-        remedy="make the same calls with the same shapes on each rank: drop_last=True, and no collective inside `if "
-        "rank == 0`",
+        cause=(
+            "One rank calls a different collective, or the same one with a different shape, because of a branch that "
+            "only some ranks take, a smaller last batch, or metrics that only rank 0 has."
+        ),
+        remedy=(
+            "make the same calls with the same shapes on each rank: set drop_last=True, and do not call a collective "
+            "inside `if rank == 0`"
+        ),
         source="modelscope/ms-swift#9443",
     ),
     CatalogueEntry(
@@ -30,12 +34,17 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"DDP expects same model across all ranks, but Rank \d{1,7} has \d{1,9} params, while rank \d{1,7} has "
             r"inconsistent 0 params",
         ),
-        cause="DDP first compares the number of parameters, and received nothing from the rank with 0: this first "
-        "collective over NCCL moved no data between the nodes (wrong interface, wrong RoCE GID, or GPUs without peer "
-        "access), or that rank has ended or is in a different collective. The models rarely differ.",
-        remedy="read that rank's log first. If it has no error: ansible-playbook preflight.yml tests the connections; "
-        '-e \'{"launch_environment": {"NCCL_DEBUG": "WARN"}}\' shows what failed. On a single node, try '
-        "NCCL_P2P_DISABLE=1; between nodes, try NCCL_IB_DISABLE=1: if that helps with RoCE, set NCCL_IB_GID_INDEX=3",
+        cause=(
+            "DDP first compares the number of parameters, and received nothing from the rank with 0. Either this "
+            "first collective over NCCL moved no data between the nodes (wrong interface, wrong RoCE GID, or GPUs "
+            "without peer access), or that rank has ended or is in a different collective. The models rarely differ."
+        ),
+        remedy=(
+            "read that rank's log first. If it shows no error, run ansible-playbook preflight.yml to test the "
+            'connections, and launch with -e \'{"launch_environment": {"NCCL_DEBUG": "WARN"}}\' to see what failed. '
+            "On a single node, try NCCL_P2P_DISABLE=1; between nodes, try NCCL_IB_DISABLE=1. If that helps with "
+            "RoCE, set NCCL_IB_GID_INDEX=3"
+        ),
         source="NJU-PCALab/STAR#44",
         weak=True,
     ),
@@ -44,11 +53,16 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="A process group cannot be copied or saved",
         example="TypeError: cannot pickle 'torch._C._distributed_c10d.ProcessGroup' object",
         texts=(r"[Cc]an(?:not|'t) pickle '?torch\._C\._distributed_c10d\.\w{1,40}'? object",),
-        cause="The script copies or saves a whole model, optimizer or configuration that holds a process group: "
-        "copy.deepcopy(model) for an EMA, or torch.save(model), after DDP, FSDP or deepspeed.initialize wrapped it.",
-        remedy="copy the model before it is wrapped; copy and save state dicts, not objects: "
-        "ema.load_state_dict(model.module.state_dict()), torch.save(model.module.state_dict(), path); leave the "
-        "wrapped optimizer out of what a checkpoint saves as an object",
+        cause=(
+            "The script copies or saves a whole model, optimizer or configuration that holds a process group, for "
+            "example with copy.deepcopy(model) for an EMA, or with torch.save(model), after DDP, FSDP or "
+            "deepspeed.initialize wrapped it."
+        ),
+        remedy=(
+            "copy the model before it is wrapped; copy and save state dicts, not objects, with "
+            "ema.load_state_dict(model.module.state_dict()) and torch.save(model.module.state_dict(), path); leave "
+            "the wrapped optimizer out of what a checkpoint saves as an object"
+        ),
         source="pytorch/pytorch#73825",
     ),
     CatalogueEntry(
@@ -58,14 +72,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "the same param in process 0.",
         texts=(r"params\[\d{1,6}\] in this process with sizes \[[\d, ]{0,80}\] appears not to match strides",),
         cause=(
-            "This parameter's sizes are the same on all ranks, but its order in memory (strides) is not: on one rank "
-            "it is channels_last or not contiguous, for example because a checkpoint or model was loaded or created "
-            "in a different way there, or the ranks have different torch releases."
+            "This parameter's sizes are the same on all ranks, but its memory layout (strides) is not. On one "
+            "rank it is channels_last or not contiguous, for example because a checkpoint or model was loaded or "
+            "created in a different way there, or because the ranks have different torch versions."
         ),
         remedy=(
-            "before DDP wraps the model, run this on all ranks: `for p in model.parameters(): p.data = "
-            "p.data.contiguous()`; use the same memory_format, code and packages on each rank (ansible-playbook "
-            "preflight.yml compares the nodes)"
+            "before DDP wraps the model, run `for p in model.parameters(): p.data = p.data.contiguous()` on all "
+            "ranks; use the same memory_format, code and packages on each rank (ansible-playbook preflight.yml "
+            "compares the nodes)"
         ),
         source="dongrunmin/RefDiff#2",
     ),
@@ -79,8 +93,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"params\[\d{1,6}\] in this process with sizes",
         ),
         cause="The ranks built different models, or froze different layers.",
-        remedy="use the same code and settings on each node (ansible-playbook preflight.yml compares the script); no "
-        "part of the model may depend on the rank, such as a size derived from the rank's own data",
+        remedy=(
+            "use the same code and settings on each node (ansible-playbook preflight.yml compares the script); make "
+            "sure that no part of the model depends on the rank, such as a size derived from the rank's own data"
+        ),
         source="liangyn22/MCUFormer#2",
     ),
     CatalogueEntry(
@@ -93,8 +109,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         cause="DistributedDataParallel waits for the gradient of each parameter, but some have none in this step.",
         remedy=(
-            "use DistributedDataParallel(..., find_unused_parameters=True), or freeze or remove unused parameters; "
-            '-e \'{"launch_environment": {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}}\' names the parameters'
+            "use DistributedDataParallel(..., find_unused_parameters=True), or freeze or remove unused "
+            'parameters; launch with -e \'{"launch_environment": {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}}\' to see '
+            "the parameters' names"
         ),
         source="buxiangzhiren/DDCap#35",
     ),
@@ -103,11 +120,15 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="torch.distributed is initialized twice",
         example="RuntimeError: trying to initialize the default process group twice!",
         texts=(r"trying to initialize the default process group ?(?:twice!)?",),
-        cause="init_process_group was called a second time in the same process: by the script in addition to the "
-        "framework (accelerate, DeepSpeed, MMEngine, Lightning), or because the main function is imported or called "
-        "twice.",
-        remedy="leave init_process_group to the framework, or guard it: if not torch.distributed.is_initialized(): "
-        '...; put the entry point under if __name__ == "__main__":',
+        cause=(
+            "init_process_group was called a second time in the same process, because the script calls it in "
+            "addition to the framework (accelerate, DeepSpeed, MMEngine, Lightning), or because the main function is "
+            "imported or called twice."
+        ),
+        remedy=(
+            "leave init_process_group to the framework, or guard it with if not torch.distributed.is_initialized(): "
+            '...; put the entry point under if __name__ == "__main__":'
+        ),
         source="pytorch/pytorch#43536",
     ),
     CatalogueEntry(
@@ -115,9 +136,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="torch.distributed was not initialized",
         example="Default process group has not been initialized, please make sure to call init_process_group",
         texts=(r"Default process group (?:has not been|is not) initialized",),
-        cause="The script uses collectives, or a layer such as SyncBatchNorm, before init_process_group or without it.",
-        remedy="call torch.distributed.init_process_group() first; frameworks need an option: --launcher pytorch "
-        "(MMEngine), strategy='ddp' (Lightning)",
+        cause=(
+            "The script uses collectives, or a layer such as SyncBatchNorm, before calling init_process_group or "
+            "without calling it."
+        ),
+        remedy=(
+            "call torch.distributed.init_process_group() first; with a framework, set its option: --launcher pytorch "
+            "(MMEngine), strategy='ddp' (Lightning)"
+        ),
         source="open-mmlab/mmsegmentation#809",
         recoverable=True,
     ),
@@ -126,12 +152,15 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="A parameter gets its gradient twice in one step",
         example="RuntimeError: Expected to mark a variable ready only once.",
         texts=(r"Expected to mark a variable ready only once",),
-        cause="DistributedDataParallel expects one gradient per parameter and step. Reentrant gradient "
-        "checkpointing, or a layer that is used twice, produces a second one.",
-        remedy='use non-reentrant gradient checkpointing: gradient_checkpointing_kwargs={"use_reentrant": '
-        "False} (Trainer), torch.utils.checkpoint(..., use_reentrant=False); for a layer that is used "
-        "in the same way in each step, DistributedDataParallel(..., static_graph=True). Leave "
-        "find_unused_parameters out",
+        cause=(
+            "DistributedDataParallel expects one gradient per parameter and step. Reentrant gradient checkpointing, "
+            "or a layer that is used twice, produces a second gradient."
+        ),
+        remedy=(
+            'use non-reentrant gradient checkpointing, with gradient_checkpointing_kwargs={"use_reentrant": False} '
+            "(Trainer) or torch.utils.checkpoint(..., use_reentrant=False); for a layer that is used in the same way "
+            "in each step, use DistributedDataParallel(..., static_graph=True). Leave find_unused_parameters out"
+        ),
         source="modelscope/ms-swift#3171",
     ),
     CatalogueEntry(
@@ -143,11 +172,13 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Tensors must be CUDA and dense",
         ),
         cause=(
-            "The nccl backend exchanges only dense tensors on a GPU, and the script passes a collective one that is "
-            "on the CPU, a sparse one, or a model that was not moved to the GPU."
+            "The nccl backend exchanges only dense tensors on a GPU, and the script passes to a collective a "
+            "tensor that is on the CPU, a sparse tensor, or a model that was not moved to the GPU."
         ),
-        remedy="move the tensor or model to the GPU first (.cuda(), or .to_dense()); or let both kinds work: "
-        'init_process_group("cpu:gloo,cuda:nccl")',
+        remedy=(
+            "move the tensor or model to the GPU first (.cuda(), or .to_dense()); or allow both kinds of tensors "
+            'with init_process_group("cpu:gloo,cuda:nccl")'
+        ),
         source="zai-org/CogVLM#328",
     ),
     CatalogueEntry(
@@ -160,8 +191,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"[Ee]xpected device cuda:\d{1,2}[^\n]{0,60} but got device ",
         ),
         cause=(
-            'One process uses several GPUs, or a GPU and the CPU: device_map="auto" spreads the model over all GPUs '
-            "although each GPU has its own process, a device such as cuda:0 is hard-coded, or an input was not moved."
+            'One process uses several GPUs, or a GPU and the CPU: device_map="auto" spreads the model over all '
+            "GPUs even though each GPU has its own process, a device such as cuda:0 is hard-coded, or an input "
+            "was not moved."
         ),
         remedy='load the model without device_map, or with device_map={"": int(os.environ["LOCAL_RANK"])}; '
         "call torch.cuda.set_device(local_rank) first and use .to(device) with that device everywhere",
@@ -172,9 +204,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="Nothing in the loss can be trained",
         example="RuntimeError: element 0 of tensors does not require grad and does not have a grad_fn",
         texts=(r"element 0 of (?:tensors|variables) does not require grad",),
-        cause="No parameter that requires a gradient took part in the loss: all are frozen, or reentrant "
-        "gradient checkpointing is used with adapters (LoRA), whose inputs need no "
-        "gradient.",
+        cause=(
+            "No parameter that requires a gradient took part in the loss: all parameters are frozen, or reentrant "
+            "gradient checkpointing is used with adapters (LoRA), whose inputs need no gradient."
+        ),
         remedy=(
             "with adapters, call model.enable_input_require_grads() before get_peft_model, or set "
             'gradient_checkpointing_kwargs={"use_reentrant": False}; check that some parameters have '
@@ -188,12 +221,15 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="RuntimeError: one of the variables needed for gradient computation has been modified by an "
         "inplace operation",
         texts=(r"one of the variables needed for gradient computation has been modified by an inplace operation",),
-        cause="With DDP, usually the model is called twice before backward: the second call overwrites buffers, "
-        "such as BatchNorm's, that the first one still needs. Otherwise an operation "
-        "changes a tensor in place.",
-        remedy="DistributedDataParallel(..., broadcast_buffers=False); or call the model once per backward. "
-        "If it also fails in a single process: torch.autograd.set_detect_anomaly(True) names the operation "
-        "(x += y, relu(inplace=True))",
+        cause=(
+            "With DDP, the model is usually called twice before backward, so the second call overwrites buffers, "
+            "such as BatchNorm's, that the first call still needs. Otherwise, an operation changes a tensor in place."
+        ),
+        remedy=(
+            "use DistributedDataParallel(..., broadcast_buffers=False); or call the model once per backward. If it "
+            "also fails in a single process, call torch.autograd.set_detect_anomaly(True) to find the operation (x "
+            "+= y, relu(inplace=True))"
+        ),
         source="pytorch/pytorch#22095",
     ),
     CatalogueEntry(
@@ -203,10 +239,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "single-device/multiple-device GPU modules or CPU modules, but got device_ids [0], output_device 0, and "
         "module parameters {device(type='cpu')}.",
         texts=(r"device_ids and output_device arguments only work with",),
-        cause="device_ids must name the one GPU that holds the whole model. The model was not moved to it, is on the "
-        'CPU because the node has no GPU, or is spread over several GPUs by device_map="auto".',
-        remedy="call model.to(device) before DistributedDataParallel(model, device_ids=[local_rank]); on the CPU leave "
-        'device_ids out; load the model without device_map="auto"',
+        cause=(
+            "device_ids must name the one GPU that holds the whole model. The model was not moved to that GPU, is on "
+            'the CPU because the node has no GPU, or is spread over several GPUs by device_map="auto".'
+        ),
+        remedy=(
+            "call model.to(device) before DistributedDataParallel(model, device_ids=[local_rank]); on the CPU, leave "
+            'device_ids out; load the model without device_map="auto"'
+        ),
         source="pytorch/pytorch#100243",
     ),
     CatalogueEntry(
@@ -222,8 +262,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             "The script passes device_id=torch.device(...) to init_process_group, and the device is the CPU, has no "
             "index, or is of a type that this torch build does not support."
         ),
-        remedy='pass device_id=torch.device("cuda", local_rank) on GPUs only, and leave device_id out on the CPU: '
-        "device_id=device if device.type == 'cuda' else None",
+        remedy=(
+            'pass device_id=torch.device("cuda", local_rank) on GPUs only, and leave device_id out on the CPU, as in '
+            "device_id=device if device.type == 'cuda' else None"
+        ),
         source="pytorch/pytorch#190432",
     ),
     CatalogueEntry(
@@ -234,11 +276,15 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"SyncBatchNorm layers only work with GPU modules",
             r"SyncBatchNorm expected input tensor to be on (?:GPU|a GPU)",
         ),
-        cause="The model has SyncBatchNorm layers, but runs on the CPU: the nodes have no GPU, torch cannot use it, or "
-        "the model was not moved to it.",
-        remedy="on the CPU use plain batch normalization: sync_batchnorm=False (Lightning; with Hydra "
-        "trainer.sync_batchnorm=False), BN instead of SyncBN (MMEngine), or leave convert_sync_batchnorm out. On GPUs "
-        "move the model first; ansible-playbook preflight.yml shows whether torch can use them",
+        cause=(
+            "The model has SyncBatchNorm layers, but is running on the CPU: the nodes have no GPU, torch cannot use "
+            "it, or the model was not moved to it."
+        ),
+        remedy=(
+            "on the CPU, use plain batch normalization: set sync_batchnorm=False (Lightning; with Hydra, "
+            "trainer.sync_batchnorm=False), use BN instead of SyncBN (MMEngine), or leave convert_sync_batchnorm "
+            "out. On GPUs, move the model first; run ansible-playbook preflight.yml to see whether torch can use them"
+        ),
         source="open-mmlab/mmagic#133",
     ),
     CatalogueEntry(
@@ -250,12 +296,12 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"DistributedDataParallel is not needed when a module doesn't have any parameters? that requires? a grad",
         ),
         cause=(
-            "All parameters of the module are frozen (requires_grad=False), or it has none: a teacher, a loss "
-            "network, or a model whose trainable layers were not found by name."
+            "All parameters of the module are frozen (requires_grad=False), or it has none; it may be a teacher, "
+            "a loss network, or a model whose trainable layers were not found by name."
         ),
         remedy=(
-            "do not wrap frozen modules: model.to(device) is enough (leave them out of accelerator.prepare); if it "
-            "is the model that you are training, check which parameters have requires_grad"
+            "do not wrap frozen modules; model.to(device) is enough (leave them out of accelerator.prepare). If "
+            "this is the model that you are training, check which parameters have requires_grad"
         ),
         source="pytorch/pytorch#45326",
     ),
@@ -267,8 +313,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         cause="A rank received more data than it expected: the ranks pass tensors of different sizes or types to the "
         "same "
         "collective, or are at different points of the script.",
-        remedy="make sizes equal on all ranks (drop_last=True, padding, the same model and configuration), or use "
-        "all_gather_object for objects; -e debug=true makes torch name the call that differs",
+        remedy=(
+            "make sizes equal on all ranks (drop_last=True, padding, the same model and configuration), or use "
+            "all_gather_object for objects; launch with -e debug=true to make torch name the call that differs"
+        ),
         source="NVIDIA/nccl#1394",
     ),
 )

@@ -20,8 +20,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         cause="A value differs between the DeepSpeed configuration and the arguments of the Trainer or of "
         "accelerate: fp16 or bf16, the batch size, or the learning rate.",
-        remedy='set these values to "auto" in the DeepSpeed configuration, so that they follow the arguments; or'
-        " give the same values in both",
+        remedy=(
+            'set these values to "auto" in the DeepSpeed configuration, so that they follow the arguments; or use '
+            "the same values in both places"
+        ),
         source="LianjiaTech/BELLE#154",
     ),
     CatalogueEntry(
@@ -33,8 +35,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"not used by the HfArgumentParser: \['--local[-_]rank",
         ),
         cause="DeepSpeed's launcher passes --local_rank to each process, and the script's parser rejects it.",
-        remedy="launch with -e launch_deepspeed_local_rank=false, if the script reads LOCAL_RANK; or add "
-        "parser.add_argument('--local_rank', type=int, default=-1) to it",
+        remedy=(
+            "launch with -e launch_deepspeed_local_rank=false, if the script reads LOCAL_RANK; or add "
+            "parser.add_argument('--local_rank', type=int, default=-1) to the script"
+        ),
         source="01-ai/Yi#69",
     ),
     CatalogueEntry(
@@ -47,8 +51,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             "number of ranks. A world_size of 1 in the message means that deepspeed was initialized before "
             "torch.distributed."
         ),
-        remedy='leave train_batch_size out of the configuration (with the Hugging Face Trainer: "auto"), so that it '
-        "follows from the number of ranks",
+        remedy=(
+            'leave train_batch_size out of the configuration (with the Hugging Face Trainer, set it to "auto"), so '
+            "that it is computed from the number of ranks"
+        ),
         source="deepspeedai/DeepSpeed#6914",
     ),
     CatalogueEntry(
@@ -56,9 +62,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="The DeepSpeed configuration is not found",
         example="Expected a string path to an existing deepspeed config, or a dictionary, or a base64 encoded string",
         texts=(r"Expected a string path to an existing deepspeed config",),
-        cause="The file is not in the directory where the job starts, or not on that node.",
-        remedy="give its path relative to launch_working_directory, or an absolute one; with code_source set, "
-        "ansible-playbook site.yml --tags code copies it to all nodes",
+        cause="The file is not in the job's working directory, or not on that node.",
+        remedy=(
+            "give the file's path relative to launch_working_directory, or an absolute path; with code_source set, "
+            "run ansible-playbook site.yml --tags code to copy the file to all nodes"
+        ),
         source="QwenLM/Qwen#1171",
     ),
     CatalogueEntry(
@@ -66,9 +74,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="A JSON file is not valid JSON",
         example="json.decoder.JSONDecodeError: Expecting property name enclosed in double quotes",
         texts=(r"JSONDecodeError: (?:Expecting|Extra data|Invalid|Unterminated)",),
-        cause="A configuration or data file has a comment, a comma before a closing bracket or single quotes, or is "
-        "empty.",
-        remedy="`python -m json.tool FILE` shows the position; if the file is an incomplete download, remove it",
+        cause=(
+            "A configuration or data file contains a comment, a comma before a closing bracket or single quotes, or "
+            "is empty."
+        ),
+        remedy=(
+            "run `python -m json.tool FILE` to see the position of the error; if the file is an incomplete download, "
+            "remove it"
+        ),
         source="bowang-lab/BioReason#10",
         recoverable=True,
     ),
@@ -80,24 +93,28 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"bfloat16 and fp16 modes cannot be simultaneously enabled",
             r"bf16 and fp16 modes cannot be simultaneously enabled",
         ),
-        cause="Both precisions are on: one in the configuration file, the other often added by the framework.",
-        remedy='remove the section "fp16" from the configuration, or "bf16" for GPUs before Ampere; with the '
-        'Trainer, "enabled": "auto" in both sections follows --bf16 or --fp16',
+        cause="Both precisions are enabled: one in the configuration file, the other often by the framework.",
+        remedy=(
+            'remove the section "fp16" from the configuration, or "bf16" for GPUs before Ampere; with the Trainer, '
+            'set "enabled": "auto" in both sections, so that they follow --bf16 or --fp16'
+        ),
         source="Snowflake-AI-Research/Arctic-Platform#78",
     ),
     CatalogueEntry(
         id="zero3-outside-engine",
-        title="A model is used outside of DeepSpeed's engine",
+        title="A model is used outside DeepSpeed's engine",
         example="RuntimeError: 'weight' must be 2-D",
         texts=(r"RuntimeError: 'weight' must be 2-D",),
         cause=(
-            "ZeRO-3 splits weights across the ranks and gathers them only in the forward pass of a model that was "
-            "passed to deepspeed.initialize. Here an empty shard is used: of a second model (reference, teacher, "
-            "text encoder), or of a model called directly."
+            "ZeRO-3 splits weights across the ranks and gathers them only in the forward pass of a model that "
+            "was passed to deepspeed.initialize. Here an empty shard is being used, either from a second model "
+            "(reference, teacher, text encoder), or from a model called directly."
         ),
-        remedy="call deepspeed.initialize or accelerator.prepare for that model as well, or create it outside "
-        "of zero.Init (zero3_init_flag: false); for a few weights: with "
-        "deepspeed.zero.GatheredParameters(...). Or use ZeRO-2",
+        remedy=(
+            "call deepspeed.initialize or accelerator.prepare for that model as well, or create it outside zero.Init "
+            "(zero3_init_flag: false); for a few weights, use with deepspeed.zero.GatheredParameters(...). Or use "
+            "ZeRO-2"
+        ),
         source="arcee-ai/DistillKit#3",
     ),
     CatalogueEntry(
@@ -106,8 +123,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="AssertionError: no_sync context manager is incompatible with gradient partitioning logic of "
         "ZeRO stage 2",
         texts=(r"no.sync context manager is incompatible with gradient",),
-        cause="accelerate skips the exchange of gradients between two optimizer steps, which ZeRO 2 and 3 do "
-        "not allow; DeepSpeed 0.16 refuses it.",
+        cause=(
+            "accelerate skips the exchange of gradients between two optimizer steps, which ZeRO 2 and 3 do not "
+            "allow; DeepSpeed 0.16 raises an error in this case."
+        ),
         remedy=(
             "upgrade accelerate and transformers in the job's requirements, or pin deepspeed==0.15.4, and run "
             "ansible-playbook site.yml --tags python_env; or set gradient_accumulation_steps=1"
@@ -120,8 +139,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="ValueError: DeepSpeed Zero-3 is not compatible with `low_cpu_mem_usage=True` or with passing "
         "a `device_map`.",
         texts=(r"DeepSpeed Zero-3 is not compatible with (?:`low_cpu_mem_usage|passing a `device_map)",),
-        cause="ZeRO 3 distributes the weights itself while they are loaded; device_map and low_cpu_mem_usage "
-        "would also place them.",
+        cause=(
+            "ZeRO 3 distributes the weights itself while they are being loaded, but device_map and low_cpu_mem_usage "
+            "would place them as well."
+        ),
         remedy=(
             "leave device_map and low_cpu_mem_usage out of from_pretrained; a quantized model, which needs "
             "device_map, works with ZeRO 2"
@@ -134,11 +155,15 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="ZeRORuntimeException: You are using ZeRO-Offload with a client provided optimizer (<class "
         "'torch.optim.adamw.AdamW'>)",
         texts=(r"You are using ZeRO-Offload with a client provided",),
-        cause="The configuration keeps the optimizer in the host's memory, but the script passes an "
-        "optimizer that is slow there.",
-        remedy='put an optimizer into the DeepSpeed configuration ("optimizer": {"type": "AdamW", ...}) or '
-        'use deepspeed.ops.adam.DeepSpeedCPUAdam; "zero_force_ds_cpu_optimizer": false allows the '
-        "script's own",
+        cause=(
+            "The configuration keeps the optimizer in host memory, but the script passes an optimizer that is slow "
+            "there."
+        ),
+        remedy=(
+            'put an optimizer into the DeepSpeed configuration ("optimizer": {"type": "AdamW", ...}) or use '
+            "deepspeed.ops.adam.DeepSpeedCPUAdam; to allow the script's own optimizer, set "
+            '"zero_force_ds_cpu_optimizer": false'
+        ),
         source="OptimalScale/LMFlow#693",
     ),
     CatalogueEntry(
@@ -146,12 +171,16 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="The layers of a ZeRO-3 model are not called in the same order",
         example="RuntimeError: still have inflight params [{'id': 723, 'status': 'AVAILABLE', ...}]",
         texts=(r"still have inflight params",),
-        cause="ZeRO-3 prefetches weights in the order of earlier steps, and this step did not use some of them, "
-        "because layers depend on the data (experts, modalities, adapters), or the model switched between training and "
-        "evaluation.",
-        remedy='set "stage3_prefetch_bucket_size": 0 in the DeepSpeed configuration, so that nothing is fetched '
-        "ahead; mark blocks whose layers are chosen by the data: deepspeed.utils.set_z3_leaf_modules(model, "
-        "[BLOCK]); upgrade DeepSpeed; or use ZeRO-2",
+        cause=(
+            "ZeRO-3 prefetches weights in the order of earlier steps, and this step did not use some of them, "
+            "because which layers are used depends on the data (experts, modalities, adapters), or because the model "
+            "switched between training and evaluation."
+        ),
+        remedy=(
+            'set "stage3_prefetch_bucket_size": 0 in the DeepSpeed configuration, so that nothing is prefetched; '
+            "mark blocks whose layers are chosen by the data, with deepspeed.utils.set_z3_leaf_modules(model, "
+            "[BLOCK]); upgrade DeepSpeed; or use ZeRO-2"
+        ),
         source="deepspeedai/DeepSpeed#5828",
     ),
     CatalogueEntry(
@@ -163,8 +192,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Hostfile contains multiple entries for",
             r"Hostfile is empty or not formatted correctly",
         ),
-        cause="A line of the hostfile is not `HOST slots=N`, or a host is listed twice.",
-        remedy="correct the line; or leave --hostfile out: muster writes it from the inventory",
+        cause="A line of the hostfile does not have the form `HOST slots=N`, or a host is listed twice.",
+        remedy="correct the line; or leave --hostfile out, since muster writes a hostfile from the inventory",
         source="deepspeedai/DeepSpeed#3669",
     ),
 )

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Failures of disks, permissions and open files."""
+"""Failures involving disks, permissions and open files."""
 
 from __future__ import annotations
 
@@ -22,11 +22,13 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"fd \d{1,6} failed with Input/output error",
         ),
         cause=(
-            "The disk or network drive reports an error while the job reads or writes: the disk is failing or full, "
-            "or the drive's server is not responding."
+            "The disk or network drive reports an error while the job is reading or writing: the disk is failing "
+            "or full, or the drive's server is not responding."
         ),
-        remedy="look in dmesg on that node; save to another disk; for a network drive, check its server and "
-        "mount it again: ansible-playbook site.yml --tags data",
+        remedy=(
+            "look in dmesg on that node; save to another disk; for a network drive, check its server and mount the "
+            "drive again with ansible-playbook site.yml --tags data"
+        ),
         source="pytorch/pytorch#48580",
     ),
     CatalogueEntry(
@@ -35,8 +37,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="OSError: [Errno 28] No space left on device",
         texts=(r"No space left on device",),
         cause="The disk with the checkpoints, logs, cache or /tmp is full on that node.",
-        remedy="ansible-playbook runs.yml -e keep=5 removes older runs and what they saved; keep fewer checkpoints "
-        "(save_total_limit), or save to a larger disk; HF_HOME in launch_environment moves the cache",
+        remedy=(
+            "run ansible-playbook runs.yml -e keep=5 to remove older runs and what they saved; keep fewer "
+            "checkpoints (save_total_limit), or save to a larger disk; set HF_HOME in launch_environment to move the "
+            "cache"
+        ),
         source="databrickslabs/dolly#139",
         general=True,
     ),
@@ -45,10 +50,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="The disk quota is exceeded",
         example="OSError: [Errno 122] Disk quota exceeded",
         texts=(r"Disk quota exceeded",),
-        cause="The file system has space, but not for this user.",
+        cause="The file system has free space, but not for this user.",
         remedy=(
-            "run `quota -s` on the node; remove files, or save elsewhere: launch_node_directory moves the runs, "
-            "HF_HOME in launch_environment the cache"
+            "run `quota -s` on the node; remove files, or save elsewhere: set launch_node_directory to move the "
+            "runs, and HF_HOME in launch_environment to move the cache"
         ),
         source="open-mmlab/mmdetection#12069",
     ),
@@ -57,10 +62,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="The file system is read-only",
         example="OSError: [Errno 30] Read-only file system",
         texts=(rf"Read-only file system(?!: {IN_CACHE})",),
-        cause="The directory is on a read-only mount, on a container mount with :ro, or on a disk the kernel "
-        "remounted read-only after errors.",
-        remedy="save elsewhere, or set HF_HOME in launch_environment to a writable directory; a local disk that "
-        "became read-only is failing: see dmesg",
+        cause=(
+            "The directory is on a read-only mount, on a container mount with :ro, or on a disk that the kernel "
+            "remounted read-only after errors."
+        ),
+        remedy=(
+            "save elsewhere, or set HF_HOME in launch_environment to a writable directory; if a local disk became "
+            "read-only, it is failing, so look in dmesg"
+        ),
         source="XiangLi1999/PrefixTuning#27",
     ),
     CatalogueEntry(
@@ -68,10 +77,12 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="The job is not allowed to access a file",
         example="PermissionError: [Errno 13] Permission denied: '...'",
         texts=(r"\[Errno 13\] Permission denied",),
-        cause="The file or directory belongs to another user, often root after a job in a container or with sudo.",
+        cause=(
+            "The file or directory belongs to another user, often root after a job was run in a container or with sudo."
+        ),
         remedy=(
-            "run `ls -ld` on the path on that node and chown it to the job's user; or use another directory; for "
-            "caches, set HF_HOME, TRITON_CACHE_DIR or XDG_CACHE_HOME in launch_environment"
+            "run `ls -ld` on the path on that node and chown the path to the job's user; or use another "
+            "directory; for caches, set HF_HOME, TRITON_CACHE_DIR or XDG_CACHE_HOME in launch_environment"
         ),
         source="meta-pytorch/tritonbench#247",
         recoverable=True,
@@ -88,10 +99,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"unable to open shared memory object </torch_[^\n]{1,60}> in read-write mode",
             r"Too many open files \(24\)",
         ),
-        cause="Each tensor that a DataLoader worker passes is an open file, and the limit on open files (ulimit "
-        "-n) has been reached.",
-        remedy="ansible-playbook site.yml --tags base_packages raises the limit; or call "
-        "torch.multiprocessing.set_sharing_strategy('file_system') in the script",
+        cause=(
+            "Each tensor that a DataLoader worker passes to the main process takes up an open file, and the limit on "
+            "open files (ulimit -n) has been reached."
+        ),
+        remedy=(
+            "run ansible-playbook site.yml --tags base_packages to raise the limit; or call "
+            "torch.multiprocessing.set_sharing_strategy('file_system') in the script"
+        ),
         source="kuleshov-group/caduceus#58",
     ),
     CatalogueEntry(
@@ -99,11 +114,15 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="A temporary directory belongs to another process",
         example="FileNotFoundError: [Errno 2] No such file or directory: '/tmp/tmp3o00dg6a/checkpoint/states.pt'",
         texts=(r"No such file or directory: '/tmp/tmp[a-z0-9_]{8}(?:/|')", r"can't open file '/tmp/tmp[a-z0-9_]{8}/"),
-        cause="The path is in a temporary directory with a random name, created by one process on one node: other "
-        "ranks have different names, other nodes do not have the directory, or its creator has removed it.",
-        remedy="for files that other ranks read, use a directory with a fixed name on a drive that all nodes share "
-        "(ansible-playbook site.yml --tags data), or let each node write its own; a path that rank 0 generates must be "
-        "sent to the others: torch.distributed.broadcast_object_list",
+        cause=(
+            "The path is in a temporary directory with a random name, created by one process on one node. Other "
+            "ranks have different names, other nodes do not have the directory, or its creator has removed it."
+        ),
+        remedy=(
+            "for files that other ranks read, use a directory with a fixed name on a drive that all nodes share "
+            "(ansible-playbook site.yml --tags data), or let each node write its own files; send a path that rank 0 "
+            "generates to the other ranks with torch.distributed.broadcast_object_list"
+        ),
         source="bccp/nbodykit#253",
         weak=True,
     ),
@@ -116,14 +135,16 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"No such file or directory: '[^'\n]{1,300}\.(?:tmp|temp)'",
         ),
         cause=(
-            "Several ranks or nodes rename or remove the same temporary file or directory on a shared drive: one got "
-            "there first, and the others can no longer find it. In rare cases, the directory of the second path does "
-            "not exist."
+            "Several ranks or nodes rename or remove the same temporary file or directory on a shared drive: one "
+            "of them did so first, and the others can no longer find it. In rare cases, the directory of the "
+            "second path does not exist."
         ),
-        remedy="let one rank of the whole job rename it while the others wait at a barrier, or give each process its "
-        "own directory; with the Trainer, upgrade transformers (4.36 renamed from each node), and set "
-        "save_on_each_node only if the nodes share no drive. Caching libraries need RANK, WORLD_SIZE and LOCAL_RANK to "
-        "decide which rank writes: start them with torchrun",
+        remedy=(
+            "let one rank of the whole job rename it while the others wait at a barrier, or give each process its "
+            "own directory; with the Trainer, upgrade transformers (version 4.36 renamed from each node), and set "
+            "save_on_each_node only if the nodes share no drive. Libraries that cache files need RANK, WORLD_SIZE "
+            "and LOCAL_RANK to decide which rank writes, so start the ranks with torchrun"
+        ),
         source="mosaicml/streaming#868",
         weak=True,
     ),
@@ -133,12 +154,13 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="FileExistsError: [Errno 17] File exists: './log/TwoStageNet'",
         texts=(r"FileExistsError: \[Errno 17\] File exists: ",),
         cause=(
-            "Several ranks try to create it at once, and one of them created it after another had checked for it; or "
-            "it remains from an earlier run, and the script requires a new one."
+            "Several ranks try to create it at the same time, and one of them created it after another had "
+            "checked for it; or it remains from an earlier run, and the script requires a new one."
         ),
         remedy=(
-            "use os.makedirs(path, exist_ok=True); on a shared drive, call it only on rank 0, with a barrier for the "
-            "others. If it remains from an earlier run, choose another output directory or remove it"
+            "use os.makedirs(path, exist_ok=True); on a shared drive, call it only on rank 0, and have the "
+            "others wait at a barrier. If the path remains from an earlier run, choose another output directory "
+            "or remove it"
         ),
         source="OpenNMT/OpenNMT-py#1495",
         weak=True,
@@ -151,15 +173,15 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="FileNotFoundError: [Errno 2] No such file or directory: '...'",
         texts=(r"FileNotFoundError: \[Errno 2\]",),
         cause=(
-            "The path is wrong relative to launch_working_directory; or the file is only on some nodes: the other "
-            "nodes do not see what one node writes, such as a cache or a checkpoint, unless they share a drive; or "
-            "another rank has not created it yet, or has removed it."
+            "The path is wrong relative to launch_working_directory. Or the file is only on some nodes, because "
+            "without a shared drive the other nodes do not see what one node writes, such as a cache or a "
+            "checkpoint. Or another rank has not created the file yet, or has removed it."
         ),
         remedy=(
-            "use absolute paths for data; ansible-playbook site.yml --tags code copies the code to all nodes, and "
-            "ansible-playbook stage_data.yml copies a bucket. What the job itself writes and reads must be on a "
-            "shared drive (ansible-playbook site.yml --tags data), or be written on each node; other ranks must wait "
-            "for it at a barrier"
+            "use absolute paths for data; run ansible-playbook site.yml --tags code to copy the code to all "
+            "nodes, and ansible-playbook stage_data.yml to copy a bucket. What the job itself writes and reads "
+            "must be on a shared drive (ansible-playbook site.yml --tags data), or be written on each node; "
+            "other ranks must wait for it at a barrier"
         ),
         source="GANWANSHUI/ES6D#22",
         recoverable=True,
@@ -171,11 +193,15 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="A file cannot be moved to another disk",
         example="OSError: [Errno 18] Invalid cross-device link: '/tmp/tmpzancmmsh' -> '/mnt/data/file'",
         texts=(r"\[Errno 18\] (?:Invalid )?[Cc]ross-device link",),
-        cause="A program writes a temporary file and renames it, which does not work between two disks or "
-        "mounts: /tmp, or the cache, is on a different one from the destination.",
-        remedy="put the temporary directory on the destination's disk: "
-        """-e '{"launch_environment": {"TMPDIR": "/mnt/data/tmp"}}' (it must exist on all nodes), and """
-        "for downloads HF_HOME; in your own code use shutil.move instead of os.rename",
+        cause=(
+            "A program writes a temporary file and renames it, which does not work between two disks or mounts: "
+            "/tmp, or the cache, is on a different disk or mount from the destination."
+        ),
+        remedy=(
+            'put the temporary directory on the destination\'s disk with -e \'{"launch_environment": {"TMPDIR": '
+            '"/mnt/data/tmp"}}\' (it must exist on all nodes), and for downloads also set HF_HOME; in your own code, '
+            "use shutil.move instead of os.rename"
+        ),
         source="huggingface/huggingface_hub#1439",
     ),
     CatalogueEntry(
@@ -186,9 +212,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         cause="The cache belongs to another user of the machine, or to root after a job in a container; or "
         "HOME does not exist in the container, or is mounted read-only there.",
         remedy=(
-            'give the job its own caches: -e \'{"launch_environment": {"TRITON_CACHE_DIR": "/tmp/me/triton", '
-            '"TORCHINDUCTOR_CACHE_DIR": "/tmp/me/inductor", "XDG_CACHE_HOME": "/tmp/me/cache"}}\', and HF_HOME on a '
-            "data disk; or chown the directory on that node"
+            'give the job its own caches with -e \'{"launch_environment": {"TRITON_CACHE_DIR": "/tmp/me/triton", '
+            '"TORCHINDUCTOR_CACHE_DIR": "/tmp/me/inductor", "XDG_CACHE_HOME": "/tmp/me/cache"}}\', and set '
+            "HF_HOME to a directory on a data disk; or chown the directory on that node"
         ),
         source="dphnAI/sonar#458",
         recoverable=True,
@@ -199,11 +225,15 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="FileNotFoundError: [Errno 2] No usable temporary directory found in ['/tmp', '/var/tmp', "
         "'/usr/tmp', '/home/me']",
         texts=(r"No usable temporary directory found in \[",),
-        cause="Python cannot write to any of the directories that the message lists: their disks are full or they are "
-        "read-only, as in some containers.",
-        remedy="df -h /tmp on that node shows the space; remove files there, or use a directory with space that "
-        'exists on all nodes: -e \'{"launch_environment": {"TMPDIR": "/data/tmp"}}\'; in a container mount a '
-        "writable /tmp",
+        cause=(
+            "Python cannot write to any of the directories listed in the message: their disks are full or read-only, "
+            "as in some containers."
+        ),
+        remedy=(
+            "run df -h /tmp on that node to see the free space; remove files there, or use a directory with free "
+            'space that exists on all nodes, with -e \'{"launch_environment": {"TMPDIR": "/data/tmp"}}\'; in a '
+            "container, mount a writable /tmp"
+        ),
         source="luigifreda/pyslam#184",
     ),
 )

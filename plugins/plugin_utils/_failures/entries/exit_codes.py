@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Processes that a signal ended."""
+"""Processes that were ended by a signal."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Fatal Python error: Bus error",
             r"Bus error \((?:core dumped|signal 7)\)",
         ),
-        cause="Almost always /dev/shm is full: the processes of a node share memory through it, and a "
-        "container's default is 64 MB. In rare cases, a file that is mapped into memory was truncated, or its "
-        "disk failed.",
+        cause=(
+            "Almost always, /dev/shm is full: the processes on a node share memory through it, and a container's "
+            "default is 64 MB. In rare cases, a memory-mapped file was truncated, or its disk failed."
+        ),
         remedy=f"{MORE_SHARED_MEMORY}",
         source="deepspeedai/DeepSpeed#4002",
         weak=True,
@@ -49,11 +50,13 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"return code = -4\b",
             r"Illegal instruction\b",
         ),
-        cause="A compiled package was built for a newer CPU (AVX2, AVX-512) than the node's, or on a node with "
-        "a different CPU.",
+        cause=(
+            "A compiled package was built for a CPU newer than the node's (AVX2, AVX-512), or was built on a node "
+            "with a different CPU."
+        ),
         remedy=(
-            "compare the output of `lscpu` on the nodes; install the package's ordinary wheel instead of one that "
-            "was built on another machine, and remove caches of compiled code that nodes share "
+            "compare the output of `lscpu` on the nodes; install the package's standard wheel instead of one "
+            "that was built on another machine, and remove caches of compiled code that nodes share "
             "(~/.cache/torch_extensions, TRITON_CACHE_DIR)"
         ),
         source="pytorch/pytorch#37577",
@@ -73,10 +76,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"failed \(exitcode: -6\)",
             r"return code = -6\b",
         ),
-        cause="A C++ library ended the process because of an uncaught error: torch's NCCL watchdog after a "
-        "timeout, an assertion, or corrupted memory. Its message is in the log, before the end.",
-        remedy="read the lines with `terminate called`, `what():` or `Assertion` in its log; for a timeout look "
-        "at what the other ranks were doing: ansible-playbook logs.yml -e fetch=true",
+        cause=(
+            "A C++ library ended the process because of an uncaught error: torch's NCCL watchdog after a timeout, an "
+            "assertion, or corrupted memory. Its message is in the log, before the process ended."
+        ),
+        remedy=(
+            "read the lines with `terminate called`, `what():` or `Assertion` in the log; for a timeout, look at "
+            "what the other ranks were doing with ansible-playbook logs.yml -e fetch=true"
+        ),
         source="pytorch/pytorch#118369",
         weak=True,
         general=True,
@@ -93,7 +100,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"process \d{1,7} terminated with signal SIGKILL",
             r"return code = -9\b",
         ),
-        cause="Something sent it SIGKILL, most often the kernel for lack of memory; if so, dmesg on the node shows it.",
+        cause=(
+            "Something sent SIGKILL to the process, most often the kernel for lack of memory; if so, dmesg on the "
+            "node shows it."
+        ),
         remedy=f"check free -g and dmesg on that node while the job runs; if memory is the cause: {LESS_HOST_MEMORY}",
         source="lzhxmu/CPPO#6",
         general=True,
@@ -122,9 +132,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             "or Python version."
         ),
         remedy=(
-            '-e \'{"launch_environment": {"PYTHONFAULTHANDLER": "1"}}\' logs the Python line where it happens; '
-            "reinstall the package that contains that line; ansible-playbook preflight.yml compares the versions on "
-            "all nodes"
+            'launch with -e \'{"launch_environment": {"PYTHONFAULTHANDLER": "1"}}\' to log the Python line where '
+            "it happens; reinstall the package that contains that line; run ansible-playbook preflight.yml to "
+            "compare the versions on all nodes"
         ),
         source="a run on one H200",
         general=True,
@@ -139,12 +149,12 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Unexpected segmentation fault encountered in worker",
         ),
         cause=(
-            "Compiled code that the dataset uses crashed: a decoder of images or videos, OpenCV's threads after a "
+            "Compiled code that the dataset uses crashed: an image or video decoder, OpenCV's threads after a "
             "fork, or a package that is incompatible with the environment; sometimes memory ran out."
         ),
         remedy=(
-            "DataLoader(num_workers=0) shows where; then cv2.setNumThreads(0) in the dataset, or "
-            'DataLoader(multiprocessing_context="spawn"), or try another release of the package'
+            "set DataLoader(num_workers=0) to see where it crashes; then call cv2.setNumThreads(0) in the "
+            'dataset, use DataLoader(multiprocessing_context="spawn"), or try a different version of the package'
         ),
         source="STVIR/pysot#140",
         weak=True,

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Failures for lack of GPU memory."""
+"""Failures caused by a lack of GPU memory."""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ TOPIC = "GPU memory"
 ENTRIES: tuple[CatalogueEntry, ...] = (
     CatalogueEntry(
         id="checkpoint-loaded-on-gpu",
-        title="A checkpoint is loaded into the GPU's memory",
+        title="A checkpoint is loaded into GPU memory",
         example='File ".../torch/serialization.py", line 187, in _cuda_deserialize',
         texts=(r'torch/serialization\.py", line \d{1,6}, in (?:_cuda_deserialize|default_restore_location)',),
-        cause="GPU memory ran out in torch.load: without map_location, it loads the whole checkpoint onto the GPU from "
-        "which it was saved, usually GPU 0, in addition to the model and its optimizer, and does so for each rank of "
-        "the node.",
+        cause=(
+            "A GPU ran out of memory in torch.load. Without map_location, torch.load loads the whole checkpoint onto "
+            "the GPU from which it was saved, usually GPU 0, in addition to the model and its optimizer, and does so "
+            "for each rank on the node."
+        ),
         remedy=(
-            'torch.load(path, map_location="cpu"), then load_state_dict; delete the loaded dictionary afterwards. If '
-            "host memory is also short, add mmap=True"
+            'use torch.load(path, map_location="cpu"), then call load_state_dict; delete the loaded dictionary '
+            "afterwards. If host memory is also short, add mmap=True"
         ),
         source="nkolot/SPIN#76",
         recoverable=True,
@@ -38,12 +40,16 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Tried to allocate more than 1EB memory",
             r"Trying to create tensor with negative dimension -\d{13,20}\b",
         ),
-        cause="A rank received a corrupt size from another rank: the ranks are in different collectives, for example "
-        "after a timeout, or because only some of them resume from a checkpoint or take a branch. Memory is not the "
-        "problem.",
-        remedy="look in the logs of the other ranks for earlier problems, especially a timeout: ansible-playbook "
-        "logs.yml -e fetch=true. Make the same calls on every rank; the output directory and the checkpoint to resume "
-        "from must be the same on all ranks, without random names",
+        cause=(
+            "A rank received a corrupt size from another rank, because the ranks are in different collectives, for "
+            "example after a timeout, or because only some of them resume from a checkpoint or take a branch. Memory "
+            "is not the problem."
+        ),
+        remedy=(
+            "look in the logs of the other ranks for earlier problems, especially a timeout (ansible-playbook "
+            "logs.yml -e fetch=true). Make the same calls on every rank; use the same output directory and the same "
+            "checkpoint to resume from on all ranks, without random names"
+        ),
         source="pytorch/pytorch#145369",
         kind="consequence",
     ),
@@ -61,30 +67,36 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="The GPU's memory is full",
         example="torch.OutOfMemoryError: CUDA out of memory. Tried to allocate ...",
         texts=(r"(?:CUDA|HIP|XPU) out of memory", r"torch\.(?:cuda\.)?OutOfMemoryError"),
-        cause="Model, optimizer, gradients and activations together need more memory than is free on the GPU.",
-        remedy=f"{LESS_GPU_MEMORY}. {GPUS_IN_USE}. If only GPU 0 is full, several ranks use it: "
-        "torch.cuda.set_device(local_rank), and torch.load(..., map_location='cpu') for checkpoints",
+        cause="The model, optimizer, gradients and activations together need more memory than is free on the GPU.",
+        remedy=(
+            f"{LESS_GPU_MEMORY}. {GPUS_IN_USE}. If only GPU 0 is full, several ranks are using it: call "
+            "torch.cuda.set_device(local_rank), and load checkpoints with torch.load(..., map_location='cpu')"
+        ),
         source="the guide to DeepSpeed over Open MPI",
         recoverable=True,
     ),
     CatalogueEntry(
         id="cuda-driver-out-of-memory",
-        title="CUDA itself is out of memory on the GPU",
+        title="CUDA itself ran out of memory on the GPU",
         example="RuntimeError: CUDA error: out of memory",
         texts=(r"CUDA error: out of memory", r"cudaErrorMemoryAllocation\b", r"CUDA_ERROR_OUT_OF_MEMORY\b"),
-        cause="No GPU memory is left outside torch's own allocator. At the very start of a job, this means that other "
-        "processes use it, or that all ranks of a node use GPU 0.",
-        remedy="ansible-playbook preflight.yml names the processes that hold GPUs; in the script call "
-        f"torch.cuda.set_device(local_rank) before any other CUDA call. Otherwise: {LESS_GPU_MEMORY}",
+        cause=(
+            "No GPU memory is left outside torch's own allocator. If this happens at the very start of a job, other "
+            "processes are using the GPU, or all ranks of a node are using GPU 0."
+        ),
+        remedy=(
+            "run ansible-playbook preflight.yml to find the processes that hold GPUs; in the script, call "
+            f"torch.cuda.set_device(local_rank) before any other CUDA call. Otherwise: {LESS_GPU_MEMORY}"
+        ),
         source="taohan10200/IIM#28",
         recoverable=True,
     ),
     CatalogueEntry(
         id="cublas-alloc-failed",
-        title="A CUDA library is out of memory on the GPU",
+        title="A CUDA library ran out of memory on the GPU",
         example="CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
         texts=(r"CUBLAS_STATUS_ALLOC_FAILED\b", r"CUDNN_STATUS_ALLOC_FAILED\b"),
-        cause="The GPU's memory is full, with no room for what cuBLAS or cuDNN need.",
+        cause="The GPU is out of memory and has no room for what cuBLAS or cuDNN needs.",
         remedy=f"{LESS_GPU_MEMORY}. {GPUS_IN_USE}",
         source="the guide to DeepSpeed over Open MPI",
         recoverable=True,
@@ -94,23 +106,29 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="cuBLAS does not start",
         example="CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`",
         texts=(r"CUBLAS_STATUS_NOT_INITIALIZED\b",),
-        cause="Usually the GPU's memory is full; other causes are an index out of range, such as a token beyond the "
-        "embedding, and mismatched libraries.",
-        remedy="try a batch size of 1. If it runs, memory was the problem; if not, -e "
-        """'{"launch_environment": {"CUDA_LAUNCH_BLOCKING": "1"}}' shows the line that fails first""",
+        cause=(
+            "Usually the GPU is out of memory; other causes are an index out of range, such as a token beyond the "
+            "embedding, and mismatched libraries."
+        ),
+        remedy=(
+            "try a batch size of 1. If it runs, memory was the problem; if not, launch with -e "
+            '\'{"launch_environment": {"CUDA_LAUNCH_BLOCKING": "1"}}\' to see the line that fails first'
+        ),
         source="karpathy/llama2.c#279",
         weak=True,
     ),
     CatalogueEntry(
         id="cudnn-no-algorithm",
-        title="cuDNN finds no algorithm for a layer",
+        title="cuDNN cannot find an algorithm for a layer",
         example="cuDNN error: CUDNN_STATUS_NOT_SUPPORTED",
         texts=(
             r"CUDNN_STATUS_(?:NOT_SUPPORTED|EXECUTION_FAILED)\b",
             r"[Uu]nable to find (?:a valid cuDNN algorithm|an engine to execute)",
         ),
-        cause="Usually the GPU's memory is full and no algorithm fits; otherwise cuDNN does not support the layer's "
-        "sizes or layout.",
+        cause=(
+            "Usually the GPU is out of memory and no algorithm fits; otherwise, cuDNN does not support the layer's "
+            "sizes or layout."
+        ),
         remedy="try a smaller batch. If that does not help, call .contiguous() on the layer's input, or set "
         "torch.backends.cudnn.enabled = False to see whether cuDNN is the cause",
         source="pytorch/pytorch#11065",
@@ -125,8 +143,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(r"out of resources?: shared memory",),
         cause="A kernel requests more on-chip shared memory than this GPU model has. This is neither GPU memory nor "
         "/dev/shm.",
-        remedy="use smaller block sizes or num_stages for the kernel, a release of the package that supports this "
-        "GPU, or its implementation without Triton",
+        remedy=(
+            "use smaller block sizes or a smaller num_stages for the kernel, a version of the package that supports "
+            "this GPU, or the package's implementation without Triton"
+        ),
         source="Yuliang-Liu/MonkeyOCR#86",
         recoverable=True,
     ),
@@ -139,13 +159,16 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"No available memory for the cache blocks",
             r"is less than desired GPU memory utilization",
         ),
-        cause="vLLM, which generates samples during training, reserves a share of GPU memory (gpu_memory_utilization), "
-        "and after the model nothing remains for the key-value cache; or the trainer or another process already uses "
-        "the memory.",
+        cause=(
+            "vLLM, which generates samples during training, reserves a share of GPU memory (gpu_memory_utilization), "
+            "and after the model is loaded nothing remains for the key-value cache; or the trainer or another "
+            "process is already using the memory."
+        ),
         remedy=(
-            "raise gpu_memory_utilization if the GPU is otherwise free, or lower it and max_model_len if the trainer "
-            "shares the GPU (vllm_gpu_memory_utilization in TRL, rollout.gpu_memory_utilization in verl); or use a "
-            "larger tensor_parallel_size; ansible-playbook preflight.yml names other processes on the GPUs"
+            "raise gpu_memory_utilization if the GPU is otherwise free, or lower it and max_model_len if the "
+            "trainer shares the GPU (vllm_gpu_memory_utilization in TRL, rollout.gpu_memory_utilization in "
+            "verl); or use a larger tensor_parallel_size; run ansible-playbook preflight.yml to find other "
+            "processes on the GPUs"
         ),
         source="vllm-project/vllm#10439",
     ),

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Ranks that wait for others until they give up."""
+"""Ranks that wait for other ranks until they give up."""
 
 from __future__ import annotations
 
@@ -16,12 +16,15 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="exited with 0 while rank 0 waited for it: ...",
         texts=(r"exited with 0 (?:\(so did \d{1,7} more\) )?while rank \d{1,7} waited for it",),
         cause=(
-            "This rank reached the end of the script while others were still calling a collective, so they waited in "
-            "vain: only some ranks run that code, such as an evaluation inside `if rank == 0`, or this rank had "
-            "fewer batches than the others."
+            "This rank reached the end of the script while others were still calling a collective, so they "
+            "waited in vain. Either only some ranks run that code, such as an evaluation inside `if rank == 0`, "
+            "or this rank had fewer batches than the others."
         ),
-        remedy="make the same calls on every rank: no collective inside `if rank == 0`, not even a forward pass "
-        "of a sharded model; drop_last=True or model.join() where ranks have different numbers of batches",
+        remedy=(
+            "make the same calls on every rank: do not call a collective inside `if rank == 0`, not even a forward "
+            "pass of a sharded model, and use drop_last=True or model.join() where ranks have different numbers of "
+            "batches"
+        ),
         source="https://docs.pytorch.org/docs/stable/distributed.algorithms.join.html",
     ),
     CatalogueEntry(
@@ -33,30 +36,36 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"connection to it",
         ),
         cause=(
-            "This rank reached the end of the script while others were still training, or was killed. Usually the "
-            "ranks disagree about the number of steps: only its node has the checkpoint from which it resumed, its "
-            "share of the data is smaller, or it left the loop on its own (early stopping, sys.exit)."
+            "This rank reached the end of the script while others were still training, or was killed. Usually "
+            "the ranks disagree about the number of steps: only this rank's node has the checkpoint from which "
+            "it resumed, its share of the data is smaller, or it left the loop on its own (early stopping, "
+            "sys.exit)."
         ),
-        remedy="compare what the ranks print at startup (ansible-playbook logs.yml -e rank=0, and the same for other "
-        "ranks): the checkpoint, the epoch, the number of batches. All nodes must see a checkpoint: save it on a "
-        "shared drive, or copy it to each node (ansible-playbook stage_data.yml). `dmesg` on its node shows whether "
-        "the kernel killed it",
+        remedy=(
+            "compare the checkpoint, the epoch and the number of batches that the ranks print at startup "
+            "(ansible-playbook logs.yml -e rank=0, and the same for other ranks). All nodes must see a checkpoint, "
+            "so save it on a shared drive, or copy it to each node (ansible-playbook stage_data.yml). Run `dmesg` on "
+            "this rank's node to see whether the kernel killed it"
+        ),
         source="https://docs.pytorch.org/docs/stable/distributed.algorithms.join.html",
         weak=True,
     ),
     CatalogueEntry(
         id="rank-never-arrived",
-        title="A rank did not arrive where all others waited",
+        title="A rank did not reach the point where all others waited",
         example="did not arrive where 3 other ranks waited for it; ...",
         texts=(r"did not arrive where (?:\d{1,7} other ranks|rank \d{1,7}) waited for it",),
         cause=(
             "This rank was running, without an error of its own, when the others gave up waiting for it in a "
-            "collective: it hangs, is slower, is still loading or saving, or is at another point of the script."
+            "collective: it hangs, is slower, is still loading or saving, or is at a different point of the "
+            "script."
         ),
-        remedy="look at its last lines to see where it was; -e debug=true makes torch log what each rank was doing. "
-        "All ranks must call each collective and barrier, and none of them may be inside `if rank == 0`. If the work "
-        "between two collectives may take longer, for example to save a checkpoint, use "
-        "init_process_group(timeout=timedelta(hours=1))",
+        remedy=(
+            "look at the rank's last lines to see where it was; launch with -e debug=true to make torch log what "
+            "each rank was doing. All ranks must call each collective and barrier, so none of these calls may be "
+            "inside `if rank == 0`. If the work between two collectives may take longer, for example to save a "
+            "checkpoint, use init_process_group(timeout=timedelta(hours=1))"
+        ),
         source="pytorch/gloo#511",
     ),
     CatalogueEntry(
@@ -66,13 +75,16 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "_REDUCE_SCATTER_BASE 619727; ...",
         texts=(r"ranks wait in different collectives: ",),
         cause=(
-            "The ranks are out of step: each is waiting in a different collective, so none completes. Some take a "
-            "branch that others do not, skip a step, or save or evaluate at a different time."
+            "The ranks are out of step: each is waiting in a different collective, so none of the collectives "
+            "completes. Some ranks take a branch that others do not, skip a step, or save or evaluate at a "
+            "different time."
         ),
-        remedy="make the same calls in the same order on every rank; to save a sharded model, all ranks must call the "
-        "function that gathers it. With ZeRO 3 and a mixture of experts, where each rank calls different experts: "
-        "deepspeed.utils.set_z3_leaf_modules(model, [BLOCK]). -e debug=true makes torch name the first call that "
-        "differs",
+        remedy=(
+            "make the same calls in the same order on every rank; to save a sharded model, call the function that "
+            "gathers it on all ranks. With ZeRO 3 and a mixture of experts, where each rank calls different experts, "
+            "use deepspeed.utils.set_z3_leaf_modules(model, [BLOCK]). Launch with -e debug=true to make torch name "
+            "the first call that differs"
+        ),
         source="hiyouga/LlamaFactory#6269",
     ),
     CatalogueEntry(
@@ -81,10 +93,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="DistributedOperationException: Cannot apply desired operation due to shape mismatches. All shapes "
         "across devices must be valid.",
         texts=(r"Cannot apply desired operation due to shape mismatches",),
-        cause="gather, reduce or broadcast needs tensors of the same shape on all ranks, and the batches of the ranks "
-        "were padded to different lengths, or the last one is smaller on one rank. The message lists the shapes.",
-        remedy="pad first: tensor = accelerator.pad_across_processes(tensor, dim=1, pad_index=PAD_TOKEN), or pad all "
-        'batches to one length (padding="max_length"); for metrics: accelerator.gather_for_metrics',
+        cause=(
+            "gather, reduce and broadcast need tensors of the same shape on all ranks, but the ranks' batches were "
+            "padded to different lengths, or the last batch is smaller on one rank. The message lists the shapes."
+        ),
+        remedy=(
+            "pad first with tensor = accelerator.pad_across_processes(tensor, dim=1, pad_index=PAD_TOKEN), or pad "
+            'all batches to one length (padding="max_length"); for metrics, use accelerator.gather_for_metrics'
+        ),
         source="charent/ChatLM-mini-Chinese#36",
     ),
     CatalogueEntry(
@@ -93,12 +109,16 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="RuntimeError: Timed out receiving the shared seed from the distribtued store on Rank 2. "
         "(world_size=4, timeout=1800)",
         texts=(r"Timed out receiving the shared seed from the distri\w{1,10} store",),
-        cause="This rank began a new pass over its DataLoader, which agrees on a seed with rank 0, and rank 0 had not "
-        "begun it: the ranks have different numbers of batches, so that this one finished its epoch earlier, or rank 0 "
-        "is still busy (loading, saving, evaluating).",
-        remedy="give all ranks the same number of batches: drop_last=True, or datapipe.fullsync() at the end of a "
-        "DataPipe; create and iterate the loader on all ranks, not inside `if rank == 0`. For work that takes longer: "
-        "init_process_group(timeout=timedelta(hours=1))",
+        cause=(
+            "This rank began a new pass over its DataLoader, which agrees on a seed with rank 0, but rank 0 had not "
+            "begun it. Either the ranks have different numbers of batches, so this rank finished its epoch earlier, "
+            "or rank 0 is still busy (loading, saving, evaluating)."
+        ),
+        remedy=(
+            "give all ranks the same number of batches with drop_last=True, or with datapipe.fullsync() at the end "
+            "of a DataPipe; create and iterate over the loader on all ranks, not inside `if rank == 0`. For work "
+            "that takes longer, use init_process_group(timeout=timedelta(hours=1))"
+        ),
         source="pytorch/pytorch#85775",
     ),
     CatalogueEntry(
@@ -107,10 +127,15 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="ranks wait at different lines: rank 0 in train (trainer.py:1536): dist.barrier(), rank 1 in "
         "training_step (trainer.py:2002): loss.backward(); ...",
         texts=(r"ranks wait at different lines: ",),
-        cause="The ranks are at different points of the script, so that each waits for the others in vain: one left "
-        "its loop earlier (fewer batches, or a decision to stop that only it made), or only some run that code.",
-        remedy="compare the two lines: the call that only some ranks reach belongs outside its branch, or must be "
-        "decided alike on all ranks. Give all ranks the same number of batches (drop_last=True, model.join())",
+        cause=(
+            "The ranks are at different points of the script, so each waits for the others in vain. Either one rank "
+            "left its loop earlier (because of fewer batches, or a decision to stop that only it made), or only some "
+            "ranks run that code."
+        ),
+        remedy=(
+            "compare the two lines: move the call that only some ranks reach out of its branch, or make all ranks "
+            "take the same decision. Give all ranks the same number of batches (drop_last=True, model.join())"
+        ),
         source="huggingface/transformers#17478",
         weak=True,
     ),
@@ -121,15 +146,16 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "...",
         texts=(r"ranks are not at the same step: ",),
         cause=(
-            "All ranks are waiting in the same kind of collective, but not in the same one: a rank that is behind is "
-            "slower or hangs, or the ranks have called different numbers of collectives: one skipped a step (fewer "
-            "batches, an empty sample, a `continue`), or ran one more, so that the ranks wait for each other forever."
+            "All ranks are waiting in the same kind of collective, but not in the same one. Either a rank that "
+            "is behind is slower or hangs, or the ranks have called different numbers of collectives: one rank "
+            "skipped a step (fewer batches, an empty sample, a `continue`), or ran one more, so the ranks wait "
+            "for each other forever."
         ),
         remedy=(
-            "look at what the rank named as behind did last: ansible-playbook logs.yml -e rank=N, or "
-            "ansible-playbook stacks.yml while it hangs. Give all ranks the same number of batches (drop_last=True, "
-            "model.join()), and skip a bad batch on all ranks or on none. -e debug=true makes torch name the first "
-            "call that differs"
+            "look at what the rank listed as behind did last, with ansible-playbook logs.yml -e rank=N, or with "
+            "ansible-playbook stacks.yml while it hangs. Give all ranks the same number of batches "
+            "(drop_last=True, model.join()), and skip a bad batch on all ranks or on none. Launch with -e "
+            "debug=true to make torch name the first call that differs"
         ),
         source="hiyouga/LlamaFactory#7396",
     ),
@@ -140,15 +166,16 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "elements; ...",
         texts=(r"ranks pass different sizes to \w{1,60}",),
         cause=(
-            "The ranks are waiting in the same kind of collective, but pass tensors of different sizes. Either they "
-            "are at different points of the script, since one ran out of batches and went on to the evaluation or "
-            "the next epoch (likely if one of them passes a single element); or their models, batches or last "
-            "batches differ."
+            "The ranks are waiting in the same kind of collective, but pass tensors of different sizes. Either "
+            "they are at different points of the script, because one ran out of batches and went on to the "
+            "evaluation or the next epoch (likely if one of them passes a single element), or their models, "
+            "batches or last batches differ."
         ),
         remedy=(
-            "make sizes equal on all ranks: drop_last=True, padding to one length, or all_gather_object for objects; "
-            "use the same code, configuration and packages on all nodes (ansible-playbook preflight.yml compares "
-            "them). -e debug=true makes torch name the call"
+            "make sizes equal on all ranks with drop_last=True or padding to one length, or use "
+            "all_gather_object for objects; use the same code, configuration and packages on all nodes "
+            "(ansible-playbook preflight.yml compares them). Launch with -e debug=true to make torch name the "
+            "call"
         ),
         source="pytorch/pytorch#140563",
     ),
@@ -164,9 +191,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         cause="Either only this rank calls the save function, inside `if rank == 0` or `if "
         "accelerator.is_main_process`, although saving a sharded model (FSDP, ZeRO) needs all ranks. Or saving takes "
         "longer than the timeout of the other ranks.",
-        remedy="call save_state, save_checkpoint or state_dict() of a sharded model on all ranks, outside any branch "
-        "for the main process; a longer timeout does not help in that case. Only if the file is still growing: "
-        "init_process_group(timeout=timedelta(hours=3)), or ddp_timeout=10800 for the Trainer",
+        remedy=(
+            "call save_state, save_checkpoint or state_dict() of a sharded model on all ranks, outside any branch "
+            "for the main process; a longer timeout does not help in that case. Only if the file is still growing, "
+            "use init_process_group(timeout=timedelta(hours=3)), or ddp_timeout=10800 for the Trainer"
+        ),
         source="huggingface/accelerate#2000",
         weak=True,
     ),
@@ -180,11 +209,16 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"still work(?:ed|ing) when [^\n;]{1,40} gave up waiting for it, its last output: ",
             r"timed out while rank \d{1,7} still worked, whose last output was: ",
         ),
-        cause="The last output of the rank that did not time out shows what it was doing: work that takes longer than "
-        "the collective timeout of the others, such as reading, tokenizing or downloading data, evaluating, or saving "
-        "a checkpoint.",
-        remedy="finish that work before the ranks wait for each other: prepare the data once before the job; or allow "
-        "more time: init_process_group(timeout=timedelta(hours=3)), ddp_timeout=10800 for the Trainer",
+        cause=(
+            "The last output of the rank that did not time out shows what it was doing: work that takes longer than "
+            "the other ranks' collective timeout, such as reading, tokenizing or downloading data, evaluating, or "
+            "saving a checkpoint."
+        ),
+        remedy=(
+            "finish that work before the ranks wait for each other, by preparing the data once before the job; or "
+            "allow more time with init_process_group(timeout=timedelta(hours=3)), or ddp_timeout=10800 for the "
+            "Trainer"
+        ),
         source="hiyouga/LlamaFactory#2424",
         weak=True,
     ),
@@ -196,13 +230,16 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"had finished when [^\n;]{1,40} gave up waiting for it, its last output: ",
             r"timed out while rank \d{1,7} had finished, whose last output was: ",
         ),
-        cause="Only some ranks call this collective: according to its last output, the other rank had finished its "
-        "work. Usually the call is inside `if rank == 0`, for example to save, log or evaluate at the end, or a rank "
-        "had fewer batches.",
-        remedy="make the same calls on every rank: no collective inside `if rank == 0`, not even a metric that is "
-        "reduced (sync_dist=True), a sharded state_dict or a barrier; drop_last=True where ranks have different "
-        "numbers "
-        "of batches. A longer timeout does not help",
+        cause=(
+            "Only some ranks call this collective; according to its last output, the other rank had finished its "
+            "work. Usually the call is inside `if rank == 0`, for example to save, log or evaluate at the end, or a "
+            "rank had fewer batches."
+        ),
+        remedy=(
+            "make the same calls on every rank: do not call a collective inside `if rank == 0`, not even a metric "
+            "that is reduced (sync_dist=True), a sharded state_dict or a barrier, and use drop_last=True where ranks "
+            "have different numbers of batches. A longer timeout does not help"
+        ),
         source="meta-pytorch/torchrec#189",
         weak=True,
     ),
@@ -214,11 +251,16 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Timed out waiting \d{1,10}ms for (?:send|recv) operation",
             r"gloo/transport/tcp/\w{1,20}\.cc:\d{1,5}\] [^\n]{0,60}Timed out",
         ),
-        cause="This rank waited for another rank that did not arrive in time. The other rank is usually alive: it is "
-        "slower, hangs, is still loading or saving, had fewer batches, or is elsewhere in the script.",
-        remedy="find the rank that is not waiting: -e debug=true makes torch log what each rank was doing. If ranks "
-        "have different numbers of batches (an IterableDataset), use drop_last=True or with model.join(). If work "
-        "between two collectives may take longer, use init_process_group(timeout=timedelta(hours=1))",
+        cause=(
+            "This rank waited for another rank that did not arrive in time. The other rank is usually alive: it is "
+            "slower, hangs, is still loading or saving, had fewer batches, or is at a different point of the script."
+        ),
+        remedy=(
+            "find the rank that is not waiting; launch with -e debug=true to make torch log what each rank was "
+            "doing. If ranks have different numbers of batches (an IterableDataset), use drop_last=True or with "
+            "model.join(). If work between two collectives may take longer, use "
+            "init_process_group(timeout=timedelta(hours=1))"
+        ),
         source="pytorch/gloo#511",
         kind="consequence",
     ),
@@ -231,12 +273,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"reached monitoredBarrier, but received errors",
         ),
         cause=(
-            "The ranks listed in rank 0's message did not reach the barrier in time: they failed, are still loading "
-            "or downloading, or are on a node that others cannot reach."
+            "The ranks listed in rank 0's message did not reach the barrier in time: they failed, are still "
+            "loading or downloading, or are on a node that other nodes cannot reach."
         ),
-        remedy="read the logs of these ranks: ansible-playbook logs.yml -e rank=N. If all ranks of a node are "
-        "listed, test its connections: ansible-playbook preflight.yml. For work that takes longer: "
-        "init_process_group(timeout=timedelta(hours=1))",
+        remedy=(
+            "read the logs of these ranks (ansible-playbook logs.yml -e rank=N). If all ranks of a node are listed, "
+            "run ansible-playbook preflight.yml to test its connections. For work that takes longer, use "
+            "init_process_group(timeout=timedelta(hours=1))"
+        ),
         source="NVIDIA/nccl#849",
         kind="consequence",
     ),
@@ -247,11 +291,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "ranks and are waiting for remainder of ranks for more than 60 seconds.",
         texts=(r"tensors were submitted to be reduced, gathered or broadcasted by subset of ranks",),
         cause=(
-            "Some ranks are exchanging a tensor that others are not: the others have ended, have fewer batches, or "
-            "take a different branch. Look at the ranks that the message lists as `missing ranks` or not `ready`."
+            "Some ranks are exchanging a tensor that other ranks are not: the other ranks have ended, have fewer "
+            "batches, or take a different branch. Look at the ranks that the message lists as `missing ranks` or "
+            "not `ready`."
         ),
-        remedy="read the logs of the missing ranks: ansible-playbook logs.yml -e rank=N; make the same calls on every "
-        "rank, with the same number of batches (drop_last, hvd.join())",
+        remedy=(
+            "read the logs of the missing ranks (ansible-playbook logs.yml -e rank=N); make the same calls on every "
+            "rank, with the same number of batches (drop_last, hvd.join())"
+        ),
         source="horovod/horovod#534",
         kind="consequence",
         recoverable=True,
@@ -262,10 +309,12 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="Horovod has been shut down. This was caused by an exception on one of the ranks or an attempt to "
         "allreduce, allgather or broadcast a tensor after one of the ranks finished execution.",
         texts=(r"Horovod has been shut down\. This (?:was|has been) caused by an exception",),
-        cause="Another rank failed or finished, and Horovod shut down on all of them.",
-        remedy="look in the logs of the other ranks for the first exception: ansible-playbook logs.yml -e fetch=true. "
-        "If there is none, ranks have different numbers of batches: use hvd.join(), or the same steps_per_epoch on all "
-        "ranks",
+        cause="Another rank failed or finished, and Horovod shut down on all ranks.",
+        remedy=(
+            "look in the logs of the other ranks for the first exception (ansible-playbook logs.yml -e fetch=true). "
+            "If there is none, the ranks have different numbers of batches, so use hvd.join(), or the same "
+            "steps_per_epoch on all ranks"
+        ),
         source="NVIDIA/DeepLearningExamples#972",
         kind="consequence",
     ),

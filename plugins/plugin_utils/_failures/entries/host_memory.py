@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Failures for lack of the machine's own memory."""
+"""Failures caused by a lack of host memory."""
 
 from __future__ import annotations
 
@@ -23,12 +23,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"BlockingIOError: \[Errno 11\] Resource temporarily unavailable",
             r"libgomp: Thread creation failed",
         ),
-        cause="The limit on processes and threads (ulimit -u, or a container's pids limit) has been reached: each "
-        "rank and each DataLoader worker starts as many threads as there are cores.",
+        cause=(
+            "The limit on processes and threads (ulimit -u, or a container's pids limit) has been reached, because "
+            "each rank and each DataLoader worker starts as many threads as there are cores."
+        ),
         remedy=(
-            'use -e \'{"launch_environment": {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}}\' and fewer '
-            "DataLoader workers; in a container, set --pids-limit=-1 in launch_container_options. `Operation not "
-            "permitted` instead means that the node's Docker is too old for the image"
+            'launch with -e \'{"launch_environment": {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}}\' '
+            "and use fewer DataLoader workers; in a container, set --pids-limit=-1 in launch_container_options. "
+            "`Operation not permitted` instead means that the node's Docker is too old for the image"
         ),
         source="MIC-DKFZ/nnUNet#1343",
     ),
@@ -37,7 +39,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="torch is out of host memory",
         example="DefaultCPUAllocator: can't allocate memory: you tried to allocate ... bytes",
         texts=(r"DefaultCPUAllocator: (?:can't allocate|not enough) memory",),
-        cause="The machine's own memory (not a GPU's) has no room for a tensor.",
+        cause="The machine's own memory (not GPU memory) has no room for a tensor.",
         remedy=LESS_HOST_MEMORY,
         source="mxfold/mxfold2#20",
         recoverable=True,
@@ -73,8 +75,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         cause="The job used more memory than its container, service or scheduler allows.",
         remedy=(
-            "raise the limit (launch_container_options: [--memory=...], Slurm's --mem, or what the machine's own "
-            f"service sets), or use less memory: {LESS_HOST_MEMORY}"
+            "raise the limit (set launch_container_options: [--memory=...], Slurm's --mem, or the limit of the "
+            f"machine's own service), or use less memory: {LESS_HOST_MEMORY}"
         ),
         source="docker/for-linux#1001",
         kind="confirmation",
@@ -99,8 +101,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="A DataLoader worker was killed",
         example="DataLoader worker (pid ...) is killed by signal: Killed",
         texts=(r"DataLoader worker \(pid[^\n]{0,40}\) is killed by signal: (?:Killed|Terminated)",),
-        cause="Almost always the machine was out of memory and the kernel killed the worker; if so, dmesg on the node "
-        "shows it.",
+        cause=(
+            "Almost always, the machine was out of memory and the kernel killed the worker; if so, dmesg on the node "
+            "shows it."
+        ),
         remedy=LESS_HOST_MEMORY,
         source="hezhangsprinter/DCPDN#12",
     ),
@@ -109,8 +113,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="A DataLoader worker exited",
         example="DataLoader worker (pid(s) ...) exited unexpectedly",
         texts=(r"DataLoader worker \(pid\(s\) [\d, ]{1,200}\) exited unexpectedly",),
-        cause="A worker exited earlier; the reason is above this line or, if it was killed, in dmesg on the node.",
-        remedy="read the rank's earlier output; num_workers=0 shows the dataset's own error",
+        cause=(
+            "A worker exited earlier; the reason is above this line or, if the worker was killed, in dmesg on the node."
+        ),
+        remedy="read the rank's earlier output; set num_workers=0 to see the dataset's own error",
         source="THU-DA-6D-Pose-Group/GDR-Net#16",
         kind="consequence",
     ),
@@ -123,26 +129,32 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"BrokenProcessPool: A process in the process pool was",
             r"TerminatedWorkerError: A worker process managed by the executor",
         ),
-        cause="A process that prepares data was killed, usually because the node's memory is full: each of "
-        "them holds a part of the data.",
+        cause=(
+            "A process that prepares data was killed, usually because the node ran out of memory: each of these "
+            "processes holds a part of the data."
+        ),
         remedy=(
             "use fewer processes (dataset.map(..., num_proc=4), dataset_num_proc, preprocessing_num_workers) and "
-            "smaller batches (batch_size, writer_batch_size); num_proc=1 shows the error itself, if memory is not "
-            "the reason"
+            "smaller batches (batch_size, writer_batch_size); if memory is not the reason, set num_proc=1 to see "
+            "the error itself"
         ),
         source="datajuicer/data-juicer#430",
         weak=True,
     ),
     CatalogueEntry(
         id="pin-memory-thread",
-        title="The DataLoader's thread for pinned memory died",
+        title="The DataLoader's pinned-memory thread died",
         example="RuntimeError: Pin memory thread exited unexpectedly",
         texts=(r"Pin memory thread exited unexpectedly",),
-        cause="The thread that copies batches to pinned memory ended because of an error that is shown further up in "
-        "the log: often no memory left to pin, a sample of an unusual type, or a worker that died; in old releases "
-        "also persistent_workers together with pin_memory.",
-        remedy="read the traceback of the thread above it; pin_memory=False avoids it; fewer workers and a smaller "
-        "prefetch_factor use less memory",
+        cause=(
+            "The thread that copies batches to pinned memory ended because of an error that is shown further up in "
+            "the log. Often there was no memory left to pin, a sample had an unusual type, or a worker died; in old "
+            "versions, using persistent_workers together with pin_memory is another cause."
+        ),
+        remedy=(
+            "read the thread's traceback further up in the log; set pin_memory=False to avoid the error; use fewer "
+            "workers and a smaller prefetch_factor to reduce memory use"
+        ),
         source="pytorch/pytorch#47445",
         kind="consequence",
         weak=True,

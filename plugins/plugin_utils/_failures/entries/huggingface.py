@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Names in Hugging Face's datasets and PEFT that do not exist."""
+"""Nonexistent names in Hugging Face's datasets and PEFT."""
 
 from __future__ import annotations
 
@@ -12,31 +12,33 @@ TOPIC = "Hugging Face datasets and adapters"
 ENTRIES: tuple[CatalogueEntry, ...] = (
     CatalogueEntry(
         id="dataset-script",
-        title="A dataset needs an older release of datasets",
+        title="A dataset needs an older version of datasets",
         example="RuntimeError: Dataset scripts are no longer supported, but found superb.py",
         texts=(r"Dataset scripts are no longer supported, but found",),
-        cause="The dataset is loaded by a Python script, which datasets 4 and later do not run.",
+        cause="The dataset is loaded by a Python script, and datasets 4 and later do not run such scripts.",
         remedy=(
-            'add "datasets<4" to the job\'s requirements and run ansible-playbook site.yml --tags python_env; or use '
-            'a copy of the dataset in Parquet: load_dataset(NAME, revision="refs/convert/parquet")'
+            'add "datasets<4" to the job\'s requirements and run ansible-playbook site.yml --tags python_env; or '
+            "use a copy of the dataset in Parquet format, with load_dataset(NAME, "
+            'revision="refs/convert/parquet")'
         ),
         source="huggingface/datasets#7693",
     ),
     CatalogueEntry(
         id="dataset-split",
-        title="A dataset does not have the split",
+        title="A dataset does not have the requested split",
         example="ValueError: Unknown split \"validation\". Should be one of ['train'].",
         texts=(
             r"Unknown split ['\"][^'\"\n]{1,80}['\"]\. Should be one of",
             r"Bad split: \w{1,40}\. Available splits:",
         ),
         cause=(
-            "The script asks for a split that the dataset does not have: the message lists those it has. The dataset "
-            "has no such part, or only some of its files are on this node or in its cache."
+            "The script requests a split that the dataset does not have; the message lists the available splits. "
+            "Either the dataset has no such split, or only some of its files are on this node or in its cache."
         ),
         remedy=(
-            'name an existing split, or take a part of one: split="train[:5%]", dataset.train_test_split(0.05); if '
-            "files are missing, remove the dataset's cache on each node and load it again"
+            'specify an existing split, or take a part of one with split="train[:5%]" or '
+            "dataset.train_test_split(0.05); if files are missing, remove the dataset's cache on each node and "
+            "load the dataset again"
         ),
         source="clovaai/donut#57",
     ),
@@ -45,9 +47,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="The model does not have the layers that an adapter names",
         example="ValueError: Target modules ['q_proj', 'v_proj'] not found in the base model.",
         texts=(r"Target modules [^\n]{1,300} not found in the base model",),
-        cause="The names in target_modules are those of a different architecture: models name their attention layers "
-        "differently (q_proj, query_key_value, W_pack, c_attn).",
-        remedy='print(model) shows the names; or target_modules="all-linear" (with LLaMA-Factory: lora_target: all)',
+        cause=(
+            "The names in target_modules are those of a different architecture: models use different names for their "
+            "attention layers (q_proj, query_key_value, W_pack, c_attn)."
+        ),
+        remedy=(
+            'run print(model) to see the names; or set target_modules="all-linear" (with LLaMA-Factory, set '
+            "lora_target: all)"
+        ),
         source="OptimalScale/LMFlow#125",
     ),
     CatalogueEntry(
@@ -58,7 +65,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Loading a dataset cached in a LocalFileSystem is not supported",
             r"Invalid pattern: '\*\*' can only be an entire path component",
         ),
-        cause="An old release of datasets is installed with a newer fsspec, which names local files differently.",
+        cause=(
+            "An old version of datasets is installed together with a newer fsspec, which names local files differently."
+        ),
         remedy="upgrade datasets in the job's requirements (2.14.6 or later), or pin fsspec<2023.10, and run "
         "ansible-playbook site.yml --tags python_env",
         source="huggingface/datasets#6352",
@@ -69,26 +78,27 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="TypeError: not a string",
         texts=(r"TypeError: not a string$",),
         cause=(
-            "The path of the tokenizer's file (tokenizer.model, spiece.model) is None: the model's directory lacks "
-            "it, as with models that only have tokenizer.json, or was not copied completely."
+            "The path of the tokenizer file (tokenizer.model, spiece.model) is None: the model's directory does "
+            "not contain the file, either because the model only has tokenizer.json or because the directory was "
+            "not copied completely."
         ),
         remedy=(
-            "use AutoTokenizer.from_pretrained(..., use_fast=True), or --use_fast_tokenizer; otherwise copy the "
-            "missing file into the model's directory on each node"
+            "use AutoTokenizer.from_pretrained(..., use_fast=True), or set --use_fast_tokenizer; otherwise, copy "
+            "the missing file into the model's directory on each node"
         ),
         source="huggingface/transformers#29137",
         weak=True,
     ),
     CatalogueEntry(
         id="tokenizer-file-broken",
-        title="A tokenizer's file is not a SentencePiece model",
+        title="A tokenizer file is not a SentencePiece model",
         example="RuntimeError: Internal: src/sentencepiece_processor.cc(1101) [model_proto->ParseFromArray(...)]",
         texts=(r"sentencepiece_processor\.cc\(\d{1,5}\)[^\n]{0,20}\[?model_proto->ParseFromArray",),
         cause="The file was not downloaded completely, is a Git LFS pointer of a few lines, or has a different format, "
         "such as a vocabulary in JSON or text.",
         remedy=(
-            "`ls -l` and `head -c 100` the tokenizer's file on that node (it should have hundreds of kB); download "
-            "or copy it again: git lfs pull, or ansible-playbook stage_data.yml"
+            "run `ls -l` and `head -c 100` on the tokenizer file on that node (it should be hundreds of kB in "
+            "size); download or copy it again with git lfs pull or ansible-playbook stage_data.yml"
         ),
         source="yanqiangmiffy/Chinese-LangChain#42",
     ),

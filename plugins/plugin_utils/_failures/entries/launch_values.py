@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Failures because of an address, a port or a variable that a launcher got."""
+"""Failures caused by an address, a port or a variable that was passed to a launcher."""
 
 from __future__ import annotations
 
@@ -20,11 +20,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"The port number of the rendezvous endpoint '[^'\n]{0,300}' must be",
             r"The rendezvous endpoint '[^'\n]{0,300}' must be in",
         ),
-        cause="The address in quotes is not HOST:PORT: the variable for the host or the port is empty or not set on "
-        "this "
-        "node.",
-        remedy="set it before the command: torchrun --rdzv_endpoint=ADDRESS_OF_THE_FIRST_NODE:29500, the same on all "
-        "nodes; muster sets it, so leave it out of launch_args",
+        cause=(
+            "The address in quotes is not in HOST:PORT form, because the variable for the host or the port is empty "
+            "or not set on this node."
+        ),
+        remedy=(
+            "set the variable before the command, as in torchrun --rdzv_endpoint=ADDRESS_OF_THE_FIRST_NODE:29500, "
+            "with the same value on all nodes; muster sets the endpoint itself, so leave it out of launch_args"
+        ),
         source="HarderThenHarder/transformers_tasks#34",
     ),
     CatalogueEntry(
@@ -39,23 +42,28 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"invalid literal for int\(\) with base 10: '(?:FREE_?PORT|PORT|MASTER_PORT)'",
         ),
         cause=(
-            "MASTER_PORT, or the port of --dist-url, --master_port or init_method, is larger than 65535, or is a "
+            "MASTER_PORT, or the port in --dist-url, --master_port or init_method, is larger than 65535, or is a "
             "placeholder that was not replaced."
         ),
         remedy=(
-            "use a port between 1024 and 65535, such as 29500: muster sets one, and -e launch_master_port=29600 sets "
-            "another; check MASTER_PORT, --master_port and tcp://ADDRESS:PORT in the script"
+            "use a port between 1024 and 65535, such as 29500; muster sets one, and -e launch_master_port=29600 "
+            "sets a different one. Check MASTER_PORT, --master_port and tcp://ADDRESS:PORT in the script"
         ),
         source="pytorch/pytorch#67172",
     ),
     CatalogueEntry(
         id="shell-variable-unset",
-        title="The start script uses a variable that is not set",
+        title="The launch script uses a variable that is not set",
         example="run.sh: line 12: MASTER_ADDR: unbound variable",
         texts=(r"line \d{1,6}: [A-Za-z_]\w{0,80}: (?:unbound variable|parameter (?:null or )?not set)",),
-        cause="The shell script stopped at a variable that has no value (set -u): nothing has set it on this node.",
-        remedy='set it for the job: -e \'{"launch_environment": {"NAME": "VALUE"}}\'; or give it a default in the '
-        "script: ${NAME:-VALUE}",
+        cause=(
+            "The shell script stopped at a variable that has no value (set -u), because nothing has set the variable "
+            "on this node."
+        ),
+        remedy=(
+            'set the variable for the job with -e \'{"launch_environment": {"NAME": "VALUE"}}\'; or give it a '
+            "default in the script with ${NAME:-VALUE}"
+        ),
         source="aws-samples/aws-hpc-tutorials#448",
     ),
     CatalogueEntry(
@@ -64,12 +72,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="RuntimeError: Stop_waiting response is expected",
         texts=(r"(?i:stop_waiting response is expected)",),
         cause=(
-            "The reply on the rendezvous port does not come from the store that this rank expects: the nodes have "
-            "different torch releases, another program or job is using the port, or rank 0 ended in the meantime."
+            "The reply on the rendezvous port does not come from the store that this rank expects: the nodes "
+            "have different torch versions, another program or job is using the port, or rank 0 ended in the "
+            "meantime."
         ),
         remedy=(
-            "use another port: -e launch_master_port=29600; ansible-playbook preflight.yml names nodes with a "
-            "different torch version; ansible-playbook logs.yml -e rank=0 shows whether rank 0 failed first"
+            "use a different port with -e launch_master_port=29600; run ansible-playbook preflight.yml to find "
+            "nodes with a different torch version, and ansible-playbook logs.yml -e rank=0 to see whether rank 0 "
+            "failed first"
         ),
         source="pytorch/pytorch#114357",
         weak=True,
@@ -80,11 +90,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="Two mutually-exclusive MCA variables were specified.",
         texts=(r"Two mutually-exclusive MCA variables were specified",),
         cause=(
-            "A list of interfaces to use and a list of interfaces to exclude are set at the same time (if_include "
-            "and if_exclude), one of them in a file or variable, so that Open MPI ignores networks that it needs."
+            "A list of interfaces to use and a list of interfaces to exclude are set at the same time "
+            "(if_include and if_exclude), one of them in a file or variable, so Open MPI ignores networks that "
+            "it needs."
         ),
-        remedy="keep one of them: remove the line of the file that `Source of value` names "
-        "(openmpi-mca-params.conf), or unset OMPI_MCA_btl_tcp_if_exclude before mpirun",
+        remedy=(
+            "keep only one of them: remove the line from the file that `Source of value` names "
+            "(openmpi-mca-params.conf), or unset OMPI_MCA_btl_tcp_if_exclude before running mpirun"
+        ),
         source="horovod/horovod#414",
         refines=("mpi-network",),
     ),

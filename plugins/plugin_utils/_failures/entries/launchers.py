@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Failures of launchers, and of scripts that expect a different one."""
+"""Failures of launchers, and of scripts that expect a different launcher."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TOPIC = "Launchers"
 ENTRIES: tuple[CatalogueEntry, ...] = (
     CatalogueEntry(
         id="ssh-refused",
-        title="A launcher cannot log in to a node by SSH",
+        title="A launcher cannot log in to a node over SSH",
         example="host=... was not reachable via ssh. If you are running with a single node please remove ... or "
         "setup passwordless ssh",
         texts=(
@@ -24,10 +24,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"(?<!git@github\.com: )(?<!git@gitlab\.com: )Permission denied \(publickey",
             r"Host key verification failed",
         ),
-        cause="This launcher starts ranks over SSH, and the first node cannot log in to another node, or to "
-        "itself, with a key.",
-        remedy="ansible-playbook site.yml --tags ssh_mesh gives the nodes keys for each other and for "
-        "themselves; or use torchrun (leave launch_launcher out), which needs no SSH between nodes",
+        cause=(
+            "This launcher starts ranks over SSH, and the first node cannot log in to another node, or to itself, "
+            "with an SSH key."
+        ),
+        remedy=(
+            "run ansible-playbook site.yml --tags ssh_mesh to give the nodes keys for each other and for themselves; "
+            "or use torchrun (leave launch_launcher out), which needs no SSH between nodes"
+        ),
         source="hpcac/2023-APAC-HPC-AI#1",
     ),
     CatalogueEntry(
@@ -43,11 +47,15 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"was unable to launch the specified application as it could not access",
             r"was unable to find the specified executable file",
         ),
-        cause="The launcher uses the paths of the first node on every node, but another node does not have this"
-        " directory or this Python at the same path.",
-        remedy="use the same paths on all nodes: ansible-playbook site.yml --tags code,python_env installs both "
-        "at the same path on every node; or use torchrun (leave launch_launcher out), which muster "
-        "starts on each node with its own paths",
+        cause=(
+            "The launcher uses the first node's paths on every node, but another node does not have this directory "
+            "or this Python at the same path."
+        ),
+        remedy=(
+            "use the same paths on all nodes: run ansible-playbook site.yml --tags code,python_env to install both "
+            "at the same path on every node; or use torchrun (leave launch_launcher out), which muster starts on "
+            "each node with that node's own paths"
+        ),
         source="deepspeedai/DeepSpeed#4254",
     ),
     CatalogueEntry(
@@ -60,11 +68,15 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"(?:ORTE|PRTE) was unable to reliably start one or more daemons",
             r"An? (?:ORTE|PRTE) daemon has unexpectedly failed after launch",
         ),
-        cause="The first node reaches the other one, but Open MPI's daemon does not start there: it is not "
-        "installed, is a different version, or is not in the PATH of a non-interactive login.",
-        remedy="ansible-playbook site.yml --tags open_mpi installs the same Open MPI at the same path on all "
-        "nodes. With your own installation: mpirun --prefix DIRECTORY, or set PATH before the line of "
-        "~/.bashrc that ends non-interactive shells",
+        cause=(
+            "The first node can reach the other node, but Open MPI's daemon does not start there: it is not "
+            "installed, is a different version, or is not in the PATH of a non-interactive login."
+        ),
+        remedy=(
+            "run ansible-playbook site.yml --tags open_mpi to install the same Open MPI at the same path on all "
+            "nodes. With your own installation, use mpirun --prefix DIRECTORY, or set PATH before the line in "
+            "~/.bashrc that exits for non-interactive shells"
+        ),
         source="open-mpi/ompi#8870",
     ),
     CatalogueEntry(
@@ -73,11 +85,16 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="Error: failed to run torchrun --nproc_per_node=4 ... train.py on node2, is localhost: False, "
         "exception: No authentication methods available",
         texts=(r"is localhost: False, exception: (?!Encountered a bad command exit code)",),
-        cause="colossalai run starts the job on the other nodes over SSH, and that failed on the node that the message "
-        "names before `is localhost`, so that the first node waits for it in vain. No authentication methods "
-        "available, or not a valid RSA private key file: there is no key that it can use.",
-        remedy="ansible-playbook site.yml --tags ssh_mesh gives the nodes keys for each other; by hand: ssh-keygen -t "
-        "rsa -m PEM && ssh-copy-id NODE. Or start with torchrun, which needs no SSH (leave launch_launcher out)",
+        cause=(
+            "colossalai run starts the job on the other nodes over SSH. That failed on the node that the message "
+            "names before `is localhost`, so the first node is waiting for it in vain. If the message says No "
+            "authentication methods available, or not a valid RSA private key file, there is no key that it can use."
+        ),
+        remedy=(
+            "run ansible-playbook site.yml --tags ssh_mesh to give the nodes keys for each other; to do so by hand, "
+            "run ssh-keygen -t rsa -m PEM && ssh-copy-id NODE. Or launch with torchrun, which needs no SSH (leave "
+            "launch_launcher out)"
+        ),
         source="hpcaitech/ColossalAI#3066",
         refines=("rendezvous-unreached", "ranks-missing", "store-time-out"),
     ),
@@ -86,7 +103,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="Open MPI counts fewer slots than processes",
         example="There are not enough slots available in the system to satisfy the 2 slots that were requested",
         texts=(r"There are not enough slots available in the system",),
-        cause="More processes were requested than the hostfile has slots.",
+        cause="The number of processes requested is greater than the number of slots in the hostfile.",
         remedy="leave nproc_per_node out, or set node_slots in the inventory; do not add -np or --hostfile yourself",
         source="h5py/h5py#2627",
     ),
@@ -98,9 +115,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"KeyError: '(?:RANK|LOCAL_RANK|WORLD_SIZE|LOCAL_WORLD_SIZE|MASTER_ADDR|MASTER_PORT)'",
             r"environment variable (?:RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT) expected, but not set",
         ),
-        cause="launch_launcher: env starts one process per node, without RANK and LOCAL_RANK. Lightning starts the "
-        "others itself; most scripts do not.",
-        remedy="leave launch_launcher out: torchrun starts one process per GPU and sets these variables",
+        cause=(
+            "launch_launcher: env starts one process per node, without RANK and LOCAL_RANK. Lightning starts the "
+            "other processes itself; most scripts do not."
+        ),
+        remedy="leave launch_launcher out, so that torchrun starts one process per GPU and sets these variables",
         source="a run on one H200",
     ),
     CatalogueEntry(
@@ -108,10 +127,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="A breakpoint was reached",
         example="bdb.BdbQuit",
         texts=(r"\bbdb\.BdbQuit\b",),
-        cause="breakpoint() or pdb.set_trace() reads commands from a terminal, and the ranks of a run have none.",
-        remedy="remove it and print what you want to see. To debug by hand: ansible-playbook shell.yml -e nodes=NODE "
-        "shows how to log in to a node with the job's environment; run the script there with one process (WORLD_SIZE=1 "
-        "RANK=0 python -m pdb train.py), or call torch.distributed.breakpoint() there",
+        cause=(
+            "breakpoint() or pdb.set_trace() reads commands from a terminal, but the ranks of a run have no terminal."
+        ),
+        remedy=(
+            "remove the call and print what you want to see. To debug by hand, run ansible-playbook shell.yml -e "
+            "nodes=NODE to see how to log in to a node with the job's environment; run the script there with one "
+            "process (WORLD_SIZE=1 RANK=0 python -m pdb train.py), or call torch.distributed.breakpoint() there"
+        ),
         source="torch 2.13.0 on a CPU",
     ),
     CatalogueEntry(
@@ -125,20 +148,25 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"mpirun noticed that process rank \d",
             r"MPI_ABORT was invoked on rank \d",
         ),
-        cause="A rank on this node failed. Its own output says why.",
-        remedy="read the log of the rank named under 'Root Cause': ansible-playbook logs.yml -e rank=N",
+        cause="A rank on this node failed. The rank's own output says why.",
+        remedy="read the log of the rank named under 'Root Cause' (ansible-playbook logs.yml -e rank=N)",
         source="Facico/Chinese-Vicuna#113",
         kind="consequence",
         summary=True,
     ),
     CatalogueEntry(
         id="mpi-as-root",
-        title="Open MPI refuses to run as root",
+        title="Open MPI does not run as root by default",
         example="mpirun has detected an attempt to run as root.",
         texts=(r"(?:mpirun|mpiexec|orterun|prterun|prted?|orted) has detected an attempt to run as root",),
-        cause="The job runs as root, usually in a container, and mpirun refuses that unless it is told otherwise.",
-        remedy="""-e '{"launch_environment": {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}}'"""
-        " allows it; or run as another user (launch_user)",
+        cause=(
+            "The job is running as root, usually in a container, and mpirun does not allow that unless it is told "
+            "otherwise."
+        ),
+        remedy=(
+            'launch with -e \'{"launch_environment": {"OMPI_ALLOW_RUN_AS_ROOT": "1", '
+            '"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}}\' to allow it; or run as another user (launch_user)'
+        ),
         source="FedML-AI/FedML#456",
     ),
     CatalogueEntry(
@@ -146,9 +174,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="The DeepSpeed launcher is not installed",
         example="RuntimeError: launcher 'pdsh' not installed.",
         texts=(r"launcher '\w{1,20}' not installed",),
-        cause="deepspeed starts the other nodes' processes with pdsh, which the first node lacks.",
-        remedy="leave launch_launcher out: torchrun works with DeepSpeed and needs no pdsh. To keep it: "
-        """ansible-playbook site.yml --tags base_packages -e '{"base_packages_extra": ["pdsh"]}'""",
+        cause="deepspeed starts the other nodes' processes with pdsh, which is not installed on the first node.",
+        remedy=(
+            "leave launch_launcher out, since torchrun works with DeepSpeed and does not need pdsh. To keep this "
+            'launcher, run ansible-playbook site.yml --tags base_packages -e \'{"base_packages_extra": ["pdsh"]}\''
+        ),
         source="deepspeedai/DeepSpeedExamples#150",
     ),
     CatalogueEntry(
@@ -156,23 +186,29 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="DeepSpeed was told to use a GPU that a host does not have",
         example="ValueError: No slot '1' specified on host 'localhost'",
         texts=(r"No slot '\d{1,4}' specified on host '", r"Hostname '[^'\n]{1,255}' not found in hostfile"),
-        cause="CUDA_VISIBLE_DEVICES, --include or --exclude names a GPU or a host that the hostfile, or the first node "
-        "alone, does not have.",
+        cause=(
+            "CUDA_VISIBLE_DEVICES, --include or --exclude specifies a GPU or a host that the hostfile, or the first "
+            "node alone, does not have."
+        ),
         remedy=(
-            "remove CUDA_VISIBLE_DEVICES and --include; -e nodes=... sets which nodes to use, and -e "
-            "nproc_per_node=N sets how many GPUs to use on each"
+            "remove CUDA_VISIBLE_DEVICES and --include; set the nodes to use with -e nodes=..., and the number "
+            "of GPUs to use on each with -e nproc_per_node=N"
         ),
         source="01-ai/Yi#392",
     ),
     CatalogueEntry(
         id="deepspeed-no-gpu",
-        title="DeepSpeed finds no GPU to start a process on",
+        title="DeepSpeed cannot find a GPU to start a process on",
         example="RuntimeError: Unable to proceed, no GPU resources available",
         texts=(r"Unable to proceed, no (?:GPU )?resources available",),
-        cause="deepspeed sees no GPU on the first node: the driver is not loaded, torch is the CPU-only "
-        "build, or the hostfile is empty.",
-        remedy="ansible-playbook ping.yml shows the GPUs of each node. On nodes without GPUs leave "
-        "launch_launcher out: torchrun starts the processes there as well",
+        cause=(
+            "deepspeed sees no GPU on the first node: the driver is not loaded, torch is a CPU-only build, or the "
+            "hostfile is empty."
+        ),
+        remedy=(
+            "run ansible-playbook ping.yml to see the GPUs of each node. On nodes without GPUs, leave "
+            "launch_launcher out, since torchrun starts the processes there as well"
+        ),
         source="deepspeedai/DeepSpeed#535",
     ),
     CatalogueEntry(
@@ -181,11 +217,13 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="slurmstepd: error: *** JOB 168885 ON node1 CANCELLED AT 2023-08-31T18:04:42 ***",
         texts=(r"slurmstepd: error: \*\*\* (?:JOB|STEP) \S{1,60} ON \S{1,255} CANCELLED AT",),
         cause=(
-            "Slurm stopped the processes: at the job's time limit (DUE TO TIME LIMIT), for a higher-priority job "
-            "(PREEMPTION), because somebody canceled it, or because another of its tasks failed."
+            "Slurm stopped the processes because the job reached its time limit (DUE TO TIME LIMIT), a "
+            "higher-priority job preempted it (PREEMPTION), somebody canceled it, or another of its tasks failed."
         ),
-        remedy="`sacct -j JOB -o State,Elapsed,Timelimit,ExitCode` says which. For the time limit, raise "
-        "#SBATCH --time or resume from the last checkpoint; if a task failed, its own log says why",
+        remedy=(
+            "run `sacct -j JOB -o State,Elapsed,Timelimit,ExitCode` to see which. If it was the time limit, raise "
+            "#SBATCH --time or resume from the last checkpoint; if a task failed, its own log says why"
+        ),
         source="Lightning-AI/torchmetrics#2300",
         kind="consequence",
     ),
@@ -201,12 +239,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"exec: \"[^\"\n]{1,200}\": executable file not found in \$PATH",
         ),
         cause=(
-            "The command is not in the job's PATH on that node: its Python environment is not activated, torch is "
-            "not installed in it, or the image has neither."
+            "The command is not in the job's PATH on that node: the job's Python environment is not activated, "
+            "torch is not installed in it, or the image has neither."
         ),
-        remedy="let muster install the environment on all nodes (ansible-playbook site.yml --tags "
-        "python_env,pytorch), or name your own: launch_python=/path/to/env/bin/python. In your own "
-        "script, use python -m torch.distributed.run instead of torchrun",
+        remedy=(
+            "let muster install the environment on all nodes (ansible-playbook site.yml --tags python_env,pytorch), "
+            "or specify your own with launch_python=/path/to/env/bin/python. In your own script, use python -m "
+            "torch.distributed.run instead of torchrun"
+        ),
         source="AndyJZhao/GLEM#11",
     ),
     CatalogueEntry(
@@ -219,10 +259,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Received 1 death signal",
             r"was killed by SIGHUP",
         ),
-        cause="torchrun got SIGHUP: the terminal or SSH connection in which it was started has ended. nohup "
-        "does not protect it, since torchrun handles the signal itself.",
-        remedy="launch it with ansible-playbook launch.yml: muster's runs continue without a session; or start "
-        "it inside tmux",
+        cause=(
+            "torchrun received SIGHUP because the terminal or SSH connection in which it was started has ended. "
+            "nohup does not protect against this, since torchrun handles the signal itself."
+        ),
+        remedy=(
+            "launch the job with ansible-playbook launch.yml, since muster's runs continue without a session; or "
+            "start it inside tmux"
+        ),
         source="zai-org/ChatGLM2-6B#238",
     ),
     CatalogueEntry(
@@ -233,10 +277,12 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"rcmd: (?:socket: Permission denied|poll: protocol failure)",
             r"xpoll: protocol failure in circuit setup",
         ),
-        cause="pdsh, which DeepSpeed uses to start the ranks, logs in with rsh by default, which only root can use.",
+        cause=(
+            "pdsh, which DeepSpeed uses to start the ranks, uses rsh to log in by default, and only root can use rsh."
+        ),
         remedy=(
-            'use -e \'{"launch_environment": {"PDSH_RCMD_TYPE": "ssh"}}\'; or leave launch_launcher out: torchrun '
-            "starts the ranks without pdsh"
+            'launch with -e \'{"launch_environment": {"PDSH_RCMD_TYPE": "ssh"}}\'; or leave launch_launcher out, '
+            "so that torchrun starts the ranks without pdsh"
         ),
         source="chaos/pdsh#127",
     ),
@@ -251,12 +297,15 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"mca_btl_tcp_endpoint_recv_connect_ack\] received unexpected process identifier",
             r"ORTE does not know how to route a message to the specified daemon",
         ),
-        cause="A port between the nodes is closed, or Open MPI chose an interface that does not lead to the "
-        "other node, such as docker0 or a second network.",
-        remedy="choose the network by its range: "
-        """-e '{"launch_environment": {"OMPI_MCA_btl_tcp_if_include": "10.0.0.0/24", """
-        '"OMPI_MCA_oob_tcp_if_include": "10.0.0.0/24"}}\'; ansible-playbook preflight.yml tests the '
-        "connections",
+        cause=(
+            "A port between the nodes is closed, or Open MPI chose an interface that has no route to the other node, "
+            "such as docker0 or a second network."
+        ),
+        remedy=(
+            'choose the network by its range with -e \'{"launch_environment": {"OMPI_MCA_btl_tcp_if_include": '
+            '"10.0.0.0/24", "OMPI_MCA_oob_tcp_if_include": "10.0.0.0/24"}}\'; run ansible-playbook preflight.yml to '
+            "test the connections"
+        ),
         source="open-mpi/ompi#4963",
         weak=True,
     ),
@@ -269,11 +318,13 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"in your SLURM bash script, but this variable is not supported",
             r"number of (?:tasks per node|nodes) configured in SLURM [^\n]{1,60} does not match",
         ),
-        cause="Lightning takes the number of processes from Slurm's variables, and they differ from "
-        "Trainer(devices=..., num_nodes=...).",
+        cause=(
+            "Lightning takes the number of processes from Slurm's variables, which differ from Trainer(devices=..., "
+            "num_nodes=...)."
+        ),
         remedy=(
-            "#SBATCH --nodes must equal num_nodes and --ntasks-per-node must equal the number of devices, without "
-            "--ntasks; or launch with torchrun, which needs --ntasks-per-node=1"
+            "set #SBATCH --nodes to num_nodes and --ntasks-per-node to the number of devices, without --ntasks; "
+            "or launch with torchrun, which needs --ntasks-per-node=1"
         ),
         source="Lightning-AI/pytorch-lightning#15011",
     ),
@@ -286,13 +337,15 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"OMPI was not built with SLURM's PMI support",
             r"PMI2_Init failed to intialize",
         ),
-        cause="srun starts the ranks itself, but the job's Open MPI cannot talk to this Slurm: srun was not told which "
-        "PMI to use, or Slurm and Open MPI were built with different PMI versions.",
+        cause=(
+            "srun starts the ranks itself, but the job's Open MPI cannot communicate with this Slurm: srun was not "
+            "told which PMI type to use, or Slurm and Open MPI were built with different PMI versions."
+        ),
         remedy=(
-            "`srun --mpi=list` lists the PMI types that this Slurm supports: use srun --mpi=pmix for Open MPI 4 and "
-            "later, --mpi=pmi2 for MPICH and Intel MPI; or start the ranks with mpirun inside the allocation; or use "
-            "the cluster's own MPI module (module avail openmpi). torchrun can start a program that needs no MPI, "
-            "with one torchrun per node"
+            "run `srun --mpi=list` to list the PMI types that this Slurm supports, and use srun --mpi=pmix for "
+            "Open MPI 4 and later, or --mpi=pmi2 for MPICH and Intel MPI; or start the ranks with mpirun inside "
+            "the allocation; or use the cluster's own MPI module (module avail openmpi). If the program does not "
+            "need MPI, torchrun can start it, with one torchrun per node"
         ),
         source="open-mpi/ompi#4338",
     ),
@@ -303,8 +356,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(r"Lightning can't create new processes if CUDA is already initialized",),
         cause="strategy='ddp_notebook' or 'ddp_fork' forks the script's process, but something before trainer.fit has "
         "already used the GPU: torch.cuda.*, .to('cuda'), or an imported package.",
-        remedy="use strategy='ddp', which starts separate processes; muster's launcher has already started them. Or "
-        "move all code that uses CUDA into the LightningModule",
+        remedy=(
+            "use strategy='ddp', which starts separate processes (muster's launcher has already started them). Or "
+            "move all code that uses CUDA into the LightningModule"
+        ),
         source="Lightning-AI/pytorch-lightning#21561",
     ),
     CatalogueEntry(
@@ -312,11 +367,15 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="Slurm cannot find the program on a node",
         example="slurmstepd: error: execve(): python: No such file or directory",
         texts=(r"slurmstepd: error: execve\(\): [^\n]{1,300}: (?:No such file or directory|Permission denied)",),
-        cause="srun looks up the program on each node by name and PATH, and it does not exist on this node: its "
-        "environment is not activated, or is on a disk that the node does not mount.",
-        remedy="activate the environment before srun in the batch script, or give the full path of a program on a "
-        "shared drive: srun /shared/env/bin/python train.py; `srun --nodes=N ls -l PROGRAM` names the nodes that "
-        "lack it",
+        cause=(
+            "srun looks up the program on each node by name and PATH, and the program does not exist on this node: "
+            "its environment is not activated, or is on a disk that the node does not mount."
+        ),
+        remedy=(
+            "activate the environment before srun in the batch script, or give the full path of a program on a "
+            "shared drive, as in srun /shared/env/bin/python train.py; run `srun --nodes=N ls -l PROGRAM` to find "
+            "the nodes that lack the program"
+        ),
         source="firelab/windninja#624",
     ),
     CatalogueEntry(
@@ -327,11 +386,13 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Unable to create step for job \S{1,40}: Memory required by task is not available",
             r"error: Memory specification can not be satisfied",
         ),
-        cause="The step or job requests more memory than the allocation or any node has; or another srun of the same "
-        "job still holds all of it.",
+        cause=(
+            "The step or job requests more memory than the allocation or any node has; or another srun of the same "
+            "job is still holding all of the memory."
+        ),
         remedy=(
-            "give each srun a share of the memory (--mem=..., --exact), or use --overlap if steps run side by side; "
-            "request no more than `sinfo -o '%n %m'` lists for a node"
+            "give each srun a share of the memory (--mem=..., --exact), or use --overlap if steps run side by "
+            "side; do not request more memory than `sinfo -o '%n %m'` lists for a node"
         ),
         source="eth-cscs/DLA-Future#337",
     ),
@@ -346,27 +407,31 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"unable to connect to server \S{1,255} at port \d{1,5} \(check for firewalls!\)",
         ),
         cause=(
-            "MPICH's or Intel MPI's mpiexec starts a proxy on each node, which connects back to the first node's "
-            "name on a random port: the name is unknown on the node or resolves to a loopback address, or the port "
-            "is closed."
+            "The mpiexec command of MPICH or Intel MPI starts a proxy on each node, which connects back to the "
+            "first node's name on a random port. Either the name is unknown on the node or resolves to a "
+            "loopback address, or the port is closed."
         ),
-        remedy="each node must resolve the first node's name to its address in the cluster: ansible-playbook "
-        "site.yml --tags hosts_file; open all TCP ports between the nodes; choose the network with mpiexec -iface "
-        "NAME; ansible-playbook preflight.yml tests the connections",
+        remedy=(
+            "run ansible-playbook site.yml --tags hosts_file, so that each node resolves the first node's name to "
+            "its address in the cluster; open all TCP ports between the nodes; choose the network with mpiexec "
+            "-iface NAME; run ansible-playbook preflight.yml to test the connections"
+        ),
         source="pmodels/mpich#4599",
     ),
     CatalogueEntry(
         id="ucx-no-transport",
-        title="UCX has no common network between two ranks",
+        title="UCX cannot find a network that two ranks have in common",
         example="UCX ERROR no active messages transport to <no debug data>: Unsupported operation",
         texts=(r"UCX {1,4}ERROR {1,4}no active messages transport to",),
-        cause="Open MPI uses UCX, but UCX finds no transport that both ranks can use: UCX_TLS or UCX_NET_DEVICES names "
-        "a transport or device that a node lacks, the container hides the network devices, or the nodes have different "
-        "adapters.",
+        cause=(
+            "Open MPI uses UCX, but UCX cannot find a transport that both ranks can use: UCX_TLS or UCX_NET_DEVICES "
+            "specifies a transport or device that a node does not have, the container hides the network devices, or "
+            "the nodes have different adapters."
+        ),
         remedy=(
-            'use TCP: -e \'{"launch_environment": {"UCX_TLS": "tcp,self,sm", "UCX_NET_DEVICES": "all"}}\', or do '
-            'without UCX by setting "OMPI_MCA_pml": "ob1". `ucx_info -d` on each node lists its transports; give a '
-            "container access to /dev/infiniband"
+            'use TCP with -e \'{"launch_environment": {"UCX_TLS": "tcp,self,sm", "UCX_NET_DEVICES": "all"}}\', '
+            'or do without UCX by setting "OMPI_MCA_pml": "ob1". Run `ucx_info -d` on each node to list its '
+            "transports; give a container access to /dev/infiniband"
         ),
         source="openucx/ucx#8440",
     ),
@@ -379,8 +444,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Do you wish to run the custom code\? \[y/N\]",
         ),
         cause=(
-            "input() is waiting for a reply, but the ranks of a run have no terminal: a package asks for consent, as "
-            "transformers does for a model with its own code, or for a login."
+            "input() is waiting for a reply, but the ranks of a run have no terminal. A package is asking for "
+            "consent, as transformers does for a model with its own code, or for a login."
         ),
         remedy="provide the reply in the script: from_pretrained(..., trust_remote_code=True) if you trust the model's "
         "code, WANDB_API_KEY or WANDB_MODE=offline for wandb, HF_TOKEN for the Hub; for other programs, look for an "
@@ -393,11 +458,16 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="The script expects to be started by srun",
         example="KeyError: 'SLURM_PROCID'",
         texts=(r"KeyError: ['\"](?:Required environment variable ['\"])?SLURM_\w{1,40}['\"]",),
-        cause="The script or its framework reads the rank from Slurm's variables, which only tasks started by srun "
-        "have: it was started by another launcher, or by the batch script itself.",
-        remedy="choose torchrun's variables in the script: --launcher pytorch instead of slurm (MMEngine, DeCLIP "
-        "and others), launch_from_torch instead of launch_from_slurm (Colossal-AI), no SLURMEnvironment plugin in "
-        "Lightning's Trainer; or start it with srun --ntasks-per-node=GPUS python train.py",
+        cause=(
+            "The script or its framework reads the rank from Slurm's variables, which only tasks started by srun "
+            "have, but it was started by another launcher, or by the batch script itself."
+        ),
+        remedy=(
+            "make the script use torchrun's variables: set --launcher pytorch instead of slurm (MMEngine, DeCLIP and "
+            "others), use launch_from_torch instead of launch_from_slurm (Colossal-AI), or do not use the "
+            "SLURMEnvironment plugin in Lightning's Trainer; or start the script with srun --ntasks-per-node=GPUS "
+            "python train.py"
+        ),
         source="ModelTC/mqbench-paper#1",
     ),
     CatalogueEntry(
@@ -409,12 +479,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Received (?:2|10|12|15) death signal, shutting down workers",
         ),
         cause=(
-            "Something sent torchrun SIGTERM or SIGINT: muster or another launcher because another node had failed, "
-            "a scheduler (time limit, preemption, eviction), a cloud provider's notice, or a person."
+            "Something sent torchrun SIGTERM or SIGINT. It was muster or another launcher because another node "
+            "had failed, a scheduler (time limit, preemption, eviction), a cloud provider's notice, or a person."
         ),
-        remedy="look for what ended first: ansible-playbook logs.yml -e fetch=true; if no node shows an error, the "
-        "scheduler's log says why it ended the job (Slurm: sacct -j JOB -o State,Reason; Kubernetes: kubectl "
-        "describe pod)",
+        remedy=(
+            "look for what ended first, with ansible-playbook logs.yml -e fetch=true; if no node shows an error, the "
+            "scheduler's log says why it ended the job (for Slurm, run sacct -j JOB -o State,Reason; for Kubernetes, "
+            "run kubectl describe pod)"
+        ),
         source="NVIDIA/nvidia-resiliency-ext#18",
         kind="consequence",
         weak=True,

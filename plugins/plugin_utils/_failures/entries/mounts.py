@@ -20,18 +20,21 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         cause=(
             "A package locks a file (flock) while it downloads or builds something, but the file system of that "
-            "directory does not support locks: Lustre mounted without the flock option, or a mounted bucket."
+            "directory does not support locks; examples are Lustre mounted without the flock option and a "
+            "mounted bucket."
         ),
-        remedy="put caches and downloads on each node's own disk (HF_HOME, HF_HUB_CACHE, TRITON_CACHE_DIR in "
-        "launch_environment, and no local_dir on that mount); or have Lustre mounted with -o flock; newer "
-        "huggingface_hub and filelock (3.24) fall back to lock files",
+        remedy=(
+            "put caches and downloads on each node's own disk (set HF_HOME, HF_HUB_CACHE and TRITON_CACHE_DIR in "
+            "launch_environment, and do not use a local_dir on that mount); or have Lustre mounted with -o flock; "
+            "newer versions of huggingface_hub and filelock (3.24) fall back to lock files"
+        ),
         source="tox-dev/filelock#289",
         recoverable=True,
         refines=("mount-limited",),
     ),
     CatalogueEntry(
         id="mount-limited",
-        title="A mount does not support what the job does with a file",
+        title="A mount does not support a file operation that the job uses",
         example="SafetensorError: Error while serializing: I/O error: Operation not supported (os error 95)",
         texts=(
             r"\(os error (?:38|95|18)\)",
@@ -39,12 +42,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"\[Errno 95\] Operation not supported",
             r"\[Errno 18\] Invalid cross-device link",
         ),
-        cause="The directory is on a mount that cannot do everything a disk can. A mounted bucket (mount-s3, "
-        "s3fs), for example, cannot rename, append to or preallocate a file, as programs do when they "
-        "save.",
+        cause=(
+            "The directory is on a mount that does not support everything that a disk does. A mounted bucket "
+            "(mount-s3, s3fs), for example, cannot rename, append to or preallocate a file, although programs do so "
+            "when they save."
+        ),
         remedy=(
-            "save to a local disk, and copy the file to the bucket afterwards. If only safetensors 0.8 fails, pin "
-            "safetensors<0.8 in the requirements"
+            "save to a local disk, and copy the file to the bucket afterwards. If the error occurs only with "
+            "safetensors 0.8, pin safetensors<0.8 in the requirements"
         ),
         source="safetensors/safetensors#842",
     ),
@@ -55,8 +60,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(r"Transport endpoint is not connected",),
         cause="The program behind the mount (s3fs, mount-s3) exited during the job.",
         remedy=(
-            "ansible-playbook site.yml --tags s3fs,mount_s3,cifs_share mounts it again; its service's journal on "
-            "that node says why it exited"
+            "run ansible-playbook site.yml --tags s3fs,mount_s3,cifs_share to mount it again; see the mount "
+            "service's journal on that node for why the program exited"
         ),
         source="rhasspy/piper#311",
     ),
@@ -66,12 +71,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="OSError: [Errno 116] Stale file handle",
         texts=(r"Stale (?:NFS )?file handle",),
         cause=(
-            "Another node removed or replaced a file that this node had open, as happens with a shared cache; or the "
-            "drive's server was restarted."
+            "Another node removed or replaced a file that this node had open, which can happen with a shared "
+            "cache; or the drive's server was restarted."
         ),
-        remedy="keep each node's cache on its own disk (HF_HOME, TRITON_CACHE_DIR or TORCHINDUCTOR_CACHE_DIR in "
-        "launch_environment), prepared by one rank before "
-        "the others continue; remount if every access fails",
+        remedy=(
+            "keep each node's cache on its own disk (set HF_HOME, TRITON_CACHE_DIR or TORCHINDUCTOR_CACHE_DIR in "
+            "launch_environment), and have one rank prepare it before the others continue; remount the drive if "
+            "every access fails"
+        ),
         source="modelscope/ms-swift#6695",
     ),
     CatalogueEntry(
@@ -83,10 +90,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"\[Errno 37\] No locks available",
             r"\[Errno 16\] Device or resource busy: '[^'\n]{0,200}(?:triton|torchinductor)",
         ),
-        cause="Several ranks use one database or cache at the same time, or it is on a network drive that "
-        "does not lock files.",
-        remedy="put it on each node's own disk: HF_HOME, TRITON_CACHE_DIR or the program's own cache "
-        "directory in launch_environment; let one rank create it before the others open it",
+        cause=(
+            "Several ranks are using one database or cache at the same time, or it is on a network drive that does "
+            "not support file locks."
+        ),
+        remedy=(
+            "put the file on each node's own disk by setting HF_HOME, TRITON_CACHE_DIR or the program's own cache "
+            "directory in launch_environment; let one rank create the file before the others open it"
+        ),
         source="facebookresearch/DrQA#69",
         recoverable=True,
     ),
@@ -96,12 +107,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="OSError: Unable to open file (unable to lock file, errno = 11, error message = 'Resource "
         "temporarily unavailable')",
         texts=(r"unable to lock file, errno = \d{1,3}, error message",),
-        cause="HDF5 locks a file while it is open. Another rank or job has it open for writing (errno 11), or the "
-        "network drive does not support locks (errno 37, 38, 5).",
+        cause=(
+            "HDF5 locks a file while it is open. Either another rank or job has the file open for writing (errno "
+            "11), or the network drive does not support locks (errno 37, 38, 5)."
+        ),
         remedy=(
-            'open it read-only on all ranks (h5py.File(path, "r")), in the DataLoader worker on first use, and let '
-            'only one rank write; -e \'{"launch_environment": {"HDF5_USE_FILE_LOCKING": "FALSE"}}\' disables locks '
-            "(for files that are only read)"
+            'open the file read-only on all ranks (h5py.File(path, "r")), in the DataLoader worker on first use, '
+            "and let only one rank write; to disable locks (only for files that are just read), launch with -e "
+            '\'{"launch_environment": {"HDF5_USE_FILE_LOCKING": "FALSE"}}\''
         ),
         source="open-mpi/ompi#6535",
     ),
@@ -110,11 +123,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="The path of the temporary directory is too long",
         example="OSError: AF_UNIX path too long",
         texts=(r"AF_UNIX path too long",),
-        cause="DataLoader workers and managers communicate through sockets in the temporary directory, and a socket's "
-        "path is limited to about 100 characters: TMPDIR, as set by the scheduler or a workflow program, is too long.",
+        cause=(
+            "DataLoader workers and managers communicate through sockets in the temporary directory, and a socket's "
+            "path is limited to about 100 characters. The path in TMPDIR, as set by the scheduler or a workflow "
+            "program, is too long."
+        ),
         remedy=(
-            'use -e \'{"launch_environment": {"TMPDIR": "/tmp"}}\', or another short directory on a local disk of '
-            "each node"
+            'launch with -e \'{"launch_environment": {"TMPDIR": "/tmp"}}\', or use another short directory on '
+            "each node's local disk"
         ),
         source="riga/law#184",
     ),

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Failures to resolve the name of a node."""
+"""Failures to resolve the host name of a node."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"\bgetaddrinfo failed: (?:Name or service not known|Temporary failure in name resolution)",
         ),
         cause=(
-            "This node does not know the name in the message: it is missing from /etc/hosts or misspelled, or the "
-            "DNS server is not responding."
+            "This node cannot resolve the name in the message: the name is missing from /etc/hosts or "
+            "misspelled, or the DNS server is not responding."
         ),
         remedy=(
-            "for node names, ansible-playbook site.yml --tags hosts_file writes all of them to /etc/hosts on each "
-            "node. For other servers, `getent hosts NAME` on the node tests it; in a container without the node's "
-            "network, remove the network option from launch_container_options"
+            "for node names, run ansible-playbook site.yml --tags hosts_file to write all of them to /etc/hosts "
+            "on each node. For other servers, run `getent hosts NAME` on the node to test the name; in a "
+            "container without the node's network, remove the network option from launch_container_options"
         ),
         source="meta-pytorch/torchx#540",
         general=True,

@@ -24,15 +24,15 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"transport/nvls\.cc:\d{1,5} NCCL WARN Cuda failure",
         ),
         cause=(
-            "NCCL uses the NVSwitches' multicast memory, but the machine does not provide it: nvidia-fabricmanager "
-            "is not running, was restarted without resetting the GPUs, or failed; or, between machines, nvidia-imex "
-            "is not set up."
+            "NCCL uses the NVSwitches' multicast memory, but the machine does not provide it. Either "
+            "nvidia-fabricmanager is not running, was restarted without resetting the GPUs, or failed; or, "
+            "between machines, nvidia-imex is not set up."
         ),
         remedy=(
-            '-e \'{"launch_environment": {"NCCL_NVLS_ENABLE": "0"}}\' disables it, at somewhat lower speed. On the '
-            "node, check systemctl status nvidia-fabricmanager; `nvidia-smi -q -i 0 | grep -A 3 Fabric` must show "
-            "Completed and Success; if not, install the version of the service that matches the driver, start it and "
-            "reboot"
+            'launch with -e \'{"launch_environment": {"NCCL_NVLS_ENABLE": "0"}}\' to disable NVLS, at somewhat '
+            "lower speed. On the node, run systemctl status nvidia-fabricmanager and `nvidia-smi -q -i 0 | grep "
+            "-A 3 Fabric`, which must show Completed and Success; if not, install the version of the service "
+            "that matches the driver, start it and reboot"
         ),
         source="pytorch/pytorch#177472",
         recoverable=True,
@@ -40,15 +40,17 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="nccl-no-peer-access",
-        title="The GPUs of a node cannot access each other's memory",
+        title="The GPUs on a node cannot access each other's memory",
         example="Cuda failure 217 'peer access is not supported between these two devices'",
         texts=(r"peer access is not supported between these two devices",),
         cause=(
             "NCCL tries to copy directly between two GPUs (P2P), which GeForce cards, some machines (ACS, IOMMU) and "
             "containers with separate IPC namespaces do not allow."
         ),
-        remedy="""-e '{"launch_environment": {"NCCL_P2P_DISABLE": "1"}}' makes NCCL go through the host's """
-        "memory; in a container use --ipc=host (launch_container_options)",
+        remedy=(
+            'launch with -e \'{"launch_environment": {"NCCL_P2P_DISABLE": "1"}}\' to make NCCL go through host '
+            "memory; in a container, use --ipc=host (launch_container_options)"
+        ),
         source="ray-project/ray_lightning#24",
     ),
     CatalogueEntry(
@@ -60,12 +62,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"[Cc]onnect to (?:fe80:|169\.254\.|172\.(?:1[7-9]|2\d|3[01])\.0\.1<)[^\n]{0,60} (?:failed|returned \d)",
         ),
         cause=(
-            "The address belongs to a container network or is valid only on one link (link-local): it cannot be "
-            "reached from another node."
+            "The address belongs to a container network or is valid only on one link (link-local), so it cannot "
+            "be reached from another node."
         ),
-        remedy="remove NCCL_SOCKET_IFNAME from launch_environment and the script: muster sets it on each node "
-        "to the interface of node_address. If node_address itself is wrong, correct it in the "
-        "inventory; ansible-playbook preflight.yml tests the connections",
+        remedy=(
+            "remove NCCL_SOCKET_IFNAME from launch_environment and the script; muster sets it on each node to the "
+            "interface of node_address. If node_address itself is wrong, correct it in the inventory; run "
+            "ansible-playbook preflight.yml to test the connections"
+        ),
         source="NVIDIA/nccl#975",
     ),
     CatalogueEntry(
@@ -76,9 +80,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         cause="NCCL uses all interfaces of the node, including Docker bridges (br-..., veth...), whose addresses other "
         "nodes cannot reach.",
         remedy=(
-            "remove NCCL_SOCKET_IFNAME from launch_environment and the script: muster sets it on each node to the "
-            "interface of node_address; without muster, set NCCL_SOCKET_IFNAME=bond0, replacing bond0 with the "
-            "interface that reaches the other nodes"
+            "remove NCCL_SOCKET_IFNAME from launch_environment and the script, since muster sets it on each node "
+            "to the interface of node_address; without muster, set NCCL_SOCKET_IFNAME=bond0, replacing bond0 "
+            "with the interface that reaches the other nodes"
         ),
         source="NVIDIA/nccl#697",
         recoverable=True,
@@ -92,11 +96,15 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"NCCL error in: [^\n]{1,200}:\d{1,5}, invalid argument",
             r"Invalid rank requested : \d{1,7}/\d",
         ),
-        cause="Usually the ranks and the world size do not match: the script computes them itself, without the number "
-        "of nodes or of processes that the launcher started.",
-        remedy="take RANK, LOCAL_RANK and WORLD_SIZE from the environment, as init_process_group does without "
-        "arguments; Lightning's Trainer(num_nodes=N) must match the number of nodes. `Last error` below may name "
-        'another cause; -e \'{"launch_environment": {"NCCL_DEBUG": "WARN"}}\' logs it',
+        cause=(
+            "Usually the ranks and the world size do not match, because the script computes them itself, without "
+            "taking into account the number of nodes or of processes that the launcher started."
+        ),
+        remedy=(
+            "take RANK, LOCAL_RANK and WORLD_SIZE from the environment, as init_process_group does when called "
+            "without arguments; with Lightning, set Trainer(num_nodes=N) to the number of nodes. `Last error` below "
+            'may name another cause; launch with -e \'{"launch_environment": {"NCCL_DEBUG": "WARN"}}\' to log it'
+        ),
         source="Lightning-AI/pytorch-lightning#20219",
         weak=True,
     ),
@@ -109,9 +117,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(r"is setting up NCCL communicator and retr\w{1,6}ing ncclUniqueId from",),
         cause="This rank waited for rank 0 in the first collective, and rank 0 did not arrive: it failed or "
         "ended earlier, is still loading or downloading, or calls a different collective.",
-        remedy="read the log of rank 0: ansible-playbook logs.yml -e rank=0. If it only takes longer there "
-        "(preparing data before the others may continue), use "
-        "init_process_group(timeout=timedelta(hours=1))",
+        remedy=(
+            "read the log of rank 0 (ansible-playbook logs.yml -e rank=0). If rank 0 only takes longer (for example, "
+            "it is preparing data before the others may continue), use init_process_group(timeout=timedelta(hours=1))"
+        ),
         source="NVIDIA-NeMo/Speech#14399",
         kind="consequence",
     ),
@@ -125,12 +134,16 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"NCCL WARN [^\n]{0,60}wrong type \d{1,3} != \d{1,3}",
             r"NCCL WARN [^\n]{0,60}[Vv]ersion mismatch",
         ),
-        cause="NCCL received invalid data instead of another rank's address. Either NCCL_SOCKET_IFNAME names an "
-        "interface that a node does not have, which NCCL does not report; or the nodes use different NCCL releases, or "
-        "one of them loads an NCCL other than torch's.",
-        remedy="remove NCCL_SOCKET_IFNAME from launch_environment and the script: muster sets it on each node to the "
-        f"interface of node_address. {SAME_SOFTWARE}python_env,pytorch makes the versions the same; remove other NCCL "
-        "libraries from LD_LIBRARY_PATH in launch_environment",
+        cause=(
+            "NCCL received invalid data instead of another rank's address. Either NCCL_SOCKET_IFNAME names an "
+            "interface that a node does not have, which NCCL does not report; or the nodes use different NCCL "
+            "versions, or one of them loads an NCCL other than torch's."
+        ),
+        remedy=(
+            "remove NCCL_SOCKET_IFNAME from launch_environment and the script; muster sets it on each node to the "
+            f"interface of node_address. {SAME_SOFTWARE}python_env,pytorch makes the versions the same; remove other "
+            "NCCL libraries from LD_LIBRARY_PATH in launch_environment"
+        ),
         source="aws/aws-ofi-nccl#715",
         weak=True,
         refines=("nccl-internal-error", "nccl-system-error"),
@@ -140,16 +153,20 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="NCCL uses the loopback interface",
         example="NCCL WARN Connect to 127.0.0.1<45371> failed : Connection refused",
         texts=(r"[Cc]onnect to 127\.\d{1,3}\.\d{1,3}\.\d{1,3}<\d{1,5}> (?:failed|returned)",),
-        cause="NCCL connects to 127.0.0.1, which is each node itself: NCCL_SOCKET_IFNAME names the loopback "
-        "interface lo, or a node's own name resolves to a loopback address.",
-        remedy="remove NCCL_SOCKET_IFNAME from launch_environment and the script: muster sets it on each node to"
-        " the interface of node_address; ansible-playbook site.yml --tags hosts_file fixes names. If all "
-        "ranks are on one node: another rank ended earlier, so look in the other logs",
+        cause=(
+            "NCCL connects to 127.0.0.1, which refers to the node itself on every node: NCCL_SOCKET_IFNAME names the "
+            "loopback interface lo, or a node's own name resolves to a loopback address."
+        ),
+        remedy=(
+            "remove NCCL_SOCKET_IFNAME from launch_environment and the script, since muster sets it on each node to "
+            "the interface of node_address; run ansible-playbook site.yml --tags hosts_file to fix the names. If all "
+            "ranks are on one node, another rank ended earlier, so look in the other logs"
+        ),
         source="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html",
     ),
     CatalogueEntry(
         id="nccl-network-card",
-        title="NCCL does not find one of the network cards",
+        title="NCCL cannot find one of the network cards",
         example="NCCL WARN Could not find NET with id 0",
         texts=(r"Could not find NET with id \d{1,4}",),
         cause=(
@@ -157,9 +174,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             "old number."
         ),
         remedy=(
-            "use a newer NCCL (2.27 or later), from a newer torch (ansible-playbook site.yml --tags "
-            'python_env,pytorch) or a newer container image. Until then: -e \'{"launch_environment": '
-            '{"NCCL_NET_MERGE_LEVEL": "LOC"}}\''
+            "use a newer NCCL version (2.27 or later), which comes with a newer torch (ansible-playbook site.yml "
+            "--tags python_env,pytorch) or a newer container image. Until then, launch with -e "
+            '\'{"launch_environment": {"NCCL_NET_MERGE_LEVEL": "LOC"}}\''
         ),
         source="NVIDIA/nccl#1748",
     ),
@@ -169,15 +186,15 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1, OpType=ALLGATHER, ...)",
         texts=(r"Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=[12], ",),
         cause=(
-            "The ranks waited for each other in the very first collective: either not all ranks arrived, or no data "
-            "gets through even though the connections open. Usual reasons for the latter: peer-to-peer traffic (P2P) "
-            "between the GPUs of a node that PCIe ACS or the IOMMU redirects, an InfiniBand or RoCE network that "
-            "does not connect all nodes, or a blocked port."
+            "The ranks waited for each other in the very first collective: either not all ranks arrived, or no "
+            "data gets through even though the connections open. Common reasons for the latter are peer-to-peer "
+            "traffic (P2P) between a node's GPUs that PCIe ACS or the IOMMU redirects, an InfiniBand or RoCE "
+            "network that does not connect all nodes, and a blocked port."
         ),
         remedy=(
-            'try -e \'{"launch_environment": {"NCCL_P2P_DISABLE": "1"}}\': if it helps, disable ACS and the IOMMU in '
-            "the BIOS (pci=noacs); then try NCCL_IB_DISABLE=1: if it helps, set NCCL_IB_GID_INDEX=3. "
-            "ansible-playbook preflight.yml tests the connections"
+            'launch with -e \'{"launch_environment": {"NCCL_P2P_DISABLE": "1"}}\'; if it helps, disable ACS and '
+            "the IOMMU in the BIOS (pci=noacs). Then try NCCL_IB_DISABLE=1; if it helps, set "
+            "NCCL_IB_GID_INDEX=3. Run ansible-playbook preflight.yml to test the connections"
         ),
         source="NVIDIA/nccl#719",
         kind="consequence",
@@ -187,10 +204,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="Two ranks use one GPU",
         example="Duplicate GPU detected : rank 1 and rank 0 both on CUDA device ...",
         texts=(r"Duplicate GPU detected",),
-        cause="The script puts several ranks on the same GPU: all on cuda:0, or a hard-coded GPU. Or more processes "
-        "than GPUs were started.",
-        remedy="in the script call torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) before init_process_group and "
-        "do not set CUDA_VISIBLE_DEVICES; leave nproc_per_node out",
+        cause=(
+            "The script puts several ranks on the same GPU, because all of them use cuda:0 or a hard-coded GPU. Or "
+            "more processes than GPUs were started."
+        ),
+        remedy=(
+            "in the script, call torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) before init_process_group and "
+            "do not set CUDA_VISIBLE_DEVICES; leave nproc_per_node out"
+        ),
         source="verl-project/verl#161",
     ),
     CatalogueEntry(
@@ -204,8 +225,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         cause="The ranks call NCCL with different sizes or in a different order, or their NCCL versions or settings "
         "differ.",
-        remedy=f"{SAME_SOFTWARE}python_env,pytorch makes them the same; use the same NCCL_* variables on all nodes. "
-        """For the script: -e '{"launch_environment": {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}}' names the call""",
+        remedy=(
+            f"{SAME_SOFTWARE}python_env,pytorch makes them the same; use the same NCCL_* variables on all nodes. For "
+            'the script, launch with -e \'{"launch_environment": {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}}\' to see '
+            "the call"
+        ),
         source="NVIDIA/nccl#626",
     ),
     CatalogueEntry(
@@ -221,8 +245,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         cause="NCCL_SOCKET_IFNAME names an interface that this node does not have, or one without an address; or a "
         "container has no network interface of its own.",
         remedy=(
-            "remove NCCL_SOCKET_IFNAME from launch_environment and the script: muster sets it on each node to the "
-            "interface of node_address. In a container, use the host's network and do not set --network in "
+            "remove NCCL_SOCKET_IFNAME from launch_environment and the script; muster sets it on each node to "
+            "the interface of node_address. In a container, use the host's network and do not set --network in "
             "launch_container_options"
         ),
         source="rwth-i6/returnn#1470",
@@ -237,8 +261,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"socket(?:Poll|Start)?Connect: Connect to [^\n]{1,120} (?:returned|failed)",
             r"113\(No route to host\)",
         ),
-        cause="A port between two nodes is closed (NCCL uses any free one), the address belongs to a network inside "
-        "the machine, or the other rank ended earlier.",
+        cause=(
+            "A port between two nodes is closed (NCCL may use any free port), the address belongs to a network "
+            "inside the machine, or the other rank ended earlier."
+        ),
         remedy=OPEN_NETWORK,
         source="pytorch/pytorch#38702",
     ),
@@ -255,8 +281,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"remote process exited or there was a network error",
         ),
         cause="The rank at the other end exited or was killed, or the network between two nodes failed.",
-        remedy="look in the logs of the other ranks: ansible-playbook logs.yml -e fetch=true. If none shows an error: "
-        f"{OPEN_NETWORK}",
+        remedy=(
+            "look in the logs of the other ranks (ansible-playbook logs.yml -e fetch=true). If none shows an error: "
+            f"{OPEN_NETWORK}"
+        ),
         source="NVIDIA/nccl#1612",
         kind="consequence",
     ),
@@ -270,12 +298,16 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Received a dump signal due to a collective timeout from",
         ),
         refines=("nccl-peer-gone",),  # the watchdog aborts the communicator
-        cause="This rank waited for a rank that never arrived: it failed, hangs, is still loading or saving, had fewer "
-        "batches, or is elsewhere in the script.",
-        remedy="find the rank that is not waiting: -e debug=true makes torch log what each rank was doing. Avoid "
-        "collectives and barriers inside `if rank == 0`, and give all ranks the same number of batches "
-        "(drop_last=True). If work between two collectives may take longer, use "
-        "init_process_group(timeout=timedelta(hours=1))",
+        cause=(
+            "This rank waited for a rank that never arrived: that rank failed, hangs, is still loading or saving, "
+            "had fewer batches, or is at a different point of the script."
+        ),
+        remedy=(
+            "find the rank that is not waiting; launch with -e debug=true to make torch log what each rank was "
+            "doing. Avoid collectives and barriers inside `if rank == 0`, and give all ranks the same number of "
+            "batches (drop_last=True). If work between two collectives may take longer, use "
+            "init_process_group(timeout=timedelta(hours=1))"
+        ),
         source="hiyouga/LlamaFactory#7396",
         kind="consequence",
     ),
@@ -289,14 +321,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Heartbeat monitor timed out! Process will be terminated",
         ),
         cause=(
-            "A CUDA or NCCL call does not return on this rank. Usually it is waiting for a collective that another "
-            "rank has not started, as in a collective timeout; otherwise a GPU or the network hangs, or another "
-            "thread is blocking Python for minutes (a long save or compilation)."
+            "A CUDA or NCCL call is not returning on this rank. Usually it is waiting for a collective that "
+            "another rank has not started, as in a collective timeout; otherwise, a GPU or the network hangs, or "
+            "another thread is blocking Python for minutes (a long save or compilation)."
         ),
         remedy=(
-            "ansible-playbook stacks.yml shows where each rank is while it hangs. Make the same calls on all ranks, "
-            'with the same number of batches. If a rank was only busy for a long time: -e \'{"launch_environment": '
-            '{"TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": "3600"}}\''
+            "run ansible-playbook stacks.yml while the job hangs to see where each rank is. Make the same calls "
+            "on all ranks, with the same number of batches. If a rank was only busy for a long time, launch with "
+            '-e \'{"launch_environment": {"TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": "3600"}}\''
         ),
         source="om-ai-lab/VLM-R1#257",
         kind="consequence",
@@ -307,14 +339,15 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="ncclUnhandledCudaError: Call to CUDA function failed",
         texts=(r"ncclUnhandledCudaError\b", r"unhandled cuda error"),
         cause=(
-            "A CUDA call failed inside NCCL. Possible causes: two ranks on one GPU, a full GPU, a torch or NCCL "
-            "without code for this GPU, an incompatible driver, a container or scheduler that hides the node's GPUs "
-            "from each other (P2P, IPC), a faulty GPU; in older releases also a wrong network interface."
+            "A CUDA call failed inside NCCL. Possible causes are two ranks on one GPU, a GPU that ran out of "
+            "memory, a torch or NCCL build without code for this GPU, an incompatible driver, a container or "
+            "scheduler that hides the node's GPUs from each other (P2P, IPC), or a faulty GPU; in older "
+            "versions, also a wrong network interface."
         ),
         remedy=(
-            '-e \'{"launch_environment": {"NCCL_DEBUG": "WARN"}}\' names the call that failed; ansible-playbook '
-            "preflight.yml checks GPUs and drivers. If NCCL_P2P_DISABLE=1 helps, that points to P2P; leave "
-            "NCCL_SOCKET_IFNAME to muster"
+            'launch with -e \'{"launch_environment": {"NCCL_DEBUG": "WARN"}}\' to see the call that failed; run '
+            "ansible-playbook preflight.yml to check the GPUs and drivers. If setting NCCL_P2P_DISABLE=1 helps, "
+            "that points to a P2P problem; let muster set NCCL_SOCKET_IFNAME"
         ),
         source="NVIDIA/nccl#1410",
         weak=True,
@@ -325,13 +358,15 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="ncclSystemError: System call (e.g. socket, malloc) or external library call failed or device error",
         texts=(r"ncclSystemError\b", r"unhandled system error"),
         cause=(
-            "A system call failed inside NCCL. Most often, the cause is a connection: a port between two nodes is "
-            "closed (NCCL uses any free one), or the network interface is the wrong one, as in a container without "
-            "the host's network. Otherwise: /dev/shm is full, the limits on locked memory (RDMA) or open files have "
-            "been reached, or another rank ended."
+            "A system call failed inside NCCL. Most often, the cause is a connection: a port between two nodes "
+            "is closed (NCCL may use any free port), or the network interface is the wrong one, as in a "
+            "container without the host's network. Otherwise, /dev/shm is full, the limits on locked memory "
+            "(RDMA) or open files have been reached, or another rank ended."
         ),
-        remedy="""-e '{"launch_environment": {"NCCL_DEBUG": "WARN"}}' logs the call that failed; """
-        "ansible-playbook preflight.yml checks the connections, /dev/shm and limits",
+        remedy=(
+            'launch with -e \'{"launch_environment": {"NCCL_DEBUG": "WARN"}}\' to log the call that failed; run '
+            "ansible-playbook preflight.yml to check the connections, /dev/shm and limits"
+        ),
         source="NVIDIA/nccl#875",
         weak=True,
     ),
@@ -346,11 +381,13 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"NCCL error in: [^\n]{1,200}:\d{1,5}, internal error, NCCL version",
         ),
         cause=(
-            "This is not necessarily a bug: NCCL 2.18 reports every network error this way; other reasons are "
-            "different NCCL versions on the nodes and a wrong interface."
+            "This is not necessarily a bug, since NCCL 2.18 reports every network error this way; other causes "
+            "are different NCCL versions on the nodes and a wrong interface."
         ),
-        remedy="""-e '{"launch_environment": {"NCCL_DEBUG": "WARN"}}' names what failed; """
-        f"{SAME_SOFTWARE}python_env,pytorch makes the versions the same",
+        remedy=(
+            'launch with -e \'{"launch_environment": {"NCCL_DEBUG": "WARN"}}\' to see what failed; '
+            f"{SAME_SOFTWARE}python_env,pytorch makes the versions the same"
+        ),
         source="NVIDIA/nccl#1092",
         weak=True,
         general=True,
@@ -364,11 +401,15 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"invalid usage \(run with NCCL_DEBUG",
             r"ProcessGroupNCCL\.cpp:\d{1,5}, invalid usage,",
         ),
-        cause="Usually several ranks use the same GPU: more processes than GPUs on a node, or a script that "
-        "does not select the GPU of its LOCAL_RANK.",
-        remedy="in the script call torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) before "
-        "init_process_group, and do not set nproc_per_node. The line `Last error` below it names "
-        """another cause; -e '{"launch_environment": {"NCCL_DEBUG": "WARN"}}' logs it""",
+        cause=(
+            "Usually several ranks use the same GPU, because there are more processes than GPUs on a node, or "
+            "because the script does not select the GPU of its LOCAL_RANK."
+        ),
+        remedy=(
+            "in the script, call torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) before init_process_group, and "
+            "do not set nproc_per_node. If there is another cause, the line `Last error` below the message names it; "
+            'launch with -e \'{"launch_environment": {"NCCL_DEBUG": "WARN"}}\' to log it'
+        ),
         source="NVIDIA/nccl#1241",
         weak=True,
         general=True,
@@ -379,11 +420,13 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="NCCL WARN socketFinalizeAccept: wrong magic 74656d2f20544547 != 7970663b906d70b9",
         texts=(r"NCCL WARN [^\n]{0,60}wrong magic [0-9a-f]{1,16} != [0-9a-f]{1,16}",),
         cause=(
-            "A program that is not part of the job, such as a port scanner or a monitoring system, connected to a "
-            "port on which NCCL was waiting for its own ranks; older releases of NCCL then fail or hang."
+            "A program that is not part of the job, such as a port scanner or a monitoring system, connected to "
+            "a port on which NCCL was waiting for its own ranks; older versions of NCCL then fail or hang."
         ),
-        remedy="exclude the nodes from port scans while jobs run, or allow only the nodes' own addresses: "
-        "ansible-playbook site.yml --tags firewall; NCCL 2.27 and later tolerate most of these connections",
+        remedy=(
+            "exclude the nodes from port scans while jobs are running, or allow only the nodes' own addresses with "
+            "ansible-playbook site.yml --tags firewall; NCCL 2.27 and later tolerate most of these connections"
+        ),
         source="NVIDIA/nccl#1808",
         recoverable=True,
         refines=("nccl-system-error", "nccl-internal-error", "nccl-peer-gone", "nccl-time-out"),

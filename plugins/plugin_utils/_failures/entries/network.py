@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Failures to connect ranks, or connections that end."""
+"""Failed or interrupted connections between ranks."""
 
 from __future__ import annotations
 
@@ -26,9 +26,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="The rendezvous port is reserved for root",
         example="The server socket has failed to bind to [::]:520 (errno: 13 - Permission denied).",
         texts=(r"failed to bind to [^\n]{1,100}:(?:\d{1,3}|10[01]\d|102[0-3]) \(errno: 13 - Permission denied\)",),
-        cause="Only root may listen on ports below 1024, and the job's rendezvous uses one.",
-        remedy="use port 1024 or above: -e launch_master_port=29600; check MASTER_PORT and --master_port in the "
-        "script, for example $RANDOM without an offset",
+        cause="Only root may listen on ports below 1024, and the job's rendezvous uses such a port.",
+        remedy=(
+            "use port 1024 or above with -e launch_master_port=29600; check MASTER_PORT and --master_port in the "
+            "script, for example for $RANDOM without an offset"
+        ),
         source="liucongg/ChatGLM-Finetuning#140",
     ),
     CatalogueEntry(
@@ -37,12 +39,16 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="Timed out initializing process group in store based barrier on rank: 0, for key: "
         "store_based_barrier_key:1 (world_size=4, worker_count=8, timeout=0:30:00)",
         texts=(rf"store[- ]based barrier [^\n]{{0,160}}\(world_size=(?:{MORE_WORKERS})",),
-        cause="The rendezvous store counts more processes than world_size: it still contains those of an earlier run, "
-        "such as the file of init_method=file://, or the job was started twice with the same address and port, or the "
-        "script passes a world_size smaller than the number of processes.",
-        remedy="remove the file of init_method=file:// before each run, or use env:// (no init_method), which muster "
-        "sets up anew for each run; ansible-playbook stop.yml ends an earlier run; take WORLD_SIZE from the "
-        "environment",
+        cause=(
+            "The rendezvous store counts more processes than world_size. Either it still contains the processes of "
+            "an earlier run, for example in the file of init_method=file://, or the job was started twice with the "
+            "same address and port, or the script passes a world_size smaller than the number of processes."
+        ),
+        remedy=(
+            "remove the file of init_method=file:// before each run, or use env:// (no init_method), which muster "
+            "sets up anew for each run; run ansible-playbook stop.yml to end an earlier run; take WORLD_SIZE from "
+            "the environment"
+        ),
         source="ultralytics/yolov5#4574",
     ),
     CatalogueEntry(
@@ -58,13 +64,13 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Tried to launch distributed communication on port",
         ),
         cause=(
-            "Another process on the first node is already listening on the port: a leftover or second job, or "
-            "another process of this job with the same rank."
+            "Another process on the first node is already listening on the port: a leftover process, a second "
+            "job, or another process of this job with the same rank."
         ),
         remedy=(
-            "ansible-playbook preflight.yml names the process; ansible-playbook stop.yml ends what muster started "
-            "there; or use another port: -e launch_master_port=29600. If you call srun yourself, start one task per "
-            "GPU (--ntasks-per-node), or one task per node if it starts torchrun"
+            "run ansible-playbook preflight.yml to find the process, and ansible-playbook stop.yml to end what "
+            "muster started there; or use a different port with -e launch_master_port=29600. If you call srun "
+            "yourself, start one task per GPU (--ntasks-per-node), or one task per node if it starts torchrun"
         ),
         source="pytorch/pytorch#85604",
         recoverable=True,
@@ -74,11 +80,15 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="A node cannot reach an address",
         example="OSError: [Errno 113] No route to host",
         texts=(r"\[Errno 113\] No route to host", r"RuntimeError: No route to host"),
-        cause="The address belongs to a network that this node cannot reach, the machine behind it is down, or a "
-        "firewall rejects the port, which Linux reports in the same way.",
-        remedy="ansible-playbook preflight.yml tests the connections between all nodes and names closed ports; for a "
-        "firewall on the nodes: ansible-playbook site.yml --tags firewall, or allow the nodes' addresses. Check "
-        "MASTER_ADDR if the script sets it",
+        cause=(
+            "The address belongs to a network that this node cannot reach, the machine at that address is down, or a "
+            "firewall rejects connections to the port, which Linux reports in the same way."
+        ),
+        remedy=(
+            "run ansible-playbook preflight.yml to test the connections between all nodes and find closed ports; if "
+            "there is a firewall on the nodes, run ansible-playbook site.yml --tags firewall, or allow the nodes' "
+            "addresses. Check MASTER_ADDR if the script sets it"
+        ),
         source="facebookresearch/PyTorch-BigGraph#99",
         weak=True,
         recoverable=True,
@@ -97,8 +107,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         cause="The first node's port is closed to the others, its name resolves to 127.0.1.1 there, or its process "
         "ended earlier.",
-        remedy=f"first check whether a rank on the first node failed on its own. Then: {OPEN_NETWORK}; "
-        "ansible-playbook site.yml --tags hosts_file fixes names",
+        remedy=(
+            f"first check whether a rank on the first node failed on its own. Then: {OPEN_NETWORK}; run "
+            "ansible-playbook site.yml --tags hosts_file to fix the names"
+        ),
         source="pytorch/pytorch#107021",
         recoverable=True,
         kind="consequence",
@@ -108,11 +120,13 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="Each node generated its own rendezvous id",
         example="config has no run_id, generated a random run_id: 174580650467654300307713793029077439978",
         texts=(r"config has no run_id, generated a random run_id",),
-        cause="torchrun was started without --rdzv_id, or its value was an unset variable, so each node generated a "
-        "random id: nodes with different ids never meet.",
+        cause=(
+            "torchrun was started without --rdzv_id, or the option's value was an unset variable, so each node "
+            "generated a random id, and nodes with different ids never meet."
+        ),
         remedy=(
-            "give all nodes the same id: torchrun --rdzv_id=NAME --rdzv_endpoint=FIRST_NODE:29500 (with c10d, "
-            "--master_addr has no effect); or let muster start torchrun: -e launch_rdzv_backend=c10d"
+            "give all nodes the same id with torchrun --rdzv_id=NAME --rdzv_endpoint=FIRST_NODE:29500 (with "
+            "c10d, --master_addr has no effect); or let muster start torchrun with -e launch_rdzv_backend=c10d"
         ),
         source="ymcui/Chinese-LLaMA-Alpaca-2#274",
         recoverable=True,
@@ -128,8 +142,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"DistStoreError: wait timeout after \d{1,9}ms, keys: ",
         ),
         cause="Some ranks never started, exited early, or took so long to load that the others gave up.",
-        remedy="look in the logs of the missing ranks: ansible-playbook logs.yml -e fetch=true. If they just load "
-        "longer, use init_process_group(timeout=...)",
+        remedy=(
+            "look in the logs of the missing ranks (ansible-playbook logs.yml -e fetch=true). If they just take "
+            "longer to load, use init_process_group(timeout=...)"
+        ),
         source="NVIDIA/Megatron-LM#782",
         kind="consequence",
     ),
@@ -145,8 +161,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         cause="The nodes advertised unreachable addresses: a node's own name resolves to its loopback address, or "
         "gloo picked the interface of a container network.",
-        remedy="leave GLOO_SOCKET_IFNAME to muster, which sets it on each node to the interface of node_address; "
-        f"ansible-playbook site.yml --tags hosts_file fixes names; {OPEN_NETWORK}",
+        remedy=(
+            "let muster set GLOO_SOCKET_IFNAME, which it sets on each node to the interface of node_address; run "
+            f"ansible-playbook site.yml --tags hosts_file to fix the names; {OPEN_NETWORK}"
+        ),
         source="vllm-project/vllm#6775",
     ),
     CatalogueEntry(
@@ -157,7 +175,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"gloo/transport/tcp/\w{1,20}\.cc:\d{1,5}\] [^\n]{0,60}(?:closed by peer|reset by peer)",
             r"gloo/transport/tcp/\w{1,20}\.cc:\d{1,5}\] connect \[[^\]\n]{1,60}\]:\d{1,5}: Connection refused",
         ),
-        cause="The rank at the other end exited or was killed. Its own log says why.",
+        cause="The rank at the other end exited or was killed. That rank's own log says why.",
         remedy="look in the logs of the other ranks: ansible-playbook logs.yml -e fetch=true",
         source="CGCL-codes/pFedSD#3",
         kind="consequence",
@@ -170,22 +188,26 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"\[c10d\] (?:recvValue|sendBytes|recvVector)\w{0,10} failed on SocketImpl",
             r"TCPStore server has shut down too early",
         ),
-        cause="Rank 0 ended while this rank was still working. Its own log says why.",
+        cause="Rank 0 ended while this rank was still working. Rank 0's own log says why.",
         remedy="look in the log of rank 0: ansible-playbook logs.yml -e rank=0",
         source="tdrussell/diffusion-pipe#333",
         kind="consequence",
     ),
     CatalogueEntry(
         id="gloo-no-interface",
-        title="gloo does not find its network interface",
+        title="gloo cannot find its network interface",
         example="RuntimeError: [enforce fail at gloo/transport/tcp/device.cc:83] ifa != nullptr. Unable to "
         "find address for: ib0",
         texts=(r"Unable to find (?:address|interface) for: ",),
-        cause="GLOO_SOCKET_IFNAME names an interface that this node does not have, or, without it, the "
-        "node's own name resolves to an address that none of its interfaces has.",
-        remedy="remove GLOO_SOCKET_IFNAME from launch_environment and the script: muster sets it on each node "
-        "to the interface of node_address. It takes one exact name; ansible-playbook site.yml --tags "
-        "hosts_file fixes the node's own name",
+        cause=(
+            "GLOO_SOCKET_IFNAME names an interface that this node does not have, or, if the variable is not set, the "
+            "node's own name resolves to an address that none of its interfaces has."
+        ),
+        remedy=(
+            "remove GLOO_SOCKET_IFNAME from launch_environment and the script; muster sets it on each node to the "
+            "interface of node_address. It must be set to exactly one exact interface name; run ansible-playbook "
+            "site.yml --tags hosts_file to fix the node's own name"
+        ),
         source="Megvii-BaseDetection/YOLOX#139",
     ),
     CatalogueEntry(
@@ -197,9 +219,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             "torchrun on another node has ended, successfully or not, and this node is trying to join or to restart "
             "its ranks."
         ),
-        remedy="look in the logs of the other nodes for what ended first: ansible-playbook logs.yml -e "
-        "fetch=true. With restarts, leave launch_max_restarts out unless the script resumes from "
-        "checkpoints",
+        remedy=(
+            "look in the logs of the other nodes for what ended first (ansible-playbook logs.yml -e fetch=true). If "
+            "you use restarts, leave launch_max_restarts out unless the script resumes from checkpoints"
+        ),
         source="pytorch/pytorch#116974",
         kind="consequence",
     ),
@@ -210,12 +233,12 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(r"(?:RuntimeError|Dist(?:Store|Network)Error): (?:Socket Timeout|Broken pipe)",),
         cause=(
             "This rank asked the first node's rendezvous for another rank, which did not arrive within the time "
-            "limit: it is preparing data, evaluating or saving alone, or has ended."
+            "limit: the other rank is preparing data, evaluating or saving alone, or has ended."
         ),
         remedy=(
-            "look in the logs of all ranks for one that ended or is elsewhere: ansible-playbook logs.yml -e "
-            "fetch=true. For work that takes longer: init_process_group(timeout=timedelta(hours=1)), or "
-            "ddp_timeout=3600 for the Trainer"
+            "look in the logs of all ranks for one that ended or is at a different point of the script "
+            "(ansible-playbook logs.yml -e fetch=true). For work that takes longer, use "
+            "init_process_group(timeout=timedelta(hours=1)), or ddp_timeout=3600 for the Trainer"
         ),
         source="rwth-i6/returnn#1621",
         kind="consequence",
@@ -232,15 +255,15 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         cause=(
             "This rank reached the first node's port, and the connection was closed immediately. At startup, the "
-            "cause is between the nodes: a proxy or sidecar of a service mesh (Istio), a firewall or load balancer, "
-            "or another program that is listening on the port; with many hundreds of ranks, too many connect at "
-            "once. If it happens later, rank 0 has ended."
+            "cause is between the nodes: a proxy or sidecar of a service mesh (Istio), a firewall or load "
+            "balancer, or another program that is listening on the port; with many hundreds of ranks, too many "
+            "connect at the same time. If it happens later, rank 0 has ended."
         ),
         remedy=(
-            "read the log of rank 0 first: ansible-playbook logs.yml -e rank=0. If it is still waiting for the "
-            "others, a longer timeout will not help: use addresses that reach the node directly, without proxies, "
-            "and another port: -e launch_master_port=29600; ansible-playbook preflight.yml tests the connections in "
-            "both directions"
+            "read the log of rank 0 first (ansible-playbook logs.yml -e rank=0). If rank 0 is still waiting for "
+            "the others, a longer timeout will not help; use addresses that reach the node directly, without "
+            "proxies, and a different port (-e launch_master_port=29600). Run ansible-playbook preflight.yml to "
+            "test the connections in both directions"
         ),
         source="pytorch/pytorch#76913",
         kind="consequence",

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Failures due to missing or incompatible packages."""
+"""Failures caused by missing or incompatible packages."""
 
 from __future__ import annotations
 
@@ -24,10 +24,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"undefined symbol: cget_",
             r"object has no attribute 'cget_managed_ptr'",
         ),
-        cause="The installed bitsandbytes is too old for this CUDA version: it has no library built for it.",
-        remedy="upgrade it: put bitsandbytes without an upper bound in the job's requirements and run "
-        "ansible-playbook site.yml --tags python_env; `python -m bitsandbytes` on the node shows what it "
-        "looks for",
+        cause=(
+            "The installed bitsandbytes is too old for this CUDA version: it does not include a library built for "
+            "this version."
+        ),
+        remedy=(
+            "upgrade bitsandbytes: add it to the job's requirements without an upper bound and run ansible-playbook "
+            "site.yml --tags python_env. To see what it looks for, run `python -m bitsandbytes` on the node"
+        ),
         source="bitsandbytes-foundation/bitsandbytes#1522",
         recoverable=True,
     ),
@@ -37,12 +41,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="ImportError: /lib/x86_64-linux-gnu/libc.so.6: version `GLIBC_2.32' not found (required by ...)",
         texts=(r"version `GLIBC_[\d.]{1,8}' not found",),
         cause=(
-            "A package was built on a newer Linux distribution than the node's: its C library (glibc) is too old for "
-            "it."
+            "A package was built on a newer Linux distribution than the node's: the node's C library (glibc) is "
+            "too old for the package."
         ),
-        remedy="use an older release of the package named after `required by`, build it on the node (pip install"
-        " --no-binary PACKAGE --no-build-isolation PACKAGE), or use machines or a container image with a "
-        "newer system",
+        remedy=(
+            "use an older version of the package named after `required by`, build it on the node (pip install "
+            "--no-binary PACKAGE --no-build-isolation PACKAGE), or use machines or a container image with a newer "
+            "system"
+        ),
         source="Dao-AILab/flash-attention#1762",
         recoverable=True,
     ),
@@ -55,12 +61,12 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"is not compatible with the current PyTorch installation",
         ),
         cause=(
-            "torch, or an extension such as flash-attention, has no code for this GPU model: the package is older "
-            "than the GPU, or so new that it no longer supports the GPU."
+            "torch, or an extension such as flash-attention, was not compiled for this GPU model: the package is "
+            "older than the GPU, or so new that it no longer supports the GPU."
         ),
         remedy=(
-            "ansible-playbook site.yml --tags python_env,pytorch installs a torch build that supports all GPUs in "
-            "the cluster (pytorch_version: auto); extensions must be rebuilt for it"
+            "run ansible-playbook site.yml --tags python_env,pytorch to install a torch build that supports all "
+            "GPUs in the cluster (pytorch_version: auto), and rebuild extensions for it"
         ),
         source="jiangyzy/GOAE#16",
         recoverable=True,
@@ -99,26 +105,29 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="nccl-symbol-missing",
-        title="The wrong NCCL is loaded for torch",
+        title="torch loaded the wrong NCCL version",
         example="libtorch_cuda.so: undefined symbol: ncclCommRegister",
         texts=(r"undefined symbol: nccl",),
         cause=(
             "An older libnccl is found before torch's own: from the system, from LD_LIBRARY_PATH, or from a package "
             "for another CUDA version in the same environment."
         ),
-        remedy="remove it from LD_LIBRARY_PATH in launch_environment; `pip list` must show exactly one nvidia-nccl in "
-        "the environment. To recreate it: ansible-playbook site.yml --tags python_env,pytorch",
+        remedy=(
+            "remove it from LD_LIBRARY_PATH in launch_environment; `pip list` must show exactly one nvidia-nccl "
+            "package in the environment. To recreate the environment, run ansible-playbook site.yml --tags "
+            "python_env,pytorch"
+        ),
         source="rwth-i6/returnn#1802",
     ),
     CatalogueEntry(
         id="flash-attention-mismatch",
-        title="flash-attention was built for a different torch",
+        title="flash-attention was built for a different torch version",
         example="flash_attn_2_cuda...so: undefined symbol: ...",
         texts=(r"flash_attn\w{0,20}[^\n]{0,120}undefined symbol",),
-        cause="The flash-attention wheel was built for another torch release or another C++ ABI.",
+        cause="The flash-attention wheel was built for a different torch version or a different C++ ABI.",
         remedy=(
-            "ansible-playbook site.yml --tags python_env,pytorch,flash_attention -e flash_attention_enabled=true "
-            "chooses a matching torch release and wheel"
+            "run ansible-playbook site.yml --tags python_env,pytorch,flash_attention -e "
+            "flash_attention_enabled=true, which chooses a matching torch version and wheel"
         ),
         source="Dao-AILab/flash-attention#1832",
         recoverable=True,
@@ -129,7 +138,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="ImportError: libnccl.so.2: cannot open shared object file: No such file or directory",
         texts=(r"(?:ImportError|OSError): libnccl[\w.]{0,20}: cannot open shared object file",),
         cause="torch's own NCCL is missing, or was removed from the environment.",
-        remedy="ansible-playbook site.yml --tags python_env,pytorch installs torch with its dependencies",
+        remedy="run ansible-playbook site.yml --tags python_env,pytorch to install torch with its dependencies",
         source="pinokiocomputer/pinokio#193",
     ),
     CatalogueEntry(
@@ -137,11 +146,16 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="torchcodec cannot load its library",
         example="RuntimeError: Could not load libtorchcodec. Likely causes:",
         texts=(r"Could not load libtorchcodec",),
-        cause="FFmpeg is not installed in this environment or image, in a release that torchcodec supports (4 to 7, "
-        "newer ones also 8); or torchcodec was built for another release of torch or another CUDA.",
-        remedy="conda install -c conda-forge 'ffmpeg<8', or sudo apt-get install ffmpeg on each node; and the release "
-        "of torchcodec for your torch, from torch's own index: pip install torchcodec --index-url "
-        "https://download.pytorch.org/whl/cu128",
+        cause=(
+            "FFmpeg is not installed in this environment or image in a version that torchcodec supports (4 to 7; "
+            "newer torchcodec versions also support 8); or torchcodec was built for a different version of torch or "
+            "CUDA."
+        ),
+        remedy=(
+            "install FFmpeg on each node with conda install -c conda-forge 'ffmpeg<8' or sudo apt-get install "
+            "ffmpeg, and install the torchcodec version for your torch from torch's own index: pip install "
+            "torchcodec --index-url https://download.pytorch.org/whl/cu128"
+        ),
         source="huggingface/lerobot#964",
         recoverable=True,
         refines=("cuda-library-missing", "library-missing", "extension-abi"),
@@ -164,7 +178,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="numpy-mismatch",
-        title="A package was built for another numpy version",
+        title="A package was built for a different numpy version",
         example="A module that was compiled using NumPy 1.x cannot be run in NumPy 2...",
         texts=(
             r"A module that was compiled using NumPy 1\.x cannot be run in",
@@ -172,8 +186,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Could not infer dtype of numpy\.\w{1,20}",
         ),
         cause="numpy 2 is installed, but something in the environment was built for numpy 1.",
-        remedy="add numpy<2 to the job's requirements, or newer releases of the packages in the traceback, and run "
-        "ansible-playbook site.yml --tags python_env",
+        remedy=(
+            "add numpy<2, or newer versions of the packages in the traceback, to the job's requirements and run "
+            "ansible-playbook site.yml --tags python_env"
+        ),
         source="salesforce/LAVIS#755",
         recoverable=True,
         weak=True,
@@ -189,7 +205,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"the package flash_attn seems to be not installed",
             r"python[\d.]{0,5}: No module named \S",
         ),
-        cause="The job's interpreter on that node does not have the package.",
+        cause="The package is not installed for the job's Python interpreter on that node.",
         remedy=(
             "add it to the job's requirements (requirements: [...] in the job file, or python_env_requirements) and "
             "run ansible-playbook site.yml --tags python_env; for your own modules, run ansible-playbook site.yml "
@@ -201,18 +217,20 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="numpy-abi",
-        title="A package was compiled for another numpy version",
+        title="A package was compiled for a different numpy version",
         example="ValueError: numpy.dtype size changed, may indicate binary incompatibility. Expected 96 from C "
         "header, got 88 from PyObject",
         texts=(
             r"ValueError: numpy\.\w{1,20} size changed, may indicate binary incompatibility",
             r"ImportError: numpy\.core\.multiarray failed to import",
         ),
-        cause="A compiled package was built for a different major release of numpy from the one that is "
-        "installed: for numpy 2 if 96 was expected and 88 was found, otherwise for numpy 1.",
+        cause=(
+            "A compiled package was built for a different major version of numpy from the one that is installed: for "
+            "numpy 2 if 96 was expected and 88 was found, otherwise for numpy 1."
+        ),
         remedy=(
-            "add numpy<2, or newer releases of numpy and of the package in the line above, to the job's requirements "
-            "and run ansible-playbook site.yml --tags python_env"
+            "add numpy<2, or newer versions of numpy and of the package in the line above, to the job's "
+            "requirements and run ansible-playbook site.yml --tags python_env"
         ),
         source="seung-lab/igneous#203",
         recoverable=True,
@@ -226,9 +244,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "loaded: the distribution is older, or another environment's library comes first in "
         "LD_LIBRARY_PATH.",
         remedy=(
-            "in a conda environment, run conda install -c conda-forge libstdcxx-ng, and put its lib directory first "
-            "in LD_LIBRARY_PATH (launch_environment). Otherwise remove LD_LIBRARY_PATH from launch_environment, or "
-            "install an older release of the package"
+            "in a conda environment, run conda install -c conda-forge libstdcxx-ng, and put the environment's "
+            "lib directory first in LD_LIBRARY_PATH (launch_environment). Otherwise, remove LD_LIBRARY_PATH from "
+            "launch_environment, or install an older version of the package"
         ),
         source="Dao-AILab/flash-attention#1428",
         recoverable=True,
@@ -244,8 +262,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         cause="The package named after `from` is too new or too old for the package that imports the name "
         "from it. In rare cases, one of your own files has the same name as a package and hides it.",
         remedy=(
-            "pin compatible releases of both packages in the job's requirements (requirements: [...]): upgrade the "
-            "package whose file is last in the traceback, or pin the other one to an older release; then run "
+            "pin compatible versions of both packages in the job's requirements (requirements: [...]): upgrade "
+            "the package whose file is last in the traceback, or pin the other one to an older version; then run "
             "ansible-playbook site.yml --tags python_env"
         ),
         source="huggingface/trl#1409",
@@ -259,27 +277,33 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "to see its traceback):",
         texts=(r"Failed to import transformers\.[\w.]{1,100} because of the following error",),
         cause=(
-            "transformers imports its submodules only when they are used, and one of the packages that this one "
-            "needs does not load. The line after this one says which."
+            "transformers imports its submodules only when they are used, and one of the packages that this "
+            "submodule needs cannot be imported. The next line says which one."
         ),
-        remedy="fix that package: usually it is an incompatible release. ansible-playbook site.yml --tags "
-        "python_env installs the releases in the job's requirements",
+        remedy=(
+            "fix that package: usually its version is incompatible. Run ansible-playbook site.yml --tags python_env "
+            "to install the versions in the job's requirements"
+        ),
         source="SkyworkAI/Matrix-3D#28",
         weak=True,
         recoverable=True,
     ),
     CatalogueEntry(
         id="argument-unknown",
-        title="The installed release does not recognize an option",
+        title="The installed version does not recognize an option",
         example="TypeError: TrainingArguments.__init__() got an unexpected keyword argument 'evaluation_strategy'",
         texts=(
             r"TypeError: (?:TrainingArguments|Seq2SeqTrainingArguments|(?:SFT|DPO|GRPO|PPO|ORPO|KTO|Reward)Config|"
             r"(?:Lora|Peft|BitsAndBytes)Config|\w{0,60}Trainer)\.__init__\(\) got an unexpected keyword argument '",
         ),
-        cause="The option was renamed or removed in the installed release, or is newer than it. transformers "
-        "renamed evaluation_strategy to eval_strategy, and Trainer(tokenizer=...) to processing_class.",
-        remedy="use the new name, or pin the release that the script was written for in the job's "
-        "requirements (requirements: [...]) and run ansible-playbook site.yml --tags python_env",
+        cause=(
+            "The option was renamed or removed in the installed version, or was added in a later one. transformers "
+            "renamed evaluation_strategy to eval_strategy, and Trainer(tokenizer=...) to processing_class."
+        ),
+        remedy=(
+            "use the new name, or pin the version that the script was written for in the job's requirements "
+            "(requirements: [...]) and run ansible-playbook site.yml --tags python_env"
+        ),
         source="TW-NLP/ChineseErrorCorrector#31",
         recoverable=True,
     ),
@@ -293,8 +317,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Couldn't load custom C\+\+ ops\b",
             r"Could not run 'torchvision::\w{1,40}' with arguments from the 'CUDA' backend",
         ),
-        cause="torchvision was built for a different release of torch, or a different CUDA, from the one that is "
-        "installed, or without CUDA; often pip upgraded only one of them.",
+        cause=(
+            "torchvision was built without CUDA, or for a different torch or CUDA version from the one that is "
+            "installed; often pip upgraded only one of the two packages."
+        ),
         remedy=(
             "run ansible-playbook site.yml --tags python_env,pytorch, which installs the torchvision build that "
             "matches torch; if the job's requirements name versions of both that do not match, remove them"
@@ -310,11 +336,15 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Could not run '(?!aten::|prim::|quantized::|c10d|torchvision::|_c10d)\w{1,40}::\w{1,60}' with arguments "
             r"from the 'CUDA' backend",
         ),
-        cause="The installed build of the package that the operator's name begins with has the operator for the CPU "
-        "only: a CPU wheel, or a build on a machine without nvcc or a visible GPU.",
-        remedy="install its build for torch's CUDA (for a wheel of PyTorch: --index-url "
-        "https://download.pytorch.org/whl/cuXXX), or build it on a GPU node with CUDA_HOME set and FORCE_CUDA=1: "
-        "pip install --force-reinstall --no-deps --no-build-isolation --no-cache-dir PACKAGE",
+        cause=(
+            "The operator comes from the package that its name begins with, and the installed build of that package "
+            "supports it only on the CPU: it is a CPU wheel, or was built on a machine without nvcc or a visible GPU."
+        ),
+        remedy=(
+            "install the package's build for torch's CUDA version (for PyTorch wheels, use --index-url "
+            "https://download.pytorch.org/whl/cuXXX), or build it on a GPU node with CUDA_HOME set and FORCE_CUDA=1: "
+            "pip install --force-reinstall --no-deps --no-build-isolation --no-cache-dir PACKAGE"
+        ),
         source="facebookresearch/sam2#220",
         recoverable=True,
     ),
@@ -325,12 +355,13 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "_ZN5torch3jit11parseSchemaERKSsb",
         texts=(r"\.so[.\d]{0,12}: undefined symbol: (?:_Z|_?Py[A-Z_])",),
         cause=(
-            "The package's compiled part was built for a torch release, CUDA version or C++ ABI other than the "
+            "The package's compiled code was built for a torch version, CUDA version or C++ ABI other than the "
             "installed ones."
         ),
         remedy=(
-            "install the release of the package whose name contains your torch and CUDA versions, or build it again "
-            "in this environment: pip install --force-reinstall --no-build-isolation --no-cache-dir PACKAGE"
+            "install the wheel of the package whose name contains your torch and CUDA versions, or rebuild the "
+            "package in this environment: pip install --force-reinstall --no-build-isolation --no-cache-dir "
+            "PACKAGE"
         ),
         source="pytorch/extension-cpp#103",
         general=True,
@@ -338,17 +369,19 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="version-required",
-        title="A package needs a different release of another package",
+        title="A package needs a different version of another package",
         example="ImportError: numpy>=1.17 is required for a normal functioning of this module, but found "
         "numpy==1.16.3.",
         texts=(
             r"is required for a normal functioning of this module, but found",
             r"pkg_resources\.(?:Contextual)?VersionConflict",
         ),
-        cause="Two packages in the environment have incompatible versions: the message names both.",
-        remedy="put the release that the message asks for into the job's requirements (requirements: [...]) "
-        "and run ansible-playbook site.yml --tags python_env. If the job finds another Python's "
-        "packages first, remove PYTHONPATH and ~/.local/lib/python*",
+        cause="Two packages in the environment have incompatible versions. The message names both packages.",
+        remedy=(
+            "put the version that the message asks for into the job's requirements (requirements: [...]) and run "
+            "ansible-playbook site.yml --tags python_env. If the job finds another Python's packages first, remove "
+            "PYTHONPATH and ~/.local/lib/python*"
+        ),
         source="huggingface/transformers#11713",
         recoverable=True,
     ),
@@ -361,33 +394,38 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"oat_|complex_|unicode_)'",
             r"AttributeError: `np\.\w{1,20}` was removed in the NumPy",
         ),
-        cause="numpy 1.24 and 2.0 removed names such as np.bool, np.int and np.float_, and the package in "
-        "the last line of the traceback still uses one.",
+        cause=(
+            "numpy 1.24 and 2.0 removed names such as np.bool, np.int and np.float_, and the package in the last "
+            "line of the traceback still uses one of them."
+        ),
         remedy=(
-            "upgrade that package, or add numpy<1.24 (or numpy<2 for the names that numpy 2 removed) to the job's "
-            "requirements, and run ansible-playbook site.yml --tags python_env. In your own code, use bool, int, "
-            "float instead of np.bool, np.int, np.float"
+            "upgrade that package, or add numpy<1.24 (or numpy<2 for the names that numpy 2 removed) to the "
+            "job's requirements, and run ansible-playbook site.yml --tags python_env. In your own code, use "
+            "bool, int and float instead of np.bool, np.int and np.float"
         ),
         source="predict-idlab/powershap#50",
         recoverable=True,
     ),
     CatalogueEntry(
         id="flash-attention-gpu",
-        title="flash-attention does not run on this GPU",
+        title="flash-attention does not support this GPU",
         example="RuntimeError: FlashAttention only supports Ampere GPUs or newer.",
         texts=(r"FlashAttention only supports Ampere GPUs or newer",),
-        cause="flash-attention needs a GPU of the Ampere generation (A100, RTX 30) or newer; it has no "
-        "kernels for V100, T4 and older GPUs. All nodes of the run need such GPUs.",
+        cause=(
+            "flash-attention needs an Ampere (A100, RTX 30) or newer GPU; it has no kernels for V100, T4 and older "
+            "GPUs. All nodes of the run need such GPUs."
+        ),
         remedy=(
-            'choose another attention implementation: attn_implementation="sdpa" (transformers), --use_flash_attn '
-            "false; or run on the nodes with newer GPUs only (-e nodes=...): ansible-playbook ping.yml lists them"
+            'choose another attention implementation: use attn_implementation="sdpa" (transformers) or '
+            "--use_flash_attn false. Or run only on the nodes with newer GPUs (-e nodes=...); to list them, run "
+            "ansible-playbook ping.yml"
         ),
         source="InternRobotics/PointLLM#47",
         recoverable=True,
     ),
     CatalogueEntry(
         id="cuda-libraries-mixed",
-        title="torch loads CUDA libraries from another version",
+        title="torch loads CUDA libraries of a different version",
         example="ImportError: .../nvidia/cusparse/lib/libcusparse.so.12: undefined symbol: "
         "__nvJitLinkAddData_12_1, version libnvJitLink.so.12",
         texts=(
@@ -396,12 +434,12 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         cause=(
             "LD_LIBRARY_PATH, or a system-wide CUDA toolkit, puts CUDA or cuDNN libraries of a different version "
-            "before those bundled with torch."
+            "ahead of those bundled with torch."
         ),
         remedy=(
-            'remove LD_LIBRARY_PATH: -e \'{"launch_environment": {"LD_LIBRARY_PATH": ""}}\', or the line in '
-            "~/.bashrc or the module that sets it. In an image whose own torch needs the variable, put the "
-            "nvidia/nvjitlink/lib directory of site-packages first in it"
+            'clear LD_LIBRARY_PATH: launch with -e \'{"launch_environment": {"LD_LIBRARY_PATH": ""}}\', or '
+            "remove the line in ~/.bashrc or the module that sets it. In an image whose own torch needs the "
+            "variable, put the nvidia/nvjitlink/lib directory of site-packages first in it"
         ),
         source="pytorch/pytorch#131312",
         recoverable=True,
@@ -413,9 +451,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(r"(?:ImportError|OSError): lib[\w.+-]{1,80}: cannot open shared object file",),
         cause="A Python package needs a library that the node, or the container image, does not have.",
         remedy=(
-            "install it on all nodes or in the image. For libGL.so.1 or libgthread: sudo apt-get install libgl1 "
-            "libglib2.0-0, or opencv-python-headless instead of opencv-python; for libmpi.so: ansible-playbook "
-            "site.yml --tags open_mpi; for any other library, use `apt-file search LIBRARY`"
+            "install it on all nodes or in the image. For libGL.so.1 or libgthread, run sudo apt-get install "
+            "libgl1 libglib2.0-0, or use opencv-python-headless instead of opencv-python; for libmpi.so, run "
+            "ansible-playbook site.yml --tags open_mpi; for any other library, use `apt-file search LIBRARY`"
         ),
         source="amdegroot/ssd.pytorch#525",
         recoverable=True,
@@ -432,12 +470,13 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"data did not match any variant of untagged enum",
         ),
         cause=(
-            "The installed transformers, or tokenizers, does not support this model: it is older than the model; or "
-            "the model comes with its own code."
+            "The installed version of transformers or tokenizers does not support this model, because it is "
+            "older than the model or because the model comes with its own code."
         ),
         remedy=(
-            "put a newer transformers (and tokenizers) into the job's requirements and run ansible-playbook site.yml "
-            "--tags python_env; for a model with its own code, use from_pretrained(..., trust_remote_code=True)"
+            "put a newer version of transformers (and tokenizers) into the job's requirements and run "
+            "ansible-playbook site.yml --tags python_env; for a model with its own code, use "
+            "from_pretrained(..., trust_remote_code=True)"
         ),
         source="declare-lab/Emma-X#1",
         recoverable=True,
@@ -450,10 +489,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"AttributeError: (?:partially initialized )?module '(?:torch|torchvision|triton)(?:\.[\w.]{1,60})?' h"
             r"as no attribute '",
         ),
-        cause="The script or a package uses a function that this release of torch does not have yet or no longer has.",
-        remedy="compare `pip show torch` with the release that the package asks for, and change it: "
-        "ansible-playbook site.yml --tags python_env,pytorch -e pytorch_version=2.6.0; or pin the "
-        "package's release in the job's requirements",
+        cause=(
+            "The script or a package uses a function that this version of torch does not have yet or no longer has."
+        ),
+        remedy=(
+            "compare `pip show torch` with the version that the package asks for. Change the torch version with "
+            "ansible-playbook site.yml --tags python_env,pytorch -e pytorch_version=2.6.0, or pin the package's "
+            "version in the job's requirements"
+        ),
         source="ultralytics/yolov3#67",
         recoverable=True,
         general=True,
@@ -464,45 +507,55 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="Error: mkl-service + Intel(R) MKL: MKL_THREADING_LAYER=INTEL is incompatible with "
         "libgomp.so.1 library.",
         texts=(r"MKL_THREADING_LAYER=INTEL is incompatible with libgomp",),
-        cause="numpy comes from conda with Intel's OpenMP, and torch, with GNU's, was loaded first.",
-        remedy='use -e \'{"launch_environment": {"MKL_THREADING_LAYER": "GNU"}}\'; or import numpy before torch',
+        cause=(
+            "numpy comes from conda and uses Intel's OpenMP library, and torch, which uses GNU's, was loaded first."
+        ),
+        remedy=(
+            'launch with -e \'{"launch_environment": {"MKL_THREADING_LAYER": "GNU"}}\', or import numpy before torch'
+        ),
         source="pytorch/ort#102",
         recoverable=True,
     ),
     CatalogueEntry(
         id="cudnn-libraries-mixed",
-        title="Parts of different cuDNN releases are loaded",
+        title="Libraries from different cuDNN versions are loaded",
         example="Could not load library libcudnn_cnn_train.so.8. Error: "
         "/usr/local/cuda-12.1/lib/libcudnn_cnn_train.so.8: undefined symbol: ...",
         texts=(
             r"Could not load library libcudnn\w{0,30}\.so[\d.]{0,10}\. {1,8}Error: ",
             r"Unable to load any of \{libcudnn",
         ),
-        cause="torch has loaded one part of cuDNN from its own packages but finds another part first in "
-        "LD_LIBRARY_PATH, for example from the system's CUDA toolkit or a module: the parts are from different "
-        "releases.",
-        remedy='remove LD_LIBRARY_PATH: -e \'{"launch_environment": {"LD_LIBRARY_PATH": ""}}\', or the line in '
-        "~/.bashrc or the module (module unload cudnn cuda) that sets it; torch bundles its own cuDNN",
+        cause=(
+            "torch has loaded one cuDNN library from its own packages but finds another one first in "
+            "LD_LIBRARY_PATH, for example from the system's CUDA toolkit or a module: the libraries are from "
+            "different cuDNN versions."
+        ),
+        remedy=(
+            'clear LD_LIBRARY_PATH: launch with -e \'{"launch_environment": {"LD_LIBRARY_PATH": ""}}\', or remove '
+            "the line in ~/.bashrc or the module (module unload cudnn cuda) that sets it; torch bundles its own cuDNN"
+        ),
         source="andimarafioti/florence2-finetuning#2",
         refines=("cudnn-no-algorithm", "aborted", "native-crash"),
     ),
     CatalogueEntry(
         id="cudnn-no-plan",
-        title="cuDNN has no kernel for this attention",
+        title="cuDNN has no kernel for this attention call",
         example="RuntimeError: cuDNN Frontend error: [cudnn_frontend] Error: No execution plans support the graph.",
         texts=(r"\[cudnn_frontend\] Error: No execution plans (?:support the graph|built successfully)",),
-        cause="torch chose cuDNN's attention, but cuDNN has no kernel for these shapes, this precision or this GPU; "
-        "torch 2.5.0 chose it too often.",
+        cause=(
+            "torch chose cuDNN attention, but cuDNN has no kernel for these shapes, this precision or this GPU; "
+            "torch 2.5.0 chose it too often."
+        ),
         remedy=(
-            "torch.backends.cuda.enable_cudnn_sdp(False) in the script makes torch use a different implementation; "
-            "or use another torch release (ansible-playbook site.yml --tags python_env,pytorch -e "
-            "pytorch_version=2.6.0). On GPUs before Ampere use fp16 or fp32 instead of bf16"
+            "call torch.backends.cuda.enable_cudnn_sdp(False) in the script so that torch uses a different "
+            "implementation, or use another torch version (ansible-playbook site.yml --tags python_env,pytorch "
+            "-e pytorch_version=2.6.0). On GPUs older than Ampere, use fp16 or fp32 instead of bf16"
         ),
         source="ostris/ai-toolkit#203",
     ),
     CatalogueEntry(
         id="xformers-no-operator",
-        title="xformers has no kernel for this attention",
+        title="xformers has no kernel for this attention call",
         example="NotImplementedError: No operator found for `memory_efficient_attention_forward` with inputs:",
         texts=(r"No operator found for `memory_efficient_attention_\w{1,20}`",),
         cause=(
@@ -510,9 +563,12 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             "version (operator wasn't built), this GPU is too old or too new, or the precision, head size or mask is "
             "not supported. The lines below the message give the reason for each kernel."
         ),
-        remedy='do without it: attn_implementation="sdpa" (transformers), or omit '
-        "enable_xformers_memory_efficient_attention(); or install the xformers release for your torch; use fp16 "
-        "instead of bf16 on GPUs before Ampere. `python -m xformers.info` on the node lists its kernels",
+        remedy=(
+            'do without xformers: use attn_implementation="sdpa" (transformers), or omit '
+            "enable_xformers_memory_efficient_attention(). Or install the xformers version for your torch version. "
+            "On GPUs older than Ampere, use fp16 instead of bf16. To list the available kernels, run `python -m "
+            "xformers.info` on the node"
+        ),
         source="facebookresearch/xformers#1263",
     ),
 )

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Failures of models that are split across ranks."""
+"""Failures of models that are sharded across ranks."""
 
 from __future__ import annotations
 
@@ -21,9 +21,12 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             "plain tensor: a weight used outside the forward pass of its sharded module, a module left out of the "
             "plan, a mask or buffer, or a kernel from a package that does not support DTensors."
         ),
-        remedy="call the module, not its weights; also wrap the module that owns the weight with fully_shard; for "
-        "single operations, use distribute_tensor(x, mesh) or weight.full_tensor(). For attention, choose torch's "
-        'implementation (attn_implementation="sdpa"); upgrade accelerate and transformers together',
+        remedy=(
+            "call the module instead of using its weights directly, and also wrap the module that owns the weight "
+            "with fully_shard; for single operations, use distribute_tensor(x, mesh) or weight.full_tensor(). For "
+            'attention, choose torch\'s implementation (attn_implementation="sdpa"); upgrade accelerate and '
+            "transformers together"
+        ),
         source="huggingface/accelerate#3565",
     ),
     CatalogueEntry(
@@ -37,9 +40,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             "others expect to receive them; or the checkpoint lacks the weight."
         ),
         remedy=(
-            "set fsdp_sync_module_states: true together with fsdp_cpu_ram_efficient_loading, or set both to false; "
-            "otherwise call model.to_empty(device=...) and load all weights afterwards. Use the same releases of "
-            "torch, transformers and accelerate on all nodes: ansible-playbook preflight.yml names those that differ"
+            "set fsdp_sync_module_states: true together with fsdp_cpu_ram_efficient_loading, or set both to "
+            "false; otherwise call model.to_empty(device=...) and load all weights afterwards. Use the same "
+            "versions of torch, transformers and accelerate on all nodes; to see which nodes differ, run "
+            "ansible-playbook preflight.yml"
         ),
         source="huggingface/accelerate#2082",
     ),
@@ -52,11 +56,15 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"You can't train a model that has been loaded (?:in \d-bit precision (?:on|with)|with "
             r"`device_map='auto'`)",
         ),
-        cause="device_map='auto' spreads the model across all GPUs of the node, or puts it on the first, although each "
-        "rank has its own GPU.",
-        remedy='load it with device_map={"": int(os.environ["LOCAL_RANK"])} (also for 4-bit and 8-bit models), or '
-        "without device_map under FSDP and DeepSpeed; to spread one model over the GPUs on purpose, start one "
-        "process: -e nproc_per_node=1",
+        cause=(
+            "device_map='auto' spreads the model across all GPUs of the node, or puts it on the first one, although "
+            "each rank has its own GPU."
+        ),
+        remedy=(
+            'load it with device_map={"": int(os.environ["LOCAL_RANK"])} (also for 4-bit and 8-bit models), or '
+            "without device_map under FSDP and DeepSpeed; to spread one model over the GPUs on purpose, start one "
+            "process with -e nproc_per_node=1"
+        ),
         source="huggingface/transformers#31557",
     ),
     CatalogueEntry(
@@ -67,12 +75,15 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"world_size \(\d{1,7}\) is not (?:divisible by|equal to) ",
             r"world size \(?\d{1,7}\)? is not divisible by ",
         ),
-        cause="The product of the tensor, pipeline, context and expert parallel sizes must divide the number of ranks, "
-        "but this run has too few ranks, or a number that it does not divide.",
+        cause=(
+            "The number of ranks must be a multiple of the product of the tensor, pipeline, context and expert "
+            "parallel sizes, but this run has too few ranks, or a number that is not a multiple."
+        ),
         remedy=(
-            "start as many ranks as the sizes need: -e nodes=... and -e nproc_per_node=N; or reduce the sizes in the "
-            "script (--tensor-model-parallel-size and so on). A world_size of 1 means that the launcher's variables "
-            "did not reach the script: start it through muster's launcher, or with srun and one task per GPU"
+            "start as many ranks as the sizes need (-e nodes=... and -e nproc_per_node=N), or reduce the sizes "
+            "in the script (--tensor-model-parallel-size and so on). A world_size of 1 means that the launcher's "
+            "variables did not reach the script: start it through muster's launcher, or with srun and one task "
+            "per GPU"
         ),
         source="NVIDIA-NeMo/Speech#11480",
     ),
@@ -85,10 +96,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"new group's (?:rank should be within|world size should be less or equal to) the (?:the )?world.size "
             r"set by init_process_group",
         ),
-        cause="A device mesh or process group in the script names more ranks than this run started: its shape is "
-        "hard-coded or set in the configuration, or ranks are missing.",
-        remedy="derive the shape from dist.get_world_size(); or start as many ranks as it needs: -e nodes=... and "
-        "-e nproc_per_node=N",
+        cause=(
+            "A device mesh or process group in the script includes more ranks than this run started: its shape is "
+            "hard-coded or set in the configuration, or ranks are missing."
+        ),
+        remedy=(
+            "derive the shape from dist.get_world_size(), or start as many ranks as it needs with -e nodes=... and "
+            "-e nproc_per_node=N"
+        ),
         source="pytorch/pytorch#111452",
     ),
 )

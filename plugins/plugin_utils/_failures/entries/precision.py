@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Failures of fp16 and bf16."""
+"""Failures related to fp16 and bf16."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         cause="The loss scale starts too high, so step after step is skipped. A few of these lines at the start are "
         "normal.",
         remedy=(
-            'set "fp16": {"enabled": true, "initial_scale_power": 10} in the DeepSpeed configuration, lower if '
-            "needed; or use bf16 if the GPUs support it"
+            'set "fp16": {"enabled": true, "initial_scale_power": 10} in the DeepSpeed configuration, or an even '
+            "lower power if needed; or use bf16 if the GPUs support it"
         ),
         source="deepspeedai/DeepSpeed#386",
         recoverable=True,
@@ -47,10 +47,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="fp16 is not supported here",
         example="ValueError: Type fp16 is not supported.",
         texts=(r"Type fp16 is not supported",),
-        cause="DeepSpeed finds no GPU, or one that is too old for fp16 (before Volta).",
+        cause="DeepSpeed finds no GPU, or finds one that is too old for fp16 (older than Volta).",
         remedy=(
-            'set "fp16": {"enabled": false} in the DeepSpeed configuration; ansible-playbook preflight.yml names the '
-            "nodes whose GPUs do not support its precision"
+            'set "fp16": {"enabled": false} in the DeepSpeed configuration; to see which nodes have GPUs that do '
+            "not support its precision, run ansible-playbook preflight.yml"
         ),
         source="deepspeedai/DeepSpeed#6723",
     ),
@@ -73,20 +73,22 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="ValueError: Attempting to unscale FP16 gradients.",
         texts=(r"Attempting to unscale FP16 gradients",),
         cause="The model was loaded in fp16, but mixed precision needs the trained weights in fp32.",
-        remedy="load with torch_dtype=torch.float32 (LoRA: only the trainable weights), or train in bf16",
+        remedy=(
+            "load the model with torch_dtype=torch.float32 (with LoRA, only the trainable weights), or train in bf16"
+        ),
         source="ShivamShrirao/diffusers#131",
     ),
     CatalogueEntry(
         id="dtype-mismatch",
-        title="A layer gets an input in a different precision",
+        title="A layer receives an input in a different precision",
         example="RuntimeError: mat1 and mat2 must have the same dtype, but got Float and BFloat16",
         texts=(
             r"(?:mat1|self) and mat2 (?:must|to) have the same dtype",
             r"expected scalar type (?:Half|Float|BFloat16) but found (?:Half|Float|BFloat16)",
         ),
         cause=(
-            "The input of a layer is in fp32 and its weights in bf16 or fp16, or the other way around: part of the "
-            "model was cast, or it runs outside the autocast context used for training."
+            "The input of a layer is in fp32 and its weights are in bf16 or fp16, or the other way around: part "
+            "of the model was cast, or the layer runs outside the autocast context used for training."
         ),
         remedy='run the forward pass in torch.autocast("cuda", dtype=torch.bfloat16), load the whole model in one '
         "precision (torch_dtype=...), or cast the input: x.to(layer.weight.dtype)",
@@ -97,10 +99,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="fp16 is used on the CPU",
         example="""RuntimeError: "LayerNormKernelImpl" not implemented for 'Half'""",
         texts=(r"not implemented for '(?:Half|BFloat16)'",),
-        cause="The model or a tensor is in fp16, but on the CPU, where torch lacks this operation: the model "
-        "was not moved to the GPU, or torch sees none.",
-        remedy="move model and inputs to the GPU (.cuda()); ansible-playbook ping.yml shows the GPUs of each "
-        "node. On nodes without GPUs use fp32 (--fp16 False), or bf16",
+        cause=(
+            "The model or a tensor is in fp16, but on the CPU, where torch does not implement this operation: the "
+            "model was not moved to the GPU, or torch sees no GPU."
+        ),
+        remedy=(
+            "move the model and inputs to the GPU (.cuda()); to see the GPUs of each node, run ansible-playbook "
+            "ping.yml. On nodes without GPUs, use fp32 (--fp16 False) or bf16"
+        ),
         source="facebookresearch/flores#30",
     ),
     CatalogueEntry(
@@ -114,12 +120,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"found NaN in local grad norm",
         ),
         cause=(
-            "Training diverged: the learning rate is too high, fp16 overflowed, a division or a logarithm got 0, or "
-            "the data contains NaN."
+            "Training diverged: the learning rate is too high, fp16 overflowed, a division or a logarithm "
+            "received 0, or the data contains NaN."
         ),
-        remedy="lower the learning rate or lengthen its warm-up, clip gradients (max_grad_norm=1.0), and use "
-        "bf16 instead of fp16 if the GPUs support it; torch.autograd.set_detect_anomaly(True) names "
-        "the operation. Resume from the last good checkpoint",
+        remedy=(
+            "lower the learning rate or lengthen its warm-up, clip gradients (max_grad_norm=1.0), and use bf16 "
+            "instead of fp16 if the GPUs support it. To find the operation, call "
+            "torch.autograd.set_detect_anomaly(True). Resume from the last good checkpoint"
+        ),
         source="pytorch/pytorch#51196",
     ),
 )

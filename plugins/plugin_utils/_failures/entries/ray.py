@@ -20,9 +20,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         cause="More than 95 % of the node's memory was in use, and Ray killed its most recent worker before the kernel "
         "would. The message lists the processes that use the most memory.",
-        remedy="use fewer workers or actors per node, a smaller rollout batch, no CPU offload, or machines with more "
-        "memory. RAY_memory_usage_threshold=0.98 in the environment of `ray start` only delays the problem; in a "
-        "container, the container's limit applies",
+        remedy=(
+            "use fewer workers or actors per node, a smaller rollout batch, no CPU offload, or machines with more "
+            "memory. Setting RAY_memory_usage_threshold=0.98 in the environment of `ray start` only delays the "
+            "problem; in a container, the container's limit applies"
+        ),
         source="real-stanford/flingbot#11",
     ),
     CatalogueEntry(
@@ -32,9 +34,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(r"Total available GPUs [\d.]{1,9} is less than total desired GPUs",),
         cause="The Ray cluster has fewer GPUs than the configuration requests: nodes have not joined it, another job "
         "holds their GPUs, or ray start was given fewer (CUDA_VISIBLE_DEVICES, --num-gpus).",
-        remedy="`ray status` lists the nodes and GPUs. Start Ray on each node before the job (ray start "
-        "--address=HEAD:6379), wait until all have joined, and set trainer.nnodes and trainer.n_gpus_per_node "
-        "accordingly",
+        remedy=(
+            "run `ray status` to list the nodes and GPUs. Start Ray on each node before the job (ray start "
+            "--address=HEAD:6379), wait until all nodes have joined, and set trainer.nnodes and "
+            "trainer.n_gpus_per_node accordingly"
+        ),
         source="verl-project/verl#2515",
     ),
 )

@@ -20,9 +20,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             "nodes cannot reach each other. With RoCE, usually the default GID is of the wrong kind, or the switches "
             "do not route between the subnets."
         ),
-        remedy="""set the index of the RoCE v2 GID that `show_gids` lists: -e '{"launch_environment": """
-        """{"NCCL_IB_GID_INDEX": "3"}}'; test with `ib_write_bw` between the two nodes. NCCL_IB_DISABLE=1 """
-        "uses TCP instead of RDMA",
+        remedy=(
+            'set the index of the RoCE v2 GID that `show_gids` lists: -e \'{"launch_environment": '
+            '{"NCCL_IB_GID_INDEX": "3"}}\'. Test the connection with `ib_write_bw` between the two nodes. To use TCP '
+            "instead of RDMA, set NCCL_IB_DISABLE=1"
+        ),
         source="NVIDIA/nccl#1405",
     ),
     CatalogueEntry(
@@ -32,16 +34,16 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "vendor err 81 (Send)",
         texts=(r"Got completion [^\n]{0,80}with (?:error |status=)",),
         cause=(
-            "An RDMA adapter reported an error other than a timeout. Status 1 and 4: the data exceeded the "
-            "receiver's buffer, or the adapter cannot access the memory, because of different MTUs on the two nodes "
-            "or GPUDirect RDMA. Status 10: the other node refused access. Status 5: the transfer was canceled after "
-            "an earlier error."
+            "An RDMA adapter reported an error other than a timeout. Status 1 or 4 means that the data exceeded "
+            "the receiver's buffer, or that the adapter cannot access the memory, because of different MTUs on "
+            "the two nodes or GPUDirect RDMA. Status 10 means that the other node refused access. Status 5 means "
+            "that the transfer was canceled after an earlier error."
         ),
         remedy=(
-            "compare the MTU of both nodes (`ip link`, and active_mtu of `ibv_devinfo`) and of the switches, and set "
-            "the same MTU everywhere; look for an earlier line with another status. If it concerns GPU memory: -e "
-            '\'{"launch_environment": {"NCCL_NET_GDR_LEVEL": "LOC"}}\' disables GPUDirect RDMA; -e '
-            '\'{"launch_environment": {"NCCL_IB_DISABLE": "1"}}\' disables RDMA'
+            "compare the MTU of both nodes (`ip link`, and active_mtu of `ibv_devinfo`) and of the switches, and "
+            "set the same MTU everywhere; look for an earlier line with another status. If it concerns GPU "
+            'memory, disable GPUDirect RDMA with -e \'{"launch_environment": {"NCCL_NET_GDR_LEVEL": "LOC"}}\'; '
+            'to disable RDMA entirely, use -e \'{"launch_environment": {"NCCL_IB_DISABLE": "1"}}\''
         ),
         source="NVIDIA/nccl#1052",
         weak=True,
@@ -56,16 +58,18 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Call to ibv_modify_qp failed with",
             r"Failed to modify QP to RTR",
         ),
-        cause="The network has no path between two RDMA adapters. Often each adapter of a node is on a separate "
-        "network (rail), or only some ports belong to the cluster's network, and NCCL connects two adapters that "
-        "cannot reach each other; or the GID is one that the other adapter cannot reach.",
+        cause=(
+            "The network has no path between two RDMA adapters. Often each adapter of a node is on a separate "
+            "network (rail), or only some ports belong to the cluster's network, and NCCL connects two adapters that "
+            "cannot reach each other; or the GID in use is one that the other adapter cannot reach."
+        ),
         remedy=(
-            "name the ports that lead to the other nodes: the line in the message says which pair failed, and "
-            '`ibv_devinfo` and `show_gids` list them with their addresses: -e \'{"launch_environment": '
-            '{"NCCL_IB_HCA": "=mlx5_0:1,mlx5_1:1"}}\'. With one network per adapter, -e \'{"launch_environment": '
-            '{"NCCL_CROSS_NIC": "0"}}\' keeps NCCL on one rail. With RoCE, -e \'{"launch_environment": '
-            '{"NCCL_IB_GID_INDEX": "3"}}\' selects another GID. To run over TCP in the meantime: -e '
-            '\'{"launch_environment": {"NCCL_IB_DISABLE": "1"}}\''
+            'name the ports that lead to the other nodes with -e \'{"launch_environment": {"NCCL_IB_HCA": '
+            '"=mlx5_0:1,mlx5_1:1"}}\'; the line in the message says which pair failed, and `ibv_devinfo` and '
+            "`show_gids` list the ports with their addresses. With one network per adapter, use -e "
+            '\'{"launch_environment": {"NCCL_CROSS_NIC": "0"}}\' to keep NCCL on one rail. With RoCE, use -e '
+            '\'{"launch_environment": {"NCCL_IB_GID_INDEX": "3"}}\' to select another GID. To run over TCP in '
+            'the meantime, use -e \'{"launch_environment": {"NCCL_IB_DISABLE": "1"}}\''
         ),
         source="NVIDIA/nccl#2013",
     ),
@@ -78,10 +82,12 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"locate memory",
             r"ibv_reg_mr\w{0,10} failed: Cannot allocate memory",
         ),
-        cause="RDMA adapters need locked memory, and the limit on it (ulimit -l) is too small in the job.",
-        remedy="ansible-playbook site.yml --tags base_packages sets the limit to unlimited "
-        "(base_packages_memlock), for jobs that start afterwards; a container needs memlock=-1, which "
-        "launch_container_ulimits has unless you changed it",
+        cause="RDMA adapters need locked memory, and the job's limit on locked memory (ulimit -l) is too small.",
+        remedy=(
+            "run ansible-playbook site.yml --tags base_packages to set the limit to unlimited "
+            "(base_packages_memlock) for jobs that start afterwards; a container needs memlock=-1, which "
+            "launch_container_ulimits includes unless you changed it"
+        ),
         source="NVIDIA/nccl-tests#206",
     ),
     CatalogueEntry(
@@ -94,17 +100,20 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"NET/OFI Request [^\n]{0,60}completed with error",
         ),
         cause=(
-            "AWS's network adapter (EFA) works only between instances in one subnet whose security group allows all "
-            "traffic to and from itself, in both directions; or the process at the other end has ended."
+            "AWS's network adapter (EFA) works only between instances in one subnet whose security group allows "
+            "all traffic to and from itself, in both directions. Either this is not the case, or the process at "
+            "the other end has ended."
         ),
-        remedy="in the security group, allow all traffic with the group itself as source (inbound) and as "
-        "destination (outbound); check the logs of the other ranks. To run over TCP until then: "
-        """-e '{"launch_environment": {"NCCL_NET": "Socket"}}'""",
+        remedy=(
+            "in the security group, allow all traffic with the group itself as the source (inbound) and as the "
+            "destination (outbound); check the logs of the other ranks. To run over TCP until then, use -e "
+            '\'{"launch_environment": {"NCCL_NET": "Socket"}}\''
+        ),
         source="aws/aws-ofi-nccl#663",
     ),
     CatalogueEntry(
         id="efa-libfabric-differs",
-        title="The EFA plug-in of NCCL was built for another libfabric",
+        title="NCCL's EFA plug-in was built for a different libfabric version",
         example="NCCL WARN NET/OFI Couldn't set FI_OPT_EFA_SENDRECV_IN_ORDER_ALIGNED_128_BYTES. RC: -92, ERROR: "
         "Protocol not available",
         texts=(
@@ -113,11 +122,15 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"libnccl-(?:net|ofi)[^\n]{0,120}undefined symbol: fi_\w{1,60}",
             r"libfabric\.so[^\n]{0,80}version [`']FABRIC_[\d.]{1,9}' not found",
         ),
-        cause="The libfabric that is loaded is older than the one for which the plug-in (aws-ofi-nccl) was built: it "
-        "does not know an option or function that the plug-in uses.",
-        remedy="install plug-in and libfabric together with the EFA installer of one release, in the image and on all "
-        "nodes, and put /opt/amazon/efa/lib first in LD_LIBRARY_PATH; `fi_info --version` shows the one that is used. "
-        """Until then, over TCP: -e '{"launch_environment": {"NCCL_NET": "Socket"}}'""",
+        cause=(
+            "The libfabric that is loaded is older than the one for which the plug-in (aws-ofi-nccl) was built: it "
+            "does not support an option or function that the plug-in uses."
+        ),
+        remedy=(
+            "install the plug-in and libfabric together from the same version of the EFA installer, in the image and "
+            "on all nodes, and put /opt/amazon/efa/lib first in LD_LIBRARY_PATH; `fi_info --version` shows which "
+            'libfabric is used. To run over TCP until then, use -e \'{"launch_environment": {"NCCL_NET": "Socket"}}\''
+        ),
         source="aws/aws-ofi-nccl#241",
         refines=("nccl-system-error", "nccl-internal-error", "nccl-peer-gone"),
     ),
@@ -126,13 +139,17 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="EFA cannot register memory for RDMA",
         example="NCCL WARN NET/OFI Unable to register memory (type = 2) for device 4. RC: -22, Error: Invalid argument",
         texts=(r"NET/OFI Unable to register memory\b",),
-        cause="AWS's network adapter (EFA) could not register a buffer. RC -22 for GPU memory (type = 2) is a bug in "
-        "the libfabric of EFA installers before 1.29 with NCCL 2.19 and newer; other codes, such as -12, mean too "
-        "little locked memory or too few huge pages.",
-        remedy="install a newer EFA installer on the nodes and in the image (1.29 or later; `fi_info --version` "
-        'shows libfabric\'s); until then -e \'{"launch_environment": {"FI_EFA_SET_CUDA_SYNC_MEMOPS": "0"}}\'. '
-        "For other codes: `ulimit -l` in the job must be unlimited, and FI_EFA_USE_HUGE_PAGE=0 disables huge "
-        "pages",
+        cause=(
+            "AWS's network adapter (EFA) could not register a buffer. RC -22 for GPU memory (type = 2) is a bug in "
+            "the libfabric of EFA installers older than 1.29 with NCCL 2.19 and newer; other codes, such as -12, "
+            "mean too little locked memory or too few huge pages."
+        ),
+        remedy=(
+            "install a newer EFA installer on the nodes and in the image (1.29 or later; `fi_info --version` shows "
+            'the version of libfabric); until then, use -e \'{"launch_environment": {"FI_EFA_SET_CUDA_SYNC_MEMOPS": '
+            '"0"}}\'. For other codes, `ulimit -l` in the job must be unlimited, and you can disable huge pages with '
+            "FI_EFA_USE_HUGE_PAGE=0"
+        ),
         source="awslabs/awsome-distributed-ai#203",
         refines=("nccl-system-error", "nccl-internal-error", "nccl-peer-gone"),
     ),
@@ -150,10 +167,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "container was started without the devices /dev/infiniband/uverbs*, or the image contains a libfabric other "
         "than the EFA installer's.",
         remedy=(
-            "`fi_info -p efa -t FI_EP_RDM` in the container must list an adapter. Give the container access to the "
-            'devices: -e \'{"launch_container_options": ["--device=/dev/infiniband"]}\', and use the libfabric of '
-            'the EFA installer (/opt/amazon/efa/lib). To run over TCP without EFA: -e \'{"launch_environment": '
-            '{"NCCL_NET": "Socket"}}\''
+            "check that `fi_info -p efa -t FI_EP_RDM` lists an adapter in the container. Give the container "
+            'access to the devices with -e \'{"launch_container_options": ["--device=/dev/infiniband"]}\', and '
+            "use the libfabric of the EFA installer (/opt/amazon/efa/lib). To run over TCP without EFA, use -e "
+            '\'{"launch_environment": {"NCCL_NET": "Socket"}}\''
         ),
         source="aws-samples/aws-efa-nccl-baseami-pipeline#2",
         recoverable=True,
@@ -168,13 +185,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"ibv_create_(?:cq|qp)\([^\n)]{0,60}\) failed: ",
         ),
         cause=(
-            "One of these applies: the process cannot lock enough memory (`ulimit -l`, often 64 kB), which is the "
-            "usual reason; a container lacks /dev/infiniband or the capability IPC_LOCK; or other jobs use up the "
-            "adapter's queues."
+            "Usually the process cannot lock enough memory (`ulimit -l`, often 64 kB). Otherwise, a container "
+            "lacks /dev/infiniband or the IPC_LOCK capability, or other jobs use up the adapter's queues."
         ),
-        remedy="ansible-playbook site.yml --tags base_packages lifts the limit; in a container add --ulimit memlock=-1 "
-        "--device /dev/infiniband to launch_container_options. To continue without RDMA, more slowly: "
-        """-e '{"launch_environment": {"NCCL_IB_DISABLE": "1"}}'""",
+        remedy=(
+            "run ansible-playbook site.yml --tags base_packages to lift the limit; in a container, add --ulimit "
+            "memlock=-1 --device /dev/infiniband to launch_container_options. To continue without RDMA, which is "
+            'slower, use -e \'{"launch_environment": {"NCCL_IB_DISABLE": "1"}}\''
+        ),
         source="NVIDIA/nccl#380",
         weak=True,
         refines=("nccl-system-error", "nccl-internal-error"),
@@ -192,9 +210,12 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             "itself failed (catastrophic error), so that a transfer was not answered. If the link comes back and is "
             "lost again, it is flapping: a cable, a transceiver, a switch port or the adapter is faulty."
         ),
-        remedy="leave this node out (-e nodes=A,B) and launch again from the last checkpoint. Then `ibqueryerrors` "
-        "(RoCE: `ethtool -S INTERFACE`), `mlxlink -d mlx5_0 -c` and `sudo dmesg -T | grep mlx5` on it show the port "
-        "and its error counters: reseat or replace the cable or transceiver, or have the provider do it",
+        remedy=(
+            "leave this node out (-e nodes=A,B) and launch again from the last checkpoint. Then run `ibqueryerrors` "
+            "(for RoCE, `ethtool -S INTERFACE`), `mlxlink -d mlx5_0 -c` and `sudo dmesg -T | grep mlx5` on this node "
+            "to see the port and its error counters. Reseat or replace the cable or transceiver, or have the "
+            "provider do it"
+        ),
         source="NVIDIA/nccl#905",
         recoverable=True,
         refines=(
@@ -219,9 +240,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             "nvidia_peermem module is not loaded, or because the driver, OFED and the kernel are incompatible."
         ),
         remedy=(
-            '-e \'{"launch_environment": {"NCCL_NET_GDR_LEVEL": "LOC"}}\' turns off GPUDirect RDMA. To use it: `sudo '
-            "modprobe nvidia_peermem` on each node (after installing OFED, reinstall the GPU driver). If the message "
-            "is about dmabuf, set NCCL_DMABUF_ENABLE=0"
+            'launch with -e \'{"launch_environment": {"NCCL_NET_GDR_LEVEL": "LOC"}}\' to turn off GPUDirect '
+            "RDMA. To use GPUDirect RDMA, run `sudo modprobe nvidia_peermem` on each node (after installing "
+            "OFED, reinstall the GPU driver). If the message is about dmabuf, set NCCL_DMABUF_ENABLE=0"
         ),
         source="Mellanox/nv_peer_memory#115",
         refines=("nccl-system-error", "nccl-internal-error", "nccl-peer-gone"),

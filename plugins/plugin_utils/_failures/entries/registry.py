@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The error catalogue: messages of failing jobs, their causes and remedies.
+"""The error catalogue: error messages of failing jobs, with their causes and remedies.
 
 docs/what_went_wrong.md is generated from it: make pages.
 """

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Failures of S3 and its credentials."""
+"""Failures related to S3 and its credentials."""
 
 from __future__ import annotations
 
@@ -23,11 +23,13 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"security token included in the request is (?:expired|invalid)",
             r"\(400\) when calling the Head\w{1,20} operation: Bad Request",
         ),
-        cause="Temporary AWS credentials expired during the job, usually after one to twelve hours; S3 then responds "
-        "to a HEAD request only with 400 Bad Request.",
+        cause=(
+            "Temporary AWS credentials expired during the job, usually after one to twelve hours; S3 then responds "
+            "to a HEAD request with only 400 Bad Request."
+        ),
         remedy=(
             "use credentials that are renewed: an instance profile (IAM role) for the machines, or an access key "
-            "without a session token; for a long job, stage the data first: ansible-playbook stage_data.yml"
+            "without a session token. For a long job, stage the data first with ansible-playbook stage_data.yml"
         ),
         source="CivicTechTO/ttc_subway_times#59",
     ),
@@ -40,11 +42,15 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"The config profile \([^)\n]{1,80}\) could not be found",
             r"(?:NoCredentialsError|PartialCredentialsError)\b",
         ),
-        cause="The job has no AWS credentials on that node, or many workers asked the instance metadata service"
-        " at once.",
-        remedy="""pass them to the job: -e '{"launch_pass_environment": ["AWS_ACCESS_KEY_ID", """
-        """"AWS_SECRET_ACCESS_KEY"]}'; or give the machines an instance profile; or stage the data: """
-        "ansible-playbook stage_data.yml",
+        cause=(
+            "The job has no AWS credentials on that node, or many workers queried the instance metadata service at "
+            "the same time."
+        ),
+        remedy=(
+            'pass them to the job with -e \'{"launch_pass_environment": ["AWS_ACCESS_KEY_ID", '
+            '"AWS_SECRET_ACCESS_KEY"]}\', give the machines an instance profile, or stage the data with '
+            "ansible-playbook stage_data.yml"
+        ),
         source="meta-pytorch/data#906",
         recoverable=True,
     ),
@@ -55,8 +61,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(r"\((?:403|AccessDenied|AllAccessDisabled|InvalidAccessKeyId|SignatureDoesNotMatch)\) when calling",),
         cause="The credentials on that node are valid for AWS, but not for this bucket or this operation; or "
         "the key was mistyped.",
-        remedy="`aws sts get-caller-identity` on the node says whose credentials they are; let this identity "
-        "list, read and write the bucket, and check its region",
+        remedy=(
+            "run `aws sts get-caller-identity` on the node to see whose credentials they are; allow this identity to "
+            "list, read and write the bucket, and check the bucket's region"
+        ),
         source="https://docs.aws.amazon.com/AmazonS3/latest/userguide/troubleshoot-403-errors.html",
     ),
     CatalogueEntry(
@@ -71,20 +79,24 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             "Data streamed from S3 or another remote store did not arrive in time: the connection broke, is slow, or "
             "has too many readers."
         ),
-        remedy="download the data before the job: ansible-playbook stage_data.yml copies a bucket to all nodes; "
-        "otherwise allow more retries and a longer timeout, with fewer DataLoader workers",
+        remedy=(
+            "download the data before the job: ansible-playbook stage_data.yml copies a bucket to all nodes. "
+            "Otherwise, allow more retries and a longer timeout, and use fewer DataLoader workers"
+        ),
         source="huggingface/datasets#7164",
         recoverable=True,
     ),
     CatalogueEntry(
         id="s3-missing",
-        title="The bucket does not have the object",
+        title="The object does not exist in the bucket",
         example="An error occurred (404) when calling the HeadObject operation: Not Found",
         texts=(r"An error occurred \((?:404|NoSuchKey|NoSuchBucket)\) when calling",),
         cause="The bucket or the object in it does not exist under this name. Names are case-sensitive, and "
         "a directory is not an object.",
-        remedy="`aws s3 ls s3://BUCKET/PREFIX` on the node lists what exists; check the endpoint and the "
-        "region, if the bucket is not on AWS (AWS_ENDPOINT_URL in launch_environment)",
+        remedy=(
+            "run `aws s3 ls s3://BUCKET/PREFIX` on the node to list what exists; check the region and, if the bucket "
+            "is not on AWS, the endpoint (AWS_ENDPOINT_URL in launch_environment)"
+        ),
         source="sophos/SOREL-20M#8",
         recoverable=True,
     ),
@@ -100,8 +112,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         cause="S3 rejects requests whose time is more than 15 minutes off: the node's clock is wrong, or a "
         "request was delayed by that much.",
         remedy=(
-            "run sudo timedatectl set-ntp true on the node; ansible-playbook preflight.yml compares the clocks of "
-            "all nodes"
+            "run sudo timedatectl set-ntp true on the node; to compare the clocks of all nodes, run "
+            "ansible-playbook preflight.yml"
         ),
         source="aws/aws-cli#6358",
     ),
@@ -116,10 +128,12 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Connect timeout on endpoint URL: ",
         ),
         cause="The node has no internet access or no route to the endpoint, or the endpoint or the region is wrong.",
-        remedy="test it on the node: `curl -sI https://s3.amazonaws.com`. Behind a proxy, set HTTPS_PROXY in "
-        "launch_environment. If it breaks now and then, let botocore retry "
-        """(-e '{"launch_environment": {"AWS_MAX_ATTEMPTS": "10", "AWS_RETRY_MODE": "adaptive"}}') or """
-        "copy the data before the job: ansible-playbook stage_data.yml",
+        remedy=(
+            "test the connection on the node with `curl -sI https://s3.amazonaws.com`. Behind a proxy, set "
+            "HTTPS_PROXY in launch_environment. If the connection fails intermittently, let botocore retry (-e "
+            '\'{"launch_environment": {"AWS_MAX_ATTEMPTS": "10", "AWS_RETRY_MODE": "adaptive"}}\') or copy the data '
+            "before the job with ansible-playbook stage_data.yml"
+        ),
         source="boto/boto3#2341",
         recoverable=True,
     ),
@@ -132,12 +146,15 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"\((?:SlowDown|503|RequestLimitExceeded|ThrottlingException)\) when calling",
             r"Please reduce your request rate",
         ),
-        cause="The job reads or lists too many objects at once: every DataLoader worker of every rank sends its own "
-        "requests.",
-        remedy="copy the data to the nodes before the job (ansible-playbook stage_data.yml), or use fewer "
-        "workers and larger objects; "
-        """-e '{"launch_environment": {"AWS_RETRY_MODE": "adaptive", "AWS_MAX_ATTEMPTS": "10"}}' makes """
-        "boto3 wait",
+        cause=(
+            "The job reads or lists too many objects at the same time: every DataLoader worker of every rank sends "
+            "its own requests."
+        ),
+        remedy=(
+            "copy the data to the nodes before the job (ansible-playbook stage_data.yml), or use fewer workers and "
+            'larger objects. To make boto3 wait, use -e \'{"launch_environment": {"AWS_RETRY_MODE": "adaptive", '
+            '"AWS_MAX_ATTEMPTS": "10"}}\''
+        ),
         source="minio/minio#16469",
         recoverable=True,
     ),
@@ -150,10 +167,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Your default credentials were not found",
         ),
         cause="The data is in Google Cloud Storage, and this node has neither a service account nor a key file.",
-        remedy="give the machines a service account that may read the bucket; or copy a key file to each node "
-        "and name it: "
-        """-e '{"launch_environment": {"GOOGLE_APPLICATION_CREDENTIALS": "/path/key.json"}}'; or copy """
-        "the data before the job: ansible-playbook stage_data.yml",
+        remedy=(
+            "give the machines a service account that may read the bucket; copy a key file to each node and name it "
+            'with -e \'{"launch_environment": {"GOOGLE_APPLICATION_CREDENTIALS": "/path/key.json"}}\'; or copy the '
+            "data before the job with ansible-playbook stage_data.yml"
+        ),
         source="bettercollected/bettercollected#283",
         recoverable=True,
     ),

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Weights that ZeRO 3 or FSDP keep in parts on the ranks, used in ways that need all of them."""
+"""Weights that ZeRO 3 or FSDP has sharded across the ranks, used in ways that need the full weights."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="The ranks of a ZeRO 3 model run different layers",
         example="RuntimeError: disagreement between rank0 and rank7: rank0: [2, 3, 4], rank7: [2, 3, 5]",
         texts=(r"disagreement between rank0 and rank\d{1,7}",),
-        cause="With ZeRO 3, all ranks must run the same layers in the same order. Here they do not: experts, images or "
-        "adapters that only some batches use, a generate() that ends sooner on some ranks, or an evaluation that only "
-        "some ranks run.",
+        cause=(
+            "With ZeRO 3, all ranks must run the same layers in the same order. Here they do not: only some batches "
+            "use certain experts, images or adapters, a generate() ends sooner on some ranks, or only some ranks run "
+            "an evaluation."
+        ),
         remedy=(
-            "use generate(synced_gpus=True); feed a dummy image or expert where a batch has none; call "
-            "deepspeed.utils.set_z3_leaf_modules(model, [BLOCK]) for mixtures of experts; or use ZeRO 2"
+            "use generate(synced_gpus=True); feed a dummy image or expert where a batch has none; for mixtures "
+            "of experts, call deepspeed.utils.set_z3_leaf_modules(model, [BLOCK]); or use ZeRO 2"
         ),
         source="deepspeedai/DeepSpeed#5799",
     ),
@@ -32,16 +34,19 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"assert param\.ds_status == ZeroParamStatus\.AVAILABLE",
             r"\{'id': \d{1,9}, 'status': '(?:NOT_AVAILABLE|INFLIGHT)', 'numel'",
         ),
-        cause="DeepSpeed fetches weights in the order of earlier steps, and this step called layers in a different "
-        "order, or called a layer outside the engine's forward pass: a mixture of training and generation, layers "
-        "that depend on the data, gradient checkpointing with frozen parts, or a second model without an engine.",
+        cause=(
+            "DeepSpeed fetches weights in the order of earlier steps, and this step called layers in a different "
+            "order, or called a layer outside the engine's forward pass. Causes are a mixture of training and "
+            "generation, layers that depend on the data, gradient checkpointing with frozen parts, or a second model "
+            "without an engine."
+        ),
         remedy='set "stage3_prefetch_bucket_size": 0; upgrade DeepSpeed; call the model only through the engine, and '
         "gather weights that are read directly with deepspeed.zero.GatheredParameters(...); or use ZeRO 2",
         source="QwenLM/Qwen-VL#103",
     ),
     CatalogueEntry(
         id="zero3-mixed-dtypes",
-        title="ZeRO 3 got weights of different types",
+        title="ZeRO 3 received weights of different types",
         example="AssertionError: assert len(set(t.dtype for t in tensors)) == 1",
         texts=(r"assert len\(set\(t\.dtype for t in tensors\)\) == 1",),
         cause=(
@@ -49,8 +54,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             "is enabled in the DeepSpeed configuration although the model was loaded in half precision, or adapters "
             "and new layers are fp32."
         ),
-        remedy='enable the precision in which the model is loaded in the DeepSpeed configuration ("bf16": {"enabled": '
-        '"auto"} with --bf16, "fp16" for GPUs before Ampere), and cast the rest: model.to(torch.bfloat16)',
+        remedy=(
+            'enable the precision in which the model is loaded in the DeepSpeed configuration ("bf16": {"enabled": '
+            '"auto"} with --bf16, or "fp16" for GPUs older than Ampere), and cast the remaining weights: '
+            "model.to(torch.bfloat16)"
+        ),
         source="richard-peng-xia/MMed-RAG#8",
     ),
     CatalogueEntry(
@@ -58,12 +66,15 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="Sharded weights are used outside the wrapped model's forward pass",
         example="RuntimeError: The tensor has a non-zero number of elements, but its data is not allocated yet.",
         texts=(r"The tensor has a non-zero number of elements, but its data is not allocated yet",),
-        cause="The memory of a weight was freed. With FSDP or another sharding wrapper, weights exist only during the "
-        "forward pass of the wrapped model: this call, such as generate(), a submodule's forward or a method of the "
-        "unwrapped model, bypasses it. With torch.compile, a custom kernel is traced.",
+        cause=(
+            "The memory of a weight was freed. With FSDP or another sharding wrapper, weights exist only during the "
+            "forward pass of the wrapped model: this call, such as generate(), a submodule's forward or a method of "
+            "the unwrapped model, bypasses that forward pass. With torch.compile, a custom kernel is being traced."
+        ),
         remedy=(
-            "call the wrapped model itself first, or gather the weights: with FSDP.summon_full_params(model): ...; "
-            "for generate use synced_gpus=True inside it. With torch.compile, register the kernel with torch.library"
+            "call the wrapped model itself first, or gather the weights: with FSDP.summon_full_params(model): "
+            "...; for generate, use synced_gpus=True inside that block. With torch.compile, register the kernel "
+            "with torch.library"
         ),
         source="pytorch/pytorch#82461",
         weak=True,
@@ -73,10 +84,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="bitsandbytes got an empty shard",
         example="Error invalid configuration argument at line 119 in file /src/csrc/ops.cu",
         texts=(r"Error invalid configuration argument at line \d{1,5} in file \S{0,200}csrc/ops\.cu",),
-        cause="An 8-bit optimizer of bitsandbytes started a GPU kernel for a tensor without elements: with FSDP or "
-        "ZeRO 3, the part of a weight on a rank can be empty.",
-        remedy="choose an optimizer of torch: optim: adamw_torch (adamw_torch_fused), or the one in the DeepSpeed "
-        "configuration; 8-bit ones (adamw_bnb_8bit, paged_adamw_8bit) need DDP or ZeRO 1 and 2",
+        cause=(
+            "An 8-bit bitsandbytes optimizer started a GPU kernel for a tensor without elements: with FSDP or ZeRO "
+            "3, a rank's part of a weight can be empty."
+        ),
+        remedy=(
+            "use one of torch's optimizers (optim: adamw_torch or adamw_torch_fused), or the one in the DeepSpeed "
+            "configuration; 8-bit optimizers (adamw_bnb_8bit, paged_adamw_8bit) need DDP or ZeRO 1 or 2"
+        ),
         source="axolotl-ai-cloud/axolotl#1527",
     ),
 )

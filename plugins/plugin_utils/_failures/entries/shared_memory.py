@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Failures of /dev/shm, which is too small or full."""
+"""Failures caused by a /dev/shm that is too small or full."""
 
 from __future__ import annotations
 
@@ -37,8 +37,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"NCCL WARN Call to shm_open failed",
             r"Call to posix_fallocate failed",
         ),
-        cause="The ranks of a node communicate through /dev/shm, which is full; a container's default 64 MB fills up "
-        "at once.",
+        cause=(
+            "The ranks of a node communicate through /dev/shm, which is full; a container's default of 64 MB fills "
+            "up immediately."
+        ),
         remedy=MORE_SHARED_MEMORY,
         source="pytorch/ci-infra#490",
     ),
@@ -82,8 +84,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             "Each tensor that processes share is a memory mapping, and the kernel allows a process only a limited "
             "number of them (vm.max_map_count); or the machine's memory is full."
         ),
-        remedy="on that node: sudo sysctl -w vm.max_map_count=1048576; in the script, share one large tensor "
-        "instead of many small ones, or use fewer DataLoader workers (num_workers)",
+        remedy=(
+            "run sudo sysctl -w vm.max_map_count=1048576 on that node; in the script, share one large tensor instead "
+            "of many small ones, or use fewer DataLoader workers (num_workers)"
+        ),
         source="pytorch/pytorch#87861",
     ),
 )

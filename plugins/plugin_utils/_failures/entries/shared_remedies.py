@@ -2,22 +2,22 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Remedies that several entries of the catalogue share."""
+"""Remedies that several catalogue entries share."""
 
 from __future__ import annotations
 
 LESS_GPU_MEMORY = (
     "use a smaller batch per rank with more gradient accumulation steps; use gradient checkpointing; or use ZeRO "
-    "stage 2 or 3, or FSDP, which shard the optimizer across ranks. If much memory is reserved but unallocated: "
-    '-e \'{"launch_environment": {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}}\''
+    "stage 2 or 3, or FSDP, which shard the optimizer across ranks. If much memory is reserved but unallocated, "
+    'use -e \'{"launch_environment": {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}}\''
 )
-GPUS_IN_USE = "Check whether other processes use the GPUs: ansible-playbook preflight.yml names them"
+GPUS_IN_USE = "To see whether other processes are using the GPUs, run ansible-playbook preflight.yml, which names them"
 LESS_HOST_MEMORY = (
-    "use fewer DataLoader workers (each copies what the dataset keeps in Python lists), a streaming dataset, no CPU "
-    "offload, fewer ranks per node (-e nproc_per_node=N), or machines with more memory"
+    "use fewer DataLoader workers (each one copies what the dataset keeps in Python lists), a streaming dataset, "
+    "no CPU offload, fewer ranks per node (-e nproc_per_node=N), or machines with more memory"
 )
 MORE_SHARED_MEMORY = (
-    "ansible-playbook site.yml --tags base_packages sets /dev/shm to half of the memory "
+    "run ansible-playbook site.yml --tags base_packages to set /dev/shm to half of the memory "
     "(base_packages_shm_size); a run in a container uses the node's /dev/shm, or its own with -e "
     "launch_container_shm_size=16g; or use fewer workers"
 )
@@ -25,10 +25,10 @@ SAME_SOFTWARE = (
     "ansible-playbook preflight.yml names the nodes whose versions differ, and ansible-playbook site.yml --tags "
 )
 CPU_ONLY_TORCH = (
-    "on nodes without GPUs, {change}. On nodes with GPUs: ansible-playbook site.yml --tags python_env,pytorch -e "
-    "pytorch_cuda=auto installs the build with CUDA"
+    "on nodes without GPUs, {change}. On nodes with GPUs, run ansible-playbook site.yml --tags "
+    "python_env,pytorch -e pytorch_cuda=auto to install the CUDA build"
 )
 OPEN_NETWORK = (
-    "ansible-playbook preflight.yml tests each connection in both directions and names what is blocked; all TCP ports "
-    "must be open between the nodes (security group, firewall)"
+    "run ansible-playbook preflight.yml, which tests each connection in both directions and names what is "
+    "blocked; all TCP ports must be open between the nodes (security group, firewall)"
 )

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Error messages of Slurm and of MUNGE, with which Slurm nodes authenticate each other."""
+"""Error messages from Slurm, and from MUNGE, which Slurm nodes use to authenticate each other."""
 
 from __future__ import annotations
 
@@ -20,10 +20,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Munge encode failed: (?:Failed|Unable) to (?:access|connect to) \"",
             r"munge: Error: Failed to (?:access|connect to) \"",
         ),
-        cause="The munge service, which authenticates Slurm commands, is stopped or failed to start. It refuses a key "
-        "that others can read or write, or a directory above the key that others can write to.",
-        remedy="sudo systemctl restart munge; if it fails, `sudo journalctl -u munge -n 20` says why. On nodes that "
-        f"muster has set up: {REPAIR}",
+        cause=(
+            "The munge service, which authenticates Slurm commands, is stopped or failed to start. It rejects a key "
+            "that others can read or write, or that is below a directory that others can write to."
+        ),
+        remedy=(
+            "run sudo systemctl restart munge; if that fails, run `sudo journalctl -u munge -n 20` to see why. On "
+            f"nodes that muster has set up, run {REPAIR}"
+        ),
         source="dun/munge#118",
     ),
     CatalogueEntry(
@@ -36,8 +40,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         cause="A MUNGE or Slurm credential is valid for a few minutes. The clock of the node that issued it differs by "
         "more than that from the clock of the node that checks it.",
-        remedy="ansible-playbook preflight.yml shows the difference. Correct it with `sudo timedatectl set-ntp true` "
-        "on each node",
+        remedy=(
+            "run ansible-playbook preflight.yml to see the difference. Correct it with `sudo timedatectl set-ntp "
+            "true` on each node"
+        ),
         source="stackhpc/ansible-slurm-appliance#114",
     ),
     CatalogueEntry(
@@ -48,10 +54,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Munge decode failed: Invalid credential",
             r"Zero Bytes were transmitted or received",
         ),
-        cause="The controller rejects all messages from this node, since their /etc/munge/munge.key files differ, for "
-        "example after a reinstallation. It closes the connection without a reply.",
-        remedy=f"{REPAIR} copies the controller's key to all nodes. By hand: copy the key, owned by munge with mode "
-        "0400, then restart munge and slurmd",
+        cause=(
+            "The controller rejects all messages from this node because their /etc/munge/munge.key files differ, for "
+            "example after a reinstallation. It closes the connection without a reply."
+        ),
+        remedy=(
+            f"run {REPAIR} to copy the controller's key to all nodes. To do this by hand, copy the key, owned by "
+            "munge with mode 0400, then restart munge and slurmd"
+        ),
         source="clustervision/trinity#477",
     ),
     CatalogueEntry(
@@ -62,9 +72,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         cause="slurmctld is stopped or restarting, its node is down, or its port (6817) is closed to this node. "
         "Running jobs continue.",
         remedy=(
-            "`scontrol ping` names the controller's node; on that node, run sudo systemctl restart slurmctld, and "
-            "`sudo journalctl -u slurmctld -n 20` to see the reason. To open ports: ansible-playbook site.yml --tags "
-            "firewall"
+            "run `scontrol ping` to see the name of the controller's node; on that node, run sudo systemctl "
+            "restart slurmctld, and run `sudo journalctl -u slurmctld -n 20` to see the reason. To open ports, "
+            "run ansible-playbook site.yml --tags firewall"
         ),
         source="ArjunaCluster/ArjunaUsers#92",
         recoverable=True,
@@ -75,10 +85,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="sbatch: error: Batch job submission failed: Invalid account or account/partition combination "
         "specified",
         texts=(r"Invalid account or account/partition combination specified",),
-        cause="The cluster uses accounting, and the user has no account, a different one, or none that may use this "
-        "partition.",
-        remedy="`sacctmgr show associations user=$USER format=account,partition,qos` lists yours: set "
-        "launch_slurm_account and launch_slurm_partition accordingly",
+        cause=(
+            "The cluster uses accounting, and the user has no account, a different account, or no account that may "
+            "use this partition."
+        ),
+        remedy=(
+            "run `sacctmgr show associations user=$USER format=account,partition,qos` to list yours, and set "
+            "launch_slurm_account and launch_slurm_partition accordingly"
+        ),
         source="antadde/N-SDM#4",
     ),
     CatalogueEntry(
@@ -89,32 +103,36 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(r"Job violates accounting/QOS policy",),
         cause="The user, account or quality of service has a maximum number of jobs, nodes or GPUs, or a maximum time, "
         "and this job exceeds it. The previous line often names the limit, such as QOSMaxSubmitJobPerUserLimit.",
-        remedy="`sacctmgr show qos format=name,MaxJobsPU,MaxSubmitPU,MaxTRESPU,MaxWall` lists the limits: launch on "
-        "fewer nodes (-e nnodes=N), for less time (launch_slurm_time), or with another launch_slurm_qos",
+        remedy=(
+            "run `sacctmgr show qos format=name,MaxJobsPU,MaxSubmitPU,MaxTRESPU,MaxWall` to list the limits, then "
+            "launch on fewer nodes (-e nnodes=N), for less time (launch_slurm_time), or with another launch_slurm_qos"
+        ),
         source="mlr-org/batchtools#199",
     ),
     CatalogueEntry(
         id="slurm-nodes-unavailable",
-        title="No Slurm nodes could ever run the job",
+        title="No Slurm nodes can ever run the job",
         example="sbatch: error: Batch job submission failed: Requested node configuration is not available",
         texts=(r"Requested node configuration is not available",),
         cause="The partition has no nodes, or too few, with as many GPUs and CPUs or as much memory as the job "
         "requests; or the chosen nodes are in a different partition.",
         remedy=(
-            "`sinfo --Node --format='%N %P %c %m %G %T'` lists the nodes' resources: set launch_slurm_partition and "
-            "launch_slurm_gres accordingly"
+            "run `sinfo --Node --format='%N %P %c %m %G %T'` to list the nodes' resources, and set "
+            "launch_slurm_partition and launch_slurm_gres accordingly"
         ),
         source="ArjunaCluster/ArjunaUsers#112",
     ),
     CatalogueEntry(
         id="slurm-gres-unknown",
-        title="Slurm does not know the GPUs that the job requests",
+        title="Slurm does not recognize the GPUs that the job requests",
         example="sbatch: error: Invalid generic resource (gres) specification",
         texts=(r"Invalid generic resource \(gres\) specification",),
         cause="The cluster has no generic resource of this name or type: its configuration does not list the GPUs, or "
         "lists them under a different type.",
-        remedy="`sinfo --format='%N %G'` shows how GPUs are listed, such as gpu:h100:8: set launch_slurm_gres "
-        "accordingly, or to none if they are not listed",
+        remedy=(
+            "run `sinfo --format='%N %G'` to see how GPUs are listed, such as gpu:h100:8, and set launch_slurm_gres "
+            "accordingly, or to none if they are not listed"
+        ),
         source="awslabs/awsome-distributed-ai#196",
     ),
     CatalogueEntry(
@@ -122,10 +140,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="A Slurm step requests more than its job has",
         example="srun: error: Unable to create step for job 65: More processors requested than permitted",
         texts=(r"More processors requested than permitted",),
-        cause="srun requests more tasks or CPUs than the job has, often through variables inherited from a surrounding "
-        "job, such as SLURM_NTASKS or SLURM_CPUS_PER_TASK.",
-        remedy="in your own batch script, also request them in #SBATCH; do not call srun within a job that muster "
-        "launches, since muster starts its ranks itself",
+        cause=(
+            "srun requests more tasks or CPUs than the job has, often through variables inherited from an enclosing "
+            "job, such as SLURM_NTASKS or SLURM_CPUS_PER_TASK."
+        ),
+        remedy=(
+            "in your own batch script, also request them with #SBATCH; do not call srun within a job that muster "
+            "launches, since muster starts its ranks itself"
+        ),
         source="E3SM-Project/scream#2112",
     ),
     CatalogueEntry(
@@ -135,8 +157,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(r"Task launch for \S{1,40} failed on node \S{1,255}: Invalid job credential",),
         cause="The node cannot verify the credential: it has a different MUNGE key, its slurmd has an outdated "
         "configuration, or the job's user has a different UID on the node.",
-        remedy=f"`id` must print the same numbers on all nodes. Then run {REPAIR}; see /var/log/slurm/slurmd.log on "
-        "the node for details",
+        remedy=(
+            f"check that `id` prints the same numbers on all nodes. Then run {REPAIR}; see /var/log/slurm/slurmd.log "
+            "on the node for details"
+        ),
         source="NVIDIA/deepops#1179",
         weak=True,
     ),
@@ -149,13 +173,15 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"pyxis: couldn't start container",
             r"pyxis: container start failed with error code",
         ),
-        cause="Slurm's container plugin (pyxis, enroot) could not fetch the image, unpack it or start it; the lines of "
-        "enroot's log below say which. Usual reasons: the path of a .sqsh file that does not begin with / or ./, no "
-        "access to the registry, no space or no permission in enroot's directories, or no shell in the image.",
+        cause=(
+            "Slurm's container plugin (pyxis, enroot) could not fetch, unpack or start the image; enroot's log lines "
+            "below say which. Usual reasons are the path of a .sqsh file that does not begin with / or ./, no access "
+            "to the registry, no space or no permission in enroot's directories, or no shell in the image."
+        ),
         remedy=(
-            "import the image once with `enroot import` and pass its absolute path; for private registries put the "
-            "credentials into ~/.config/enroot/.credentials; ENROOT_CACHE_PATH and ENROOT_DATA_PATH must be writable "
-            "and have space; use --no-container-entrypoint for unusual images"
+            "import the image once with `enroot import` and pass its absolute path; for private registries, put "
+            "the credentials into ~/.config/enroot/.credentials; make sure that ENROOT_CACHE_PATH and "
+            "ENROOT_DATA_PATH are writable and have space; for unusual images, use --no-container-entrypoint"
         ),
         source="NVIDIA/pyxis#127",
         weak=True,
@@ -166,13 +192,13 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="ValueError: invalid literal for int() with base 10: '1(x2)'",
         texts=(r"invalid literal for int\(\) with base 10: '(?:\d{1,5}(?:\(x\d{1,5}\))?,?){1,40}\(x\d{1,5}\)'",),
         cause=(
-            "For several nodes, Slurm writes the tasks per node as a list: SLURM_TASKS_PER_NODE=1(x2) is one task on "
-            "each of two nodes. The script, or a package that it uses, expects a single number."
+            "For several nodes, Slurm writes the tasks per node as a list: SLURM_TASKS_PER_NODE=1(x2) means one "
+            "task on each of two nodes. The script, or a package that it uses, expects a single number."
         ),
         remedy=(
-            "export SLURM_TASKS_PER_NODE=N and SLURM_STEP_TASKS_PER_NODE=N with the number per node before starting "
-            "the script, or let the script read SLURM_NTASKS_PER_NODE (#SBATCH --ntasks-per-node=N); with torchrun, "
-            "LOCAL_WORLD_SIZE has the number"
+            "export SLURM_TASKS_PER_NODE=N and SLURM_STEP_TASKS_PER_NODE=N with the number of tasks per node "
+            "before starting the script, or let the script read SLURM_NTASKS_PER_NODE (#SBATCH "
+            "--ntasks-per-node=N); with torchrun, read the number from LOCAL_WORLD_SIZE"
         ),
         source="sehoffmann/dmlcloud#39",
     ),
@@ -182,11 +208,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="srun: fatal: SLURM_MEM_PER_CPU, SLURM_MEM_PER_GPU, and SLURM_MEM_PER_NODE are mutually exclusive.",
         texts=(r"(?:srun|sbatch|salloc): (?:fatal|error): [^\n]{1,160} (?:are|is) mutually exclusive",),
         cause=(
-            "The job requests memory (or GPUs, or tasks) in two ways. Often the second one is not in the command but "
-            "in a variable: srun inside an allocation inherits SLURM_MEM_PER_NODE and similar variables from it."
+            "The job requests memory (or GPUs, or tasks) in two ways. Often the second request is not in the "
+            "command but in a variable: srun inside an allocation inherits SLURM_MEM_PER_NODE and similar "
+            "variables from the allocation."
         ),
-        remedy="unset SLURM_MEM_PER_CPU SLURM_MEM_PER_GPU SLURM_MEM_PER_NODE before srun, and keep one of --mem, "
-        "--mem-per-cpu and --mem-per-gpu",
+        remedy=(
+            "run unset SLURM_MEM_PER_CPU SLURM_MEM_PER_GPU SLURM_MEM_PER_NODE before srun, and keep only one of "
+            "--mem, --mem-per-cpu and --mem-per-gpu"
+        ),
         source="snakemake/snakemake#2912",
     ),
     CatalogueEntry(
@@ -199,8 +228,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             "waiting time (--wait, or the cluster's WaitTime)."
         ),
         remedy=(
-            "the log of the task named in the line `task N: exited` says why it ended. If it had finished, srun "
-            "--wait=0 lets the others continue; if it failed, srun --kill-on-bad-exit=1 ends all of them at once"
+            "read the log of the task named in the line `task N: exited` to see why it ended. If it had "
+            "finished, use srun --wait=0 to let the others continue; if it failed, use srun --kill-on-bad-exit=1 "
+            "to end all of them immediately"
         ),
         source="NatLabRockies/torc#318",
         refines=("slurm-cancelled", "killed"),

@@ -15,10 +15,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="The node cannot reach Weights & Biases in time",
         example="wandb.errors.CommError: Run initialization has timed out after 90.0 sec.",
         texts=(r"Run initialization has timed out after",),
-        cause="wandb.init got no reply from the Weights & Biases server: the node has slow or no internet "
-        "access, or needs a proxy.",
-        remedy="""run offline, and send the run later with `wandb sync`: -e '{"launch_environment": {"WANDB_MODE":"""
-        """ "offline"}}'; behind a proxy, set HTTPS_PROXY; wandb.Settings(init_timeout=300) waits longer""",
+        cause=(
+            "wandb.init received no reply from the Weights & Biases server: the node has slow or no internet access, "
+            "or needs a proxy."
+        ),
+        remedy=(
+            'run offline with -e \'{"launch_environment": {"WANDB_MODE": "offline"}}\', and upload the run later '
+            "with `wandb sync`; behind a proxy, set HTTPS_PROXY; to wait longer, use wandb.Settings(init_timeout=300)"
+        ),
         source="wandb/wandb#5017",
         recoverable=True,
     ),
@@ -33,11 +37,15 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"ServiceStartTimeoutError\b",
             r"wandb backend process has shutdown",
         ),
-        cause="wandb runs its own service process on the node, which did not start or has ended: usually an old"
-        " wandb together with forked processes.",
-        remedy="upgrade wandb in the job's requirements and run ansible-playbook site.yml --tags python_env; or "
-        """start it in a thread: -e '{"launch_environment": {"WANDB_START_METHOD": "thread"}}'; to run without W&B:"""
-        " WANDB_MODE=offline",
+        cause=(
+            "wandb runs its own service process on the node, which did not start or has ended. Usually the cause is "
+            "an old wandb version together with forked processes."
+        ),
+        remedy=(
+            "upgrade wandb in the job's requirements and run ansible-playbook site.yml --tags python_env, or start "
+            'it in a thread with -e \'{"launch_environment": {"WANDB_START_METHOD": "thread"}}\'. To run without '
+            "W&B, set WANDB_MODE=offline"
+        ),
         source="wandb/wandb#3018",
         recoverable=True,
     ),
@@ -49,8 +57,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         cause="The job's user has no Weights & Biases API key on that node.",
         remedy=(
             "run WANDB_API_KEY=... ansible-playbook site.yml --tags wandb; or, for this job only, use -e "
-            '\'{"launch_pass_environment": ["WANDB_API_KEY"]}\'; to run without W&B: -e \'{"launch_environment": '
-            '{"WANDB_MODE": "offline"}}\''
+            '\'{"launch_pass_environment": ["WANDB_API_KEY"]}\'. To run without W&B, use -e '
+            '\'{"launch_environment": {"WANDB_MODE": "offline"}}\''
         ),
         source="unslothai/unsloth#1914",
         recoverable=True,
@@ -65,7 +73,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"[^\n]{0,200}(?:permission|denied|403|404|not found)",
         ),
         cause="The key is valid, but not for the entity or project named in the script.",
-        remedy="set your own: wandb_entity and wandb_project, or WANDB_ENTITY and WANDB_PROJECT in launch_environment",
+        remedy=(
+            "set your own entity and project: use wandb_entity and wandb_project, or WANDB_ENTITY and WANDB_PROJECT "
+            "in launch_environment"
+        ),
         source="wandb/wandb#1003",
         recoverable=True,
     ),

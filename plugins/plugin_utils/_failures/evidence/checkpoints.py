@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Evidence about mismatched checkpoints: prefixes of wrappers, placeholders of sharded weights, other ranks."""
+"""Evidence of mismatched checkpoints: wrapper prefixes, placeholders for sharded weights, other ranks' files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PREFIXES = (
 
 
 def is_ratio(groups: Mapping[str, str], _facts: RunFacts) -> bool:
-    """Return whether two sizes differ by a whole factor, up to padding, as do parts for different rank counts."""
+    """Return whether two sizes differ by an integer factor, up to padding, as shards for different rank counts do."""
     small, large = sorted((int(groups["first"]), int(groups["second"])))
     factor = round(large / small) if small else 0
     return factor > 1 and abs(large - factor * small) <= factor * factor
@@ -42,8 +42,8 @@ RULES: tuple[EvidenceRule, ...] = (
         "model "
         "that ZeRO stage 3 or FSDP had sharded, without gathering them.",
         remedy=(
-            "python zero_to_fp32.py CHECKPOINT_DIRECTORY OUTPUT (DeepSpeed puts the script there) assembles full "
-            "weights from DeepSpeed's files; for the next save, use engine.save_16bit_model, "
+            "run python zero_to_fp32.py CHECKPOINT_DIRECTORY OUTPUT (DeepSpeed puts the script there) to "
+            "assemble full weights from DeepSpeed's files; for the next save, use engine.save_16bit_model, "
             '"stage3_gather_16bit_weights_on_model_save": true, or FULL_STATE_DICT with FSDP'
         ),
         certain=True,
@@ -56,10 +56,15 @@ RULES: tuple[EvidenceRule, ...] = (
             r"shape torch\.Size\(\[\d{1,9}, [\d, ]{1,60}\]\) from checkpoint, the shape in current model is "
             r"torch\.Size\(\[1\]\)",
         ),
-        cause="The model is already sharded (ZeRO stage 3): its weights are only placeholders on this rank, so "
-        "load_state_dict finds shapes that differ.",
-        remedy="load with from_pretrained or engine.load_checkpoint, or within deepspeed.zero.GatheredParameters(..., "
-        "modifier_rank=0); or load before deepspeed.initialize and without zero.Init",
+        cause=(
+            "The model is already sharded (ZeRO stage 3): its weights are only placeholders on this rank, so "
+            "load_state_dict finds mismatched shapes."
+        ),
+        remedy=(
+            "load the weights with from_pretrained or engine.load_checkpoint, or within "
+            "deepspeed.zero.GatheredParameters(..., modifier_rank=0); or load them before deepspeed.initialize and "
+            "without zero.Init"
+        ),
         certain=True,
     ),
     *(
@@ -67,8 +72,10 @@ RULES: tuple[EvidenceRule, ...] = (
             id=f"checkpoint-has-prefix-{number}",
             entries=KEYS,
             shows=(rf"Unexpected key\(s\) in state_dict: \"{pattern}",),
-            cause=f"The names in the checkpoint begin with {prefix!r}, since it was saved from the wrapper of "
-            f"{wrapper}.",
+            cause=(
+                f"The names in the checkpoint begin with {prefix!r}, since the checkpoint was saved from the "
+                f"{wrapper} wrapper."
+            ),
             remedy=f"remove the prefix: model.load_state_dict({{{{name.removeprefix({prefix!r}): value for name, value "
             f"in "
             "state.items()}}}}); save model.module.state_dict() (the inner model) next time",
@@ -81,11 +88,15 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=KEYS,
         shows=(r"Missing key\(s\) in state_dict: \"base_model\.model\.",),
         unless=r"Unexpected key\(s\) in state_dict",
-        cause="The checkpoint has only the weights that were trained (the adapter, LoRA), and it is loaded into the "
-        "whole model as if it had all of them.",
-        remedy="upgrade transformers (4.38.2 or later), accelerate and peft together, which load it with "
-        "load_module_strict=False; in your own code: engine.load_checkpoint(path, load_module_strict=False), or "
-        "PeftModel.from_pretrained(model, path, is_trainable=True)",
+        cause=(
+            "The checkpoint contains only the weights that were trained (the adapter, LoRA), but it is being loaded "
+            "into the whole model as if it contained all of the weights."
+        ),
+        remedy=(
+            "upgrade transformers (4.38.2 or later), accelerate and peft together, which load the checkpoint with "
+            "load_module_strict=False. In your own code, use engine.load_checkpoint(path, load_module_strict=False) "
+            "or PeftModel.from_pretrained(model, path, is_trainable=True)"
+        ),
         certain=True,
     ),
     *(
@@ -93,9 +104,10 @@ RULES: tuple[EvidenceRule, ...] = (
             id=f"model-has-prefix-{number}",
             entries=KEYS,
             shows=(rf"Missing key\(s\) in state_dict: \"{pattern}",),
-            cause=f"The names in the model begin with {prefix!r}, since it is already wrapped by {wrapper}, and those "
-            f"in the "
-            "checkpoint do not.",
+            cause=(
+                f"The names in the model begin with {prefix!r}, since the model is already wrapped by {wrapper}, but "
+                "those in the checkpoint do not."
+            ),
             remedy="load the checkpoint before the model is wrapped, or into the inner model: "
             "model.module.load_state_dict(state)",
             certain=True,
@@ -110,11 +122,13 @@ RULES: tuple[EvidenceRule, ...] = (
             r"/torch/optim/|exp_avg|optimizer\.step\(",
         ),
         cause=(
-            "The optimizer's saved state is from a different number of ranks: a part has {first} elements here and "
-            "{second} there."
+            "The optimizer's saved state is from a run with a different number of ranks: a part has {first} "
+            "elements here and {second} there."
         ),
-        remedy="resume with the number of ranks that saved it; or save and load the full optimizer state "
-        "(FSDP.full_optim_state_dict), or use torch.distributed.checkpoint, which reshards",
+        remedy=(
+            "resume with the number of ranks that saved it; save and load the full optimizer state "
+            "(FSDP.full_optim_state_dict); or use torch.distributed.checkpoint, which reshards"
+        ),
         condition=is_ratio,
     ),
     EvidenceRule(
@@ -125,11 +139,13 @@ RULES: tuple[EvidenceRule, ...] = (
             r"Unexpected key\(s\) in state_dict: ",
         ),
         cause=(
-            "A part of the model is wrapped now ({name}), but was not when the checkpoint was saved, as happens with "
-            "a different number of GPUs: the names differ by the wrapper's prefix."
+            "A part of the model is wrapped now ({name}), but was not when the checkpoint was saved, for example "
+            "because the number of GPUs was different. The names therefore differ by the wrapper's prefix."
         ),
-        remedy="load the checkpoint before that part is wrapped, or into the inner part: "
-        "part.module.load_state_dict(...); save the inner module from now on",
+        remedy=(
+            "load the checkpoint before that part is wrapped, or into the inner part: "
+            "part.module.load_state_dict(...). Save the inner module from now on"
+        ),
         certain=True,
     ),
     EvidenceRule(
@@ -140,24 +156,28 @@ RULES: tuple[EvidenceRule, ...] = (
             r"Unexpected key\(s\) in state_dict: \"(?P<name>[\w.]{1,100}\.(?:module|_orig_mod|_fsdp_wrapped_module)\.)",
         ),
         cause=(
-            "A part of the model was wrapped when the checkpoint was saved ({name}), but is not now, as happens with "
-            "a different number of GPUs: the names differ by the wrapper's prefix."
+            "A part of the model was wrapped when the checkpoint was saved ({name}), but is not now, for example "
+            "because the number of GPUs was different. The names therefore differ by the wrapper's prefix."
         ),
-        remedy='rename before loading: state = {{name.replace(".module.", "."): value for name, value in '
-        "state.items()}}; save the inner module from now on",
+        remedy=(
+            'rename the keys before loading: state = {{name.replace(".module.", "."): value for name, value in '
+            "state.items()}}. Save the inner module from now on"
+        ),
         certain=True,
     ),
     EvidenceRule(
         id="optimizer-is-another",
         entries=("checkpoint-entry-missing",),
         shows=(r"KeyError: 'param_groups'",),
-        cause="What the script passes to optimizer.load_state_dict is not the state of an optimizer: another object "
-        "(such as the scheduler) was saved under that name, or the optimizer's state was left out or is kept in shards "
-        "(DeepSpeed, FSDP).",
+        cause=(
+            "What the script passes to optimizer.load_state_dict is not an optimizer state: another object (such as "
+            "the scheduler) was saved under that name, or the optimizer's state was left out or is stored in shards "
+            "(DeepSpeed, FSDP)."
+        ),
         remedy=(
-            "print(torch.load(path, map_location='cpu')['optimizer'].keys()); correct the argument order of the save "
-            "function, load sharded states with the framework (engine.load_checkpoint), or resume with the weights "
-            "only"
+            "inspect the saved object with print(torch.load(path, map_location='cpu')['optimizer'].keys()); "
+            "correct the argument order of the save function, load sharded states with the framework "
+            "(engine.load_checkpoint), or resume with the weights only"
         ),
     ),
 )

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Evidence on why the code of an extension was not compiled: the line of the compiler above the traceback."""
+"""Evidence of why an extension's code failed to compile: the compiler's output above the traceback."""
 
 from __future__ import annotations
 
@@ -20,10 +20,13 @@ RULES: tuple[EvidenceRule, ...] = (
             r"^(?:[^\n]{0,200}: )?(?:Killed|fatal error: Killed signal)|nvcc error[^\n]{0,80}signal 9|Killed \(program "
             r"cc1plus\)",
         ),
-        cause="The compiler was killed for lack of memory: several files are compiled at once, on each rank.",
+        cause=(
+            "The compiler was killed for lack of memory: several files are being compiled at the same time, on each "
+            "rank."
+        ),
         remedy=(
-            'use -e \'{{"launch_environment": {{"MAX_JOBS": "2"}}}}\'; or build the extension once before the job '
-            "(DS_BUILD_OPS=1 pip install deepspeed; a prebuilt wheel of flash-attn)"
+            'use -e \'{{"launch_environment": {{"MAX_JOBS": "2"}}}}\'; or build the extension once before the '
+            "job (run DS_BUILD_OPS=1 pip install deepspeed, or use a prebuilt wheel of flash-attn)"
         ),
         certain=True,
     ),
@@ -31,9 +34,9 @@ RULES: tuple[EvidenceRule, ...] = (
         id="compiler-header-of-old-torch",
         entries=FAILED,
         shows=(r"fatal error: (?P<header>THC/[\w./]{1,60}): No such file",),
-        cause="The extension's code is for an old torch: {header} was removed in torch 1.11.",
+        cause="The extension's code is for an old torch version: {header} was removed in torch 1.11.",
         remedy=(
-            "put a newer release of the extension, or torch<1.11, into the job's requirements, then run "
+            "put a newer version of the extension, or torch<1.11, into the job's requirements, then run "
             "ansible-playbook site.yml --tags python_env"
         ),
         certain=True,
@@ -43,7 +46,8 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=FAILED,
         shows=(r"fatal error: (?P<header>(?:nv|cub|thrust|cuda|cooperative_groups)/[\w./]{1,60}): No such file",),
         cause=(
-            "The environment's CUDA toolkit is incomplete ({header} is missing): conda installs its parts separately."
+            "The environment's CUDA toolkit is incomplete ({header} is missing), because conda installs the "
+            "toolkit's parts separately."
         ),
         remedy=(
             "install the full CUDA toolkit in the version that torch was built with (conda install -c nvidia "
@@ -61,11 +65,11 @@ RULES: tuple[EvidenceRule, ...] = (
             r"compile PyTorch",
         ),
         cause=(
-            "The extension is compiled for an older C++ standard than this version of torch needs "
+            "The extension is being compiled for an older C++ standard than this version of torch needs "
             "(C++{standard}{needed}): its build asks for -std=c++14, or the compiler is too old."
         ),
         remedy=(
-            "install a newer release of the extension that supports this version of torch (or -std=c++17 in its "
+            "install a newer version of the extension that supports this version of torch (or -std=c++17 in its "
             f"setup.py), g++ 9 or newer, {REBUILD}"
         ),
         certain=True,
@@ -90,8 +94,10 @@ RULES: tuple[EvidenceRule, ...] = (
         id="compiler-of-another-vendor",
         entries=FAILED,
         shows=(r"nvcc fatal\s{1,8}: (?P<what>Unsupported (?:NVHPC|host|clang|Clang)[^\n]{1,120})",),
-        cause="nvcc does not work with the C++ compiler that it finds ({what}): CC, CXX or a loaded module names "
-        "another vendor's.",
+        cause=(
+            "nvcc does not work with the C++ compiler that it finds ({what}): CC, CXX or a loaded module selects "
+            "another vendor's compiler."
+        ),
         remedy=('use -e \'{{"launch_environment": {{"CC": "gcc", "CXX": "g++"}}}}\'; unload that compiler\'s module, ')
         + REBUILD,
         certain=True,
@@ -102,7 +108,7 @@ RULES: tuple[EvidenceRule, ...] = (
         shows=(r"fatal error: (?P<header>[\w./+-]{1,100}): No such file or directory",),
         cause="The compiler cannot find the header file {header}: a development package is missing on the node.",
         remedy=(
-            "`apt-file search {header}` shows which package provides it (Python.h: python3-dev; omp.h: "
+            "run `apt-file search {header}` to see which package provides it (Python.h: python3-dev; omp.h: "
             "libomp-dev); install it on all nodes with base_packages_extra and ansible-playbook site.yml --tags "
             f"base_packages, {REBUILD}"
         ),
@@ -114,8 +120,8 @@ RULES: tuple[EvidenceRule, ...] = (
         shows=(r"^(?P<line>[\w./+-]{1,160}[:(]\d{1,6}[):][^\n]{0,40}error: [^\n]{1,160})",),
         cause="The compiler rejected the extension's code ({line}).",
         remedy=(
-            "usually the extension's release does not match torch or CUDA: install one that names this torch version "
-            f"in its requirements, {REBUILD}"
+            "check the extension's version, which usually does not match torch or CUDA: install one that names "
+            f"this torch version in its requirements, {REBUILD}"
         ),
     ),
 )

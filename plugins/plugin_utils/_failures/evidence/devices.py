@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Evidence on the devices of tensors, extensions that lack code for a GPU, and settings of frameworks."""
+"""Evidence about the devices of tensors, extensions without code for a GPU, and framework settings."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ ASSERTED = ("device-side-assert", "cublas-failed", "launch-failure")  # errors t
 
 
 def is_extension(groups: Mapping[str, str], _facts: RunFacts) -> bool:
-    """Return whether a package other than torch and frameworks of Python code raised the error."""
+    """Return whether the error was raised by a package other than torch and frameworks written in Python."""
     return groups["package"] not in OWN_PACKAGES
 
 
 def not_the_second(_groups: Mapping[str, str], facts: RunFacts) -> bool:
-    """Return whether a rank other than 1 failed: rank 1 may also see a single GPU as each rank does."""
+    """Return whether a rank other than 1 failed, because rank 1 may also see a single GPU, as every rank does."""
     return facts.rank != 1
 
 
 def nodes_differ(_groups: Mapping[str, str], facts: RunFacts) -> bool:
-    """Return whether the nodes have different numbers of ranks."""
+    """Return whether the number of ranks differs between nodes."""
     return len(set(facts.slots)) > 1
 
 
 def world_of_one(groups: Mapping[str, str], _facts: RunFacts) -> bool:
-    """Return whether the batch sizes fit another number of ranks than the one that DeepSpeed counted."""
+    """Return whether the batch sizes match a different number of ranks than DeepSpeed counted."""
     total, part = int(groups["total"]), int(groups["micro"]) * int(groups["steps"])
     return part > 0 and total > part and total % part == 0
 
 
 def not_divisible(groups: Mapping[str, str], _facts: RunFacts) -> bool:
-    """Return whether a global batch is not a multiple of the batches of all ranks."""
+    """Return whether a global batch size is not a multiple of the sum of all ranks' batch sizes."""
     step = int(groups["micro"]) * int(groups["ranks"])
     return step > 0 and int(groups["total"]) % step > 0
 
@@ -56,27 +56,35 @@ RULES: tuple[EvidenceRule, ...] = (
         ),
         unless=r"Assertion `|device-side assert|out of memory|\d%\|[^\n]{0,120}[1-9]\d{0,8}/\d|"
         r"(?i:step|iter)\w{0,6}\W{1,4}[1-9]",
-        cause="A plain matrix product in fp32 failed ({call}) without an index out of range and before training had "
-        "made progress: most likely the cuBLAS that is loaded is not torch's, since LD_LIBRARY_PATH names another "
-        "CUDA toolkit. Otherwise an earlier error: an index outside an embedding, a label outside the classes, or "
-        "full GPU memory.",
-        remedy="""remove it: -e '{{"launch_environment": {{"LD_LIBRARY_PATH": ""}}}}', or the line in ~/.bashrc or """
-        "the module that sets it. If it fails again: -e "
-        """'{{"launch_environment": {{"CUDA_LAUNCH_BLOCKING": "1"}}}}' shows """
-        "whether an earlier operation is at fault, such as an index outside an embedding",
+        cause=(
+            "A plain matrix product in fp32 failed ({call}) without an index out of range and before training had "
+            "made progress. Most likely the loaded cuBLAS is not the one bundled with torch, since LD_LIBRARY_PATH "
+            "names another CUDA toolkit. Otherwise an earlier error is the cause, such as an index outside an "
+            "embedding, a label outside the classes, or full GPU memory."
+        ),
+        remedy=(
+            'clear LD_LIBRARY_PATH: launch with -e \'{{"launch_environment": {{"LD_LIBRARY_PATH": ""}}}}\', or '
+            "remove the line in ~/.bashrc or the module that sets it. If it fails again, launch with -e "
+            '\'{{"launch_environment": {{"CUDA_LAUNCH_BLOCKING": "1"}}}}\' to see whether an earlier operation is at '
+            "fault, such as an index outside an embedding"
+        ),
     ),
     EvidenceRule(
         id="gpu-of-mig",
         entries=("gpu-count-changed",),
         shows=(r"device=(?P<device>[1-9]\d{0,2}), num_gpus=1\b",),
         unless=r"environ\[['\"]CUDA_VISIBLE_DEVICES",
-        cause="CUDA shows this process a single GPU, although torch counted more and the process asks for number "
-        "{device}: most likely the GPUs are partitioned (MIG), where a process can only use one slice. Otherwise "
-        "CUDA_VISIBLE_DEVICES was changed after torch had counted them.",
-        remedy="`nvidia-smi -L` on that node lists MIG slices. For training on whole GPUs turn MIG off (sudo "
-        "nvidia-smi -mig 0, then a reboot); NCCL cannot connect slices of one GPU. To use one slice: "
-        "CUDA_VISIBLE_DEVICES=MIG-UUID before Python starts. Without MIG, remove lines that set CUDA_VISIBLE_DEVICES "
-        "in the script",
+        cause=(
+            "CUDA shows this process a single GPU, although torch counted more and the process requests GPU number "
+            "{device}. Most likely the GPUs are partitioned (MIG), so a process can use only one slice. Otherwise "
+            "CUDA_VISIBLE_DEVICES was changed after torch had counted the GPUs."
+        ),
+        remedy=(
+            "run `nvidia-smi -L` on that node to list MIG slices. For training on whole GPUs, turn MIG off (sudo "
+            "nvidia-smi -mig 0, then a reboot); NCCL cannot connect slices of one GPU. To use one slice, set "
+            "CUDA_VISIBLE_DEVICES=MIG-UUID before Python starts. Without MIG, remove lines that set "
+            "CUDA_VISIBLE_DEVICES in the script"
+        ),
     ),
     EvidenceRule(
         id="driver-in-image",
@@ -85,12 +93,16 @@ RULES: tuple[EvidenceRule, ...] = (
             r"The NVIDIA Driver is present, but CUDA failed to initialize|NVIDIA Release \d{2}\.\d{2}|"
             r"/usr/local/cuda[\d.-]{0,8}/compat",
         ),
-        cause="The image has a newer CUDA than the node's driver, and needs the compatibility libraries that it brings "
-        "(/usr/local/cuda/compat), which are not found first, mostly since LD_LIBRARY_PATH was replaced by the image, "
-        "the script or the job; or the driver is too old even for them.",
-        remedy="do not set LD_LIBRARY_PATH in launch_environment, the script or the Dockerfile, or extend it "
-        "(LD_LIBRARY_PATH=/my/lib:$LD_LIBRARY_PATH); otherwise update the driver (ansible-playbook site.yml --tags "
-        "nvidia_driver), or use an image with the CUDA of the current driver",
+        cause=(
+            "The image has a newer CUDA version than the node's driver supports, and needs the compatibility "
+            "libraries that it includes (/usr/local/cuda/compat). These are not found first, usually because the "
+            "image, the script or the job replaced LD_LIBRARY_PATH; or the driver is too old even for them."
+        ),
+        remedy=(
+            "do not set LD_LIBRARY_PATH in launch_environment, the script or the Dockerfile, or only extend it "
+            "(LD_LIBRARY_PATH=/my/lib:$LD_LIBRARY_PATH). Otherwise, update the driver (ansible-playbook site.yml "
+            "--tags nvidia_driver), or use an image with the CUDA version of the current driver"
+        ),
     ),
     EvidenceRule(
         id="assert-of-label",
@@ -99,31 +111,44 @@ RULES: tuple[EvidenceRule, ...] = (
             r"(?:nll_loss|NLLCriterion|Loss\.cu)[^\n]{0,300}Assertion "
             r"`(?P<condition>[^`'\n]{0,20}t(?:arget)? ?>= ?0[^`'\n]{1,80})['`] failed",
         ),
-        cause="A label is not below the number of classes, or is negative: the loss asserts {condition}. Labels must "
-        "be 0 to classes - 1.",
-        remedy="give the model as many classes as the data has (num_labels, num_classes), number the labels from 0, "
-        "and mark what is to be ignored with -100 (ignore_index). print(labels.min(), labels.max()) before the loss "
-        "shows the wrong ones",
+        cause=(
+            "A label is negative or not less than the number of classes: the loss asserts {condition}. Labels must "
+            "be between 0 and classes - 1."
+        ),
+        remedy=(
+            "give the model as many classes as the data has (num_labels, num_classes), number the labels from 0, and "
+            "mark what is to be ignored with -100 (ignore_index). To find the invalid labels, add "
+            "print(labels.min(), labels.max()) before the loss"
+        ),
         certain=True,
     ),
     EvidenceRule(
         id="assert-of-embedding",
         entries=ASSERTED,
         shows=(r"Assertion `(?P<condition>srcIndex < srcSelectDimSize)['`] failed",),
-        cause="An id is not below the number of rows of an embedding ({condition}): a token of the tokenizer that the "
-        "model does not have, or a position beyond the longest text that it allows.",
-        remedy="model.resize_token_embeddings(len(tokenizer)) after adding tokens, with the model's own tokenizer; "
-        "truncation=True, max_length=... for long texts. print(input_ids.max(), model.config.vocab_size) before the "
-        "model is called shows which",
+        cause=(
+            "An ID is not less than the number of rows of an embedding ({condition}): the tokenizer produced a token "
+            "that the model does not have, or a position exceeds the model's maximum text length."
+        ),
+        remedy=(
+            "call model.resize_token_embeddings(len(tokenizer)) after adding tokens, and use the model's own "
+            "tokenizer; for long texts, use truncation=True, max_length=.... To see which of these applies, add "
+            "print(input_ids.max(), model.config.vocab_size) before the model is called"
+        ),
     ),
     EvidenceRule(
         id="assert-of-probability",
         entries=ASSERTED,
         shows=(r"Assertion `(?P<condition>(?:input_val|target_val) >= zero && [^`'\n]{1,60})['`] failed",),
-        cause="The binary cross entropy got a value outside 0 to 1 ({condition}): outputs without a sigmoid, or not a "
-        "number because training diverged; or targets that are not 0 to 1.",
-        remedy="use binary_cross_entropy_with_logits on the outputs before the sigmoid; check the targets; if it "
-        "happens after many steps, the loss became NaN before: a smaller learning rate, gradient clipping",
+        cause=(
+            "The binary cross entropy received a value outside 0 to 1 ({condition}): the outputs were not passed "
+            "through a sigmoid, the outputs are NaN because training diverged, or the targets are not between 0 and "
+            "1."
+        ),
+        remedy=(
+            "use binary_cross_entropy_with_logits on the outputs before the sigmoid, and check the targets. If it "
+            "happens after many steps, the loss became NaN before: use a smaller learning rate and gradient clipping"
+        ),
         certain=True,
     ),
     EvidenceRule(
@@ -133,10 +158,14 @@ RULES: tuple[EvidenceRule, ...] = (
             r"Assertion `(?P<condition>probability tensor contains[^\n]{1,80}?|[^`\n]{0,60}val >= 0[^`\n]{0,60}|"
             r"cumdist\[size - 1\] > 0[^`\n]{0,60})['`] failed",
         ),
-        cause="torch.multinomial got probabilities that are negative, not a number or all zero ({condition}): the "
-        "logits overflowed, or training diverged.",
-        remedy="generate in bf16 or fp32 instead of fp16; a smaller learning rate; print(torch.isfinite(logits).all()) "
-        "before sampling",
+        cause=(
+            "torch.multinomial received probabilities that are negative, NaN or all zero ({condition}): the logits "
+            "overflowed, or training diverged."
+        ),
+        remedy=(
+            "generate in bf16 or fp32 instead of fp16; use a smaller learning rate; add "
+            "print(torch.isfinite(logits).all()) before sampling"
+        ),
     ),
     EvidenceRule(
         id="memory-access-of-kernel",
@@ -146,10 +175,16 @@ RULES: tuple[EvidenceRule, ...] = (
             r"[^\n]{1,100}\n[^\n]{0,300}\n(?:[^\n]{0,60}[~^]{2,100}\n)?"
             r'[^\n]{0,30}File "[^"\n]{1,300}/triton/(?:runtime|backends)/',
         ),
-        cause="A Triton kernel of {package} most likely accessed memory beyond a tensor: a bug in this release, which "
-        "often appears only with large inputs (more than 2^31 elements overflow its 32-bit offsets).",
-        remedy="upgrade {package} and triton; until then, a smaller micro batch, shorter sequences or fewer tokens per "
-        """GPU. -e '{{"launch_environment": {{"CUDA_LAUNCH_BLOCKING": "1"}}}}' confirms which kernel it is""",
+        cause=(
+            "A Triton kernel in {package} most likely accessed memory beyond the end of a tensor. This is a bug in "
+            "this version, which often appears only with large inputs (more than 2^31 elements overflow its 32-bit "
+            "offsets)."
+        ),
+        remedy=(
+            "upgrade {package} and triton; until then, use a smaller micro batch, shorter sequences or fewer tokens "
+            'per GPU. To confirm which kernel it is, launch with -e \'{{"launch_environment": '
+            '{{"CUDA_LAUNCH_BLOCKING": "1"}}}}\''
+        ),
     ),
     EvidenceRule(
         id="extension-without-kernel",
@@ -161,11 +196,16 @@ RULES: tuple[EvidenceRule, ...] = (
             r"kernel "
             r"image",
         ),
-        cause="The compiled code of {package} has no kernel for this GPU: it was built on a machine with another GPU "
-        "model, or for a list of architectures that lacks this one. torch itself is not the problem.",
-        remedy="build {package} again on a node with this GPU: TORCH_CUDA_ARCH_LIST=$(python -c 'import torch; "
-        'print("%d.%d" % torch.cuda.get_device_capability())\') pip install --force-reinstall --no-deps --no-cache-dir '
-        "--no-binary {package} --no-build-isolation {package}; list all architectures if the nodes have several models",
+        cause=(
+            "The compiled code of {package} has no kernel for this GPU: it was built on a machine with another GPU "
+            "model, or for a list of architectures that does not include this one. torch itself is not the problem."
+        ),
+        remedy=(
+            "rebuild {package} on a node with this GPU: TORCH_CUDA_ARCH_LIST=$(python -c 'import torch; "
+            'print("%d.%d" % torch.cuda.get_device_capability())\') pip install --force-reinstall --no-deps '
+            "--no-cache-dir --no-binary {package} --no-build-isolation {package}; list all architectures if the "
+            "nodes have several models"
+        ),
         condition=is_extension,
         certain=True,
     ),
@@ -179,12 +219,16 @@ RULES: tuple[EvidenceRule, ...] = (
             r"operation not (?:supported|permitted)|OS call failed or operation not supported on this OS|"
             r"mapping of buffer object failed)'",
         ),
-        cause="CUDA refuses to share GPU memory between the processes of this node ({reason}), which NCCL needs for "
-        "direct copies: in a virtual machine without NVLink or a container, IPC between processes is blocked, or each "
-        "process sees only its own GPU.",
-        remedy="""-e '{{"launch_environment": {{"NCCL_P2P_DISABLE": "1"}}}}' goes through the host's memory; if that """
-        """fails as well, also "NCCL_CUMEM_ENABLE": "0" and "NCCL_SHM_DISABLE": "1" (sockets). In a container use """
-        "--ipc=host, and let each process see all GPUs (no CUDA_VISIBLE_DEVICES per process)",
+        cause=(
+            "CUDA cannot share GPU memory between the processes of this node ({reason}), which NCCL needs for direct "
+            "copies. Either the processes run in a container or in a virtual machine without NVLink, where IPC "
+            "between processes is blocked, or each process sees only its own GPU."
+        ),
+        remedy=(
+            'launch with -e \'{{"launch_environment": {{"NCCL_P2P_DISABLE": "1"}}}}\' to copy through the host\'s '
+            'memory; if that fails as well, also set "NCCL_CUMEM_ENABLE": "0" and "NCCL_SHM_DISABLE": "1" (sockets). '
+            "In a container, use --ipc=host, and let each process see all GPUs (no CUDA_VISIBLE_DEVICES per process)"
+        ),
     ),
     EvidenceRule(
         id="one-gpu-per-task",
@@ -194,12 +238,14 @@ RULES: tuple[EvidenceRule, ...] = (
             r"\bsrun: |\bSLURM_|slurmstepd",
         ),
         cause=(
-            "Slurm shows each task only its own GPU (--gpus-per-task=1 or --gpu-bind), which is device 0 there, and "
-            "the script uses the local rank as the GPU number; or more tasks were started on the node than it has "
-            "GPUs."
+            "Either Slurm shows each task only its own GPU (--gpus-per-task=1 or --gpu-bind), which is device 0 "
+            "there, but the script uses the local rank as the GPU number; or more tasks were started on the node "
+            "than it has GPUs."
         ),
-        remedy="request the GPUs for the node: --gpus-per-node=N in place of --gpus-per-task, with --gpu-bind=none; or "
-        "let the script use local_rank % torch.cuda.device_count()",
+        remedy=(
+            "request the GPUs for the node with --gpus-per-node=N in place of --gpus-per-task, and use "
+            "--gpu-bind=none; or let the script use local_rank % torch.cuda.device_count()"
+        ),
     ),
     EvidenceRule(
         id="more-local-ranks-than-gpus",
@@ -207,9 +253,9 @@ RULES: tuple[EvidenceRule, ...] = (
         shows=(r"(?:set_device\(|\.cuda\(|device\(|device_ids=\[)[^\n]{0,60}(?i:local_?rank|LOCAL_RANK|args\.gpu\b)",),
         unless=r"%\s{0,2}(?:torch\.cuda\.device_count|n_?gpu|num_gpus)|Visible devices|CUDA_VISIBLE_DEVICES: \[",
         cause=(
-            "More processes were started on this node than GPUs are visible to it: the script uses the local rank as "
-            "the GPU number, and this rank's exceeds the number of visible GPUs (CUDA_VISIBLE_DEVICES, the scheduler "
-            "or the container may hide some)."
+            "More processes were started on this node than there are visible GPUs: the script uses the local "
+            "rank as the GPU number, and this process's local rank exceeds the number of visible GPUs "
+            "(CUDA_VISIBLE_DEVICES, the scheduler or the container may hide some)."
         ),
         remedy=FEWER_RANKS,
         condition=not_the_second,
@@ -218,8 +264,10 @@ RULES: tuple[EvidenceRule, ...] = (
         id="gpu-by-modulo-of-framework",
         entries=("tensors-on-two-devices",),
         shows=(TWO_GPUS, r"/(?:mmcv|mmengine|mmdet|mmseg|mmaction)/"),
-        cause="This rank's model is on one GPU and its input on another: mmcv selects the GPU by the rank modulo the "
-        "number of GPUs, which is not the local rank if the nodes have different numbers of GPUs.",
+        cause=(
+            "This rank's model is on one GPU and its input is on another: mmcv computes the GPU number as the rank "
+            "modulo the number of GPUs, which is not the local rank if the nodes have different numbers of GPUs."
+        ),
         remedy=(
             "call torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) after init_dist, and pass "
             "device_ids=[LOCAL_RANK] for MMDistributedDataParallel; upgrade mmcv or mmengine; or use the same number "
@@ -235,8 +283,8 @@ RULES: tuple[EvidenceRule, ...] = (
             "this rank's model and input are on different GPUs."
         ),
         remedy=(
-            f"{OWN_GPU}, not rank % torch.cuda.device_count(); or use the same number of ranks on each node: -e "
-            "nproc_per_node=N"
+            f"{OWN_GPU}, not rank % torch.cuda.device_count(); or use the same number of ranks on each node with "
+            "-e nproc_per_node=N"
         ),
         condition=nodes_differ,
     ),
@@ -273,8 +321,10 @@ RULES: tuple[EvidenceRule, ...] = (
         ),
         cause="A tensor is still on the CPU while the others are on the GPU ({both}): an input, a label, or a tensor "
         "that the model holds without registering it as a buffer.",
-        remedy="batch = {{name: value.to(device) for name, value in batch.items()}}; register tensors of a module with "
-        "self.register_buffer(...), and create new ones with device=x.device",
+        remedy=(
+            "move the batch to the GPU: batch = {{name: value.to(device) for name, value in batch.items()}}. "
+            "Register a module's tensors with self.register_buffer(...), and create new tensors with device=x.device"
+        ),
     ),
     EvidenceRule(
         id="fields-not-permitted",
@@ -284,13 +334,15 @@ RULES: tuple[EvidenceRule, ...] = (
             r"(?P<field>[\w.]{1,80})\n[^\n]{0,30}Extra inputs are not permitted",
         ),
         cause=(
-            "The configuration has fields that this release does not recognize in that section: {field} is the first "
-            "of {count} errors for {model}; each field appears above an `Extra inputs are not permitted` in the log. "
-            "They belong to another section (such as fp16 for bf16) or to another release of the package that "
-            "defines {model}; pydantic only checks them."
+            "The configuration has fields that this version does not recognize in that section: {field} is the "
+            "first of {count} errors for {model}; each field appears above an `Extra inputs are not permitted` "
+            "in the log. They belong to another section (such as fp16 for bf16) or to a different version of the "
+            "package that defines {model}; pydantic only checks them."
         ),
-        remedy="remove these fields from that section of the configuration (DeepSpeed's bf16 may need only "
-        '"enabled": true), or install the release of that package for which it was written',
+        remedy=(
+            'remove these fields from that section of the configuration (DeepSpeed\'s bf16 may need only "enabled": '
+            "true), or install the version of that package for which the configuration was written"
+        ),
         certain=True,
     ),
     EvidenceRule(
@@ -303,8 +355,10 @@ RULES: tuple[EvidenceRule, ...] = (
         cause="DeepSpeed counts 1 rank, but the batch sizes imply more ({total} = {micro} * {steps} * ranks): the "
         "model is loaded (zero.Init in from_pretrained) before DeepSpeed's own communication is initialized, for "
         "example after torch.distributed.init_process_group or in a Ray Trainer.",
-        remedy="call deepspeed.init_distributed(), or create TrainingArguments, before from_pretrained, and upgrade "
-        "accelerate; the batch sizes are right",
+        remedy=(
+            "call deepspeed.init_distributed(), or create TrainingArguments, before from_pretrained, and upgrade "
+            "accelerate; do not change the batch sizes, which are correct"
+        ),
         condition=world_of_one,
         certain=True,
     ),
@@ -332,7 +386,7 @@ RULES: tuple[EvidenceRule, ...] = (
         shows=(r"world_size (?P<total>\d{1,7}) != (?P<micro>\d{1,7}) \* (?P<steps>\d{1,7}) \* 1\b",),
         cause=(
             "DeepSpeed counts 1 rank, but the batch sizes imply more ({total} = {micro} * {steps} * ranks): the "
-            "script was started without a launcher for several ranks, or DeepSpeed reads the configuration before "
+            "script was started without a multi-process launcher, or DeepSpeed reads the configuration before "
             "torch.distributed is initialized."
         ),
         remedy='leave train_batch_size out of the configuration (with the Hugging Face Trainer: "auto"), so that it '
@@ -347,12 +401,12 @@ RULES: tuple[EvidenceRule, ...] = (
             r"batch)[^\n]{0,120})",
         ),
         cause=(
-            'A batch gave no gradients ("{line}" in the log), but the optimizer was stepped anyway, for which the '
-            "gradient scaler needs at least one."
+            'A batch produced no gradients ("{line}" in the log), but the script still called the optimizer\'s '
+            "step, for which the gradient scaler needs at least one gradient."
         ),
         remedy=(
-            "skip scaler.step(optimizer) for such a batch, on all ranks alike: `if loss.requires_grad: "
-            "scaler.scale(loss).backward(); scaler.step(optimizer)`; and remove the sample (NaN, empty) from the data"
+            "skip scaler.step(optimizer) for such a batch, and do so on all ranks: `if loss.requires_grad: "
+            "scaler.scale(loss).backward(); scaler.step(optimizer)`. Remove the sample (NaN, empty) from the data"
         ),
     ),
     EvidenceRule(
@@ -364,12 +418,14 @@ RULES: tuple[EvidenceRule, ...] = (
             r"_checkpoint_wrapped_module|(?<![\w])module)\.[\w.]{0,160})",
         ),
         cause=(
-            "The names of the model and of the checkpoint differ: the model to load into is wrapped (FSDP, DDP, "
-            "torch.compile), which adds a prefix to its names ({name}), and the checkpoint was saved from the model "
-            "without it, or from another wrapper."
+            "The names in the model and in the checkpoint differ: the model to load into is wrapped (FSDP, DDP, "
+            "torch.compile), which adds a prefix to its names ({name}), and the checkpoint was saved from the "
+            "model without the wrapper, or from another wrapper."
         ),
-        remedy="save and load with the same object in the same state: get_state_dict(model, optimizer) and "
-        "set_state_dict of torch.distributed.checkpoint.state_dict remove such prefixes; under FSDP use the same "
-        "state_dict_type for both. Or load before the model is wrapped",
+        remedy=(
+            "save and load with the same object in the same state: get_state_dict(model, optimizer) and "
+            "set_state_dict from torch.distributed.checkpoint.state_dict remove such prefixes; under FSDP, use the "
+            "same state_dict_type for both. Or load before the model is wrapped"
+        ),
     ),
 )

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Evidence about files: races of several ranks, caches that one node has, and files that were cut off."""
+"""Evidence about files: races between ranks, caches that only one node has, and truncated files."""
 
 from __future__ import annotations
 
@@ -29,20 +29,22 @@ UNREAD = (
     "json-error",
 )
 RANK_0_FIRST = (
-    "let one rank do it while the others wait: `if rank == 0: download()`, torch.distributed.barrier(), then all of "
-    "them read it; one rank of the whole job on a shared drive, local rank 0 of each node otherwise"
+    "let one rank do it while the others wait: `if rank == 0: download()`, then torch.distributed.barrier(), "
+    "after which all ranks read it. On a shared drive, this is one rank of the whole job; otherwise it is local "
+    "rank 0 of each node"
 )
 DOWNLOAD_RACED = (
-    "Several ranks download or unpack the same file into one directory at once: one checks or reads it while "
-    "another is still writing it, so it looks corrupted (a race). Otherwise an earlier download was cut off."
+    "Several ranks download or unpack the same file into one directory at the same time: one checks or reads it "
+    "while another is still writing it, so it looks corrupted (a race). Otherwise, an earlier download was "
+    "interrupted."
 )
 DOWNLOAD_ONCE = (
-    f"remove the file, and {RANK_0_FIRST}; download=False on the other ranks; or download it once before the job"
+    f"remove the file, and {RANK_0_FIRST}; use download=False on the other ranks; or download it once before the job"
 )
 
 
 def not_rank_0(_groups: Mapping[str, str], facts: RunFacts) -> bool:
-    """Return whether the rank that failed is known not to be rank 0."""
+    """Return whether the failed rank is known not to be rank 0."""
     return bool(facts.rank)
 
 
@@ -60,9 +62,9 @@ RULES: tuple[EvidenceRule, ...] = (
             "a file or a broken link has that name."
         ),
         remedy=(
-            "create it on rank 0 of the whole job only (RANK 0, not LOCAL_RANK 0), with a barrier for the others; or "
-            "give each node its own directory. `ls -ld` that path on the node shows whether it is a file or a broken "
-            "link"
+            "create it only on rank 0 of the whole job (RANK 0, not LOCAL_RANK 0), with a barrier for the "
+            "others; or give each node its own directory. To see whether it is a file or a broken link, run `ls "
+            "-ld` on that path on the node"
         ),
     ),
     EvidenceRule(
@@ -73,11 +75,13 @@ RULES: tuple[EvidenceRule, ...] = (
             r"FileExistsError: \[Errno 17\] File exists: '(?P<path>[^'\n]{1,200})'",
         ),
         cause=(
-            "Several ranks create the file {path} at the same moment on a shared drive: usually the first rank of "
-            "each node writes it (LOCAL_RANK 0), not only the job's first rank."
+            "Several ranks create the file {path} at the same moment on a shared drive: usually the first rank "
+            "of each node (LOCAL_RANK 0) writes it, instead of only the job's first rank."
         ),
-        remedy="write it on rank 0 of the whole job only (RANK 0, not LOCAL_RANK 0): if the code belongs to a package, "
-        "a newer release may do so; or give each node its own output directory",
+        remedy=(
+            "write it only on rank 0 of the whole job (RANK 0, not LOCAL_RANK 0); if the code belongs to a package, "
+            "a newer version may do so; or give each node its own output directory"
+        ),
     ),
     EvidenceRule(
         id="file-not-created",
@@ -87,9 +91,9 @@ RULES: tuple[EvidenceRule, ...] = (
         "exist, or "
         "this user may not write there. torch does not say which.",
         remedy=(
-            "on that node: `df -h DIRECTORY` and `df -i DIRECTORY` (full?), `ls -ld DIRECTORY` (missing, or owned by "
-            "another user?), `quota -s`; free space or save elsewhere, and call os.makedirs(directory, "
-            "exist_ok=True) first"
+            "on that node, run `df -h DIRECTORY` and `df -i DIRECTORY` (is it full?), `ls -ld DIRECTORY` (is it "
+            "missing, or owned by another user?) and `quota -s`; free space or save elsewhere, and call "
+            "os.makedirs(directory, exist_ok=True) first"
         ),
     ),
     EvidenceRule(
@@ -101,14 +105,15 @@ RULES: tuple[EvidenceRule, ...] = (
             r"\b(?:dist_checkpointing|save_checkpoint|save_to_checkpoint|in save\w{0,40}$)",
         ),
         cause=(
-            "This rank does not see {path}, which another rank has just created for the checkpoint: it is on a local "
-            "disk of that node, or on a shared drive (NFS) that caches directory contents for a few seconds."
+            "This rank does not see {path}, which another rank has just created for the checkpoint: it is on a "
+            "local disk of that node, or on a shared drive (NFS) that caches directory listings for a few "
+            "seconds."
         ),
         remedy=(
-            "save to a drive that all nodes share: `ls -ld` on that directory on each node shows whether they do; "
-            "ansible-playbook site.yml --tags data mounts one. If it is shared over NFS, mount it with "
-            "lookupcache=none or actimeo=0 (noac) on all nodes; checkpoint formats in which each rank creates its "
-            "own files (torch_dist in place of zarr) do not need this"
+            "save to a drive that all nodes share: run `ls -ld` on that directory on each node to see whether "
+            "they do; ansible-playbook site.yml --tags data mounts one. If the drive is shared over NFS, mount "
+            "it with lookupcache=none or actimeo=0 (noac) on all nodes; checkpoint formats in which each rank "
+            "creates its own files (torch_dist in place of zarr) do not need this"
         ),
         condition=not_rank_0,
     ),
@@ -117,14 +122,15 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=(*MISSING, "checkpoint-directory-race", "directory-not-empty"),
         shows=(r"(?P<path>/[^'\"\n]{0,200}(?:\.triton/|/triton/cache|torchinductor_|\.tmp\.pid_)[^'\"\n]{0,200})",),
         cause=(
-            "Several ranks or nodes compile the same kernel into one cache directory at once, and one renames or "
-            "removes a file that another is still writing (a race), usually on a shared home directory: {path}."
+            "Several ranks or nodes compile the same kernel into one cache directory at the same time, and one "
+            "renames or removes a file that another is still writing (a race), usually in a shared home "
+            "directory: {path}."
         ),
         remedy=(
-            'give each node a cache on its own disk: -e \'{{"launch_environment": {{"TRITON_CACHE_DIR": '
-            '"/tmp/triton", "TORCHINDUCTOR_CACHE_DIR": "/tmp/inductor"}}}}\'; if it still happens, use one per rank, '
-            "set in the script before the first import of torch: os.environ['TRITON_CACHE_DIR'] += "
-            "os.environ['LOCAL_RANK']; newer releases of Triton (3.0) tolerate it"
+            'give each node a cache on its own disk with -e \'{{"launch_environment": {{"TRITON_CACHE_DIR": '
+            '"/tmp/triton", "TORCHINDUCTOR_CACHE_DIR": "/tmp/inductor"}}}}\'. If it still happens, use one cache '
+            "per rank, set in the script before the first import of torch: os.environ['TRITON_CACHE_DIR'] += "
+            "os.environ['LOCAL_RANK']. Newer versions of Triton (3.0) tolerate a shared cache"
         ),
     ),
     EvidenceRule(
@@ -135,12 +141,15 @@ RULES: tuple[EvidenceRule, ...] = (
             r"cannot open shared object file|file too short|invalid ELF header|No such file or directory|FileExists",
         ),
         unless=r"error: |FAILED: |nvcc fatal|fatal error",
-        cause="Several ranks or nodes build the same extension in ~/.cache/torch_extensions at once, usually on a "
-        "shared "
-        "home directory, and one loads a file that another has not finished.",
-        remedy="remove what is left: rm -rf ~/.cache/torch_extensions; then give each node a cache on its own disk: "
-        """-e '{{"launch_environment": {{"TORCH_EXTENSIONS_DIR": "/tmp/torch_extensions"}}}}', or build the """
-        "extension once before the job (DS_BUILD_OPS=1 pip install deepspeed)",
+        cause=(
+            "Several ranks or nodes build the same extension in ~/.cache/torch_extensions at the same time, usually "
+            "in a shared home directory, and one loads a file that another has not finished writing."
+        ),
+        remedy=(
+            "remove the leftover files with rm -rf ~/.cache/torch_extensions; then give each node a cache on its own "
+            'disk with -e \'{{"launch_environment": {{"TORCH_EXTENSIONS_DIR": "/tmp/torch_extensions"}}}}\', or '
+            "build the extension once before the job (DS_BUILD_OPS=1 pip install deepspeed)"
+        ),
     ),
     EvidenceRule(
         id="download-cut-off",
@@ -148,51 +157,71 @@ RULES: tuple[EvidenceRule, ...] = (
         shows=(
             r"Consistency check failed: file should be of size (?P<size>\d{1,20}) but has size (?P<actual>\d{1,20})",
         ),
-        cause="A download is incomplete ({actual} of {size} bytes): the connection broke, the disk is full, or several "
-        "ranks download the same file into one cache at once.",
-        remedy="download it once before the job, on each node: huggingface-cli download NAME; then set "
-        "HF_HUB_OFFLINE=1 "
-        "in launch_environment. Remove the incomplete file from HF_HOME first, and check `df -h` there",
+        cause=(
+            "A download is incomplete ({actual} of {size} bytes): the connection broke, the disk is full, or several "
+            "ranks are downloading the same file into one cache at the same time."
+        ),
+        remedy=(
+            "remove the incomplete file from HF_HOME, and check `df -h` there. Then download the file once on each "
+            "node before the job (huggingface-cli download NAME), and set HF_HUB_OFFLINE=1 in launch_environment"
+        ),
     ),
     EvidenceRule(
         id="database-of-workers",
         entries=("locks-unavailable",),
         shows=(r"database is locked", r"in DataLoader worker process \d|/utils/data/_utils/worker\.py"),
-        cause="Several DataLoader workers use one SQLite file at once, and at least one of them writes to it: some "
-        "packages write a temporary table even to read.",
-        remedy="num_workers=1 or 0; or read without writing: open the file in each worker with "
-        "sqlite3.connect('file:FILE?mode=ro', uri=True, timeout=60); upgrade the package of the frames above "
-        "(torch_geometric's OnDiskDataset: 2.5). On a network drive, copy the file to each node's disk",
+        cause=(
+            "Several DataLoader workers use one SQLite file at the same time, and at least one of them writes to it: "
+            "some packages write a temporary table even when they only read."
+        ),
+        remedy=(
+            "set num_workers=1 or 0; or read without writing: open the file in each worker with "
+            "sqlite3.connect('file:FILE?mode=ro', uri=True, timeout=60); upgrade the package in the frames above "
+            "(for torch_geometric's OnDiskDataset, to 2.5). On a network drive, copy the file to each node's disk"
+        ),
     ),
     EvidenceRule(
         id="path-of-two",
         entries=("program-missing", "file-missing", "file-not-on-node", "path-is-directory"),
         shows=(r"No such file or directory: '(?P<path>(?!\w{1,12}://)[^'\n:]{0,200}:[^'\n:]{0,200}/[^'\n:]{1,200})'",),
-        cause="The path {path} contains a colon: a variable that must name one directory, such as CUDA_HOME, was "
-        "extended like a list (export CUDA_HOME=$CUDA_HOME:/usr/local/cuda).",
-        remedy="set it to one directory, without a colon: export CUDA_HOME=/usr/local/cuda in ~/.bashrc, the module, "
-        "the image or launch_environment, whichever sets it",
+        cause=(
+            "The path {path} contains a colon: a variable that must name one directory, such as CUDA_HOME, was "
+            "extended as if it were a list (export CUDA_HOME=$CUDA_HOME:/usr/local/cuda)."
+        ),
+        remedy=(
+            "set it to one directory, without a colon: use export CUDA_HOME=/usr/local/cuda in ~/.bashrc, the "
+            "module, the image or launch_environment, whichever sets it"
+        ),
     ),
     EvidenceRule(
         id="compiler-of-cuda-missing",
         entries=("program-missing",),
         shows=(r"No such file or directory: '(?P<path>[^'\n]{0,200}\bnvcc)'",),
-        cause="The CUDA toolkit is not installed on this node, or CUDA_HOME names another directory: a package "
-        "compiles GPU code and does not find its compiler ({path}). The driver and torch do not bring it.",
-        remedy="install a toolkit of torch's CUDA on each node and set CUDA_HOME in launch_environment; in a conda "
-        "environment: conda install -c nvidia cuda-toolkit=12.4. Or do without the op (torch.optim.AdamW instead of "
-        "FusedAdam)",
+        cause=(
+            "The CUDA toolkit is not installed on this node, or CUDA_HOME names another directory: a package is "
+            "compiling GPU code and cannot find the compiler ({path}). The driver and torch do not include the "
+            "compiler."
+        ),
+        remedy=(
+            "install the CUDA toolkit version that torch was built with on each node and set CUDA_HOME in "
+            "launch_environment; in a conda environment, run conda install -c nvidia cuda-toolkit=12.4. Or do "
+            "without the op (use torch.optim.AdamW instead of FusedAdam)"
+        ),
         certain=True,
     ),
     EvidenceRule(
         id="lock-not-supported",
         entries=("io-error", "stale-file", "package-failed"),
         shows=(r"\bfcntl\.(?:flock|lockf)\(", r"OSError: \[Errno (?:5|22|37|38|95|524)\]"),
-        cause="A package locks a file (flock), and the drive of that directory refuses: a network drive without locks, "
-        "such as Lustre mounted without flock, NFS without lockd, or a mounted bucket.",
-        remedy="put caches on each node's own disk: "
-        """-e '{{"launch_environment": {{"HF_HOME": "/tmp/me/hf", "TRITON_CACHE_DIR": "/tmp/me/triton"}}}}'; """
-        "or have the drive mounted with locks (Lustre: -o flock)",
+        cause=(
+            "A package locks a file (flock), but the drive that holds that directory does not support locks: it is a "
+            "network drive without locks, such as Lustre mounted without flock, NFS without lockd, or a mounted "
+            "bucket."
+        ),
+        remedy=(
+            'put caches on each node\'s own disk with -e \'{{"launch_environment": {{"HF_HOME": "/tmp/me/hf", '
+            '"TRITON_CACHE_DIR": "/tmp/me/triton"}}}}\'; or have the drive mounted with locks (Lustre: -o flock)'
+        ),
     ),
     EvidenceRule(
         id="lock-held",
@@ -200,11 +229,11 @@ RULES: tuple[EvidenceRule, ...] = (
         shows=(r"file lock '(?P<path>[^'\n]{1,300})' could not be acquired",),
         cause=(
             "This rank waited in vain for the lock {path}: another rank or job is still downloading or preparing "
-            "data under it, or one that ended left it on a network drive."
+            "the data that it protects, or a process that has ended left the lock on a network drive."
         ),
         remedy=(
-            "do that work once before the job (huggingface-cli download NAME on each node, then HF_HUB_OFFLINE=1 in "
-            "launch_environment); if no job uses it anymore, remove the lock file"
+            "do that work once before the job (run huggingface-cli download NAME on each node, then set "
+            "HF_HUB_OFFLINE=1 in launch_environment); if no job is using the lock file anymore, remove it"
         ),
     ),
     EvidenceRule(
@@ -233,12 +262,16 @@ RULES: tuple[EvidenceRule, ...] = (
             r"'(?P<path>[^'\"\n]{1,300}(?:_indexmap_|doc_idx|sample_idx|shuffle_idx|/index-cache/|/indices/|\.idx\b|"
             r"cache-[0-9a-f]{8,20})[^'\"\n]{0,200})'",
         ),
-        cause="The index of the data ({path}) is built by rank 0 on its own node, and this node does not see it: the "
-        "directory is not on a drive that all nodes share.",
-        remedy="put the data, or the directory of its cache, on a drive that all nodes share (ansible-playbook "
-        "site.yml "
-        "--tags data); or let the first rank of each node build it (use_shared_fs: false in GPT-NeoX, no shared "
-        "file system in NeMo, --data-cache-path in Megatron); or copy it to all nodes: ansible-playbook stage_data.yml",
+        cause=(
+            "Rank 0 builds the index of the data ({path}) on its own node, and this node does not see it: the "
+            "directory is not on a drive that all nodes share."
+        ),
+        remedy=(
+            "put the data, or its cache directory, on a drive that all nodes share (ansible-playbook site.yml --tags "
+            "data); let the first rank of each node build the index (use_shared_fs: false in GPT-NeoX, no shared "
+            "file system in NeMo, --data-cache-path in Megatron); or copy it to all nodes with ansible-playbook "
+            "stage_data.yml"
+        ),
     ),
     EvidenceRule(
         id="upload-throttled",
@@ -248,21 +281,27 @@ RULES: tuple[EvidenceRule, ...] = (
             r"put_object)",
         ),
         cause=(
-            "The job writes too many objects to the bucket at once: all ranks upload their parts of a checkpoint at "
-            "the same time, and the service refuses some of the requests."
+            "The job writes too many objects to the bucket at the same time: all ranks upload their parts of a "
+            "checkpoint simultaneously, and the service rejects some of the requests."
         ),
-        remedy="let the client wait and try again: "
-        """-e '{{"launch_environment": {{"AWS_RETRY_MODE": "adaptive", "AWS_MAX_ATTEMPTS": "10"}}}}'; upload """
-        "from fewer ranks at once or larger files, or save to a local disk and upload after that. A rank whose upload "
-        "fails must end all others: let its exception end the script",
+        remedy=(
+            'let the client wait and retry with -e \'{{"launch_environment": {{"AWS_RETRY_MODE": "adaptive", '
+            '"AWS_MAX_ATTEMPTS": "10"}}}}\'; upload from fewer ranks at the same time or upload larger files; or '
+            "save to a local disk and upload afterwards. A rank whose upload fails must end all others: let its "
+            "exception end the script"
+        ),
     ),
     EvidenceRule(
         id="checkpoint-written-by-all",
         entries=("checkpoint-torn", "checkpoint-cut-off"),
         shows=(r"enforce fail at inline_container\.cc[^\n]{0,40}file not found",),
-        cause="The checkpoint is damaged, since several ranks wrote the same file at once or the save was interrupted: "
-        "its table of contents lists parts that are not in it.",
-        remedy="resume from an earlier checkpoint, and save on rank 0 only: `if rank == 0: torch.save(...)`, under a "
-        "temporary name that is renamed when complete, with a barrier for the others",
+        cause=(
+            "The checkpoint is corrupted because several ranks wrote the same file at the same time or the save was "
+            "interrupted: its table of contents lists parts that are not in it."
+        ),
+        remedy=(
+            "resume from an earlier checkpoint, and save only on rank 0: `if rank == 0: torch.save(...)`. Save under "
+            "a temporary name that is renamed when complete, with a barrier for the others"
+        ),
     ),
 )

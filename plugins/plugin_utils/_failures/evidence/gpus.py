@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Evidence about GPUs: several ranks on one, more ranks than GPUs, and what fills the memory."""
+"""Evidence about GPUs: several ranks on one GPU, more ranks than GPUs, and what is using up the memory."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ OWN_GPU = (
 )
 FEWER_RANKS = (
     "start as many ranks as the node has GPUs: leave nproc_per_node out, or use -e "
-    "nproc_per_node={gpus_per_node} (num_processes of accelerate counts all nodes; under srun, one task per node "
-    "if it starts torchrun); `nvidia-smi -L` lists the GPUs, and neither CUDA_VISIBLE_DEVICES nor the scheduler "
-    "nor the container may hide any of them (docker run --gpus all)"
+    "nproc_per_node={gpus_per_node} (accelerate's num_processes counts all nodes; under srun, use one task per "
+    "node if it starts torchrun). Run `nvidia-smi -L` to list the GPUs, and make sure that CUDA_VISIBLE_DEVICES, "
+    "the scheduler and the container do not hide any of them (docker run --gpus all)"
 )
 UNITS = {"KiB": 1 / 1024, "MiB": 1.0, "GiB": 1024.0}
 SIZE = re.compile(r"([\d.]{1,12}) ([KMG]iB)")
@@ -57,19 +57,19 @@ OTHERS_SHARE = 0.15  # fraction of the GPU's memory at or above which other proc
 
 
 def mib(text: str) -> float:
-    """Return a size of torch's message in MiB; 0 for a few bytes."""
+    """Convert a size from torch's message to MiB; return 0 for a few bytes."""
     match = SIZE.search(text)
     return float(match[1].strip(".") or 0) * UNITS[match[2]] if match and match[1].count(".") < 2 else 0.0
 
 
 def used_by_others(groups: Mapping[str, str], _facts: RunFacts) -> bool:
-    """Return whether other processes hold a significant part of the GPU's memory."""
+    """Return whether other processes are using a significant part of the GPU's memory."""
     total = mib(groups["total"])
     return total - mib(groups["free"]) - mib(groups["own"]) > OTHERS_SHARE * total
 
 
 def fragmented(groups: Mapping[str, str], _facts: RunFacts) -> bool:
-    """Return whether as much memory as was requested, and a good share of it all, is reserved but unallocated."""
+    """Return whether unallocated reserved memory is at least the requested size and a large share of all memory."""
     requested, allocated, unused = (mib(groups[name]) for name in ("requested", "allocated", "unused"))
     return unused >= max(requested, MIN_FRAGMENTED, FRAGMENTED_SHARE * (allocated + unused)) and requested > 0
 
@@ -80,18 +80,18 @@ def crowded(_groups: Mapping[str, str], facts: RunFacts) -> bool:
 
 
 def wraps_around(groups: Mapping[str, str], _facts: RunFacts) -> bool:
-    """Return whether two ranks share a GPU as if each used that of its rank modulo the number of GPUs."""
+    """Return whether two ranks share a GPU as if each rank used the GPU given by its rank modulo the number of GPUs."""
     ranks = sorted((int(groups["rank"]), int(groups["other"])))
     return ranks[0] > 0 and ranks[1] - ranks[0] > 1
 
 
 def has_room(groups: Mapping[str, str], _facts: RunFacts) -> bool:
-    """Return whether the local rank is among the GPUs that the process sees."""
+    """Return whether the local rank is the number of a GPU that is visible to the process."""
     return int(groups["local"]) < len(groups["visible"].split(","))
 
 
 def local_rank_is_not_zero(groups: Mapping[str, str], facts: RunFacts) -> bool:
-    """Return whether the rank that failed is not the first one of its node, but uses GPU 0."""
+    """Return whether the failed rank is not the first one on its node but uses GPU 0."""
     if facts.rank is None or not facts.slots or groups["gpu"] != "0":
         return False
     rank = facts.rank
@@ -103,7 +103,7 @@ def local_rank_is_not_zero(groups: Mapping[str, str], facts: RunFacts) -> bool:
 
 
 def frame_in(pattern: str) -> str:
-    """Return an expression for a frame of a traceback whose function matches a pattern."""
+    """Return an expression that matches a traceback frame whose function matches a pattern."""
     return rf'File "[^"\n]{{1,300}}", line \d{{1,9}}, in (?P<function>\w{{0,40}}(?:{pattern})\w{{0,40}})$'
 
 
@@ -113,9 +113,11 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=("container-lost-gpus",),
         shows=(r"No CUDA GPUs are available|_lazy_init|\b_cuda_init\b",),
         unless=TRAINED,
-        cause="The container had no access to the GPUs from the start, although the node has them: the container "
-        "toolkit does not allow their devices (no-cgroups = true in its configuration), or systemd reloaded its units "
-        "after the container had been created.",
+        cause=(
+            "The container had no access to the GPUs from the start, although the node has them: the container "
+            "toolkit does not allow access to the GPU devices (no-cgroups = true in its configuration), or systemd "
+            "reloaded its units after the container had been created."
+        ),
         remedy="on that node: sudo sed -i 's/^#\\?no-cgroups *=.*/no-cgroups = false/' "
         "/etc/nvidia-container-runtime/config.toml && sudo systemctl restart docker (rootless Docker needs true), then "
         "start a new container",
@@ -139,13 +141,14 @@ RULES: tuple[EvidenceRule, ...] = (
         id="cuda-call-of-nccl",
         entries=("nccl-cuda-error",),
         shows=(r"NCCL WARN [^\n]{0,80}Cuda failure (?:\d{1,4} )?'(?P<failure>[^'\n]{3,120})'",),
-        cause="A CUDA call failed inside NCCL: {failure}. Usually the driver, torch and NCCL are incompatible, "
-        "several "
-        "ranks use one GPU, or the GPU was left in a bad state by an earlier job.",
+        cause=(
+            "A CUDA call failed inside NCCL: {failure}. Usually the driver, torch and NCCL are incompatible, several "
+            "ranks are using one GPU, or an earlier job left the GPU in a bad state."
+        ),
         remedy=(
-            "ansible-playbook preflight.yml checks GPUs and drivers, and names processes that still use a GPU; "
-            f"{OWN_GPU}; to install a torch build that matches the driver: ansible-playbook site.yml --tags "
-            "python_env,pytorch"
+            "run ansible-playbook preflight.yml to check GPUs and drivers and to find processes that are still "
+            f"using a GPU; {OWN_GPU}; to install a torch build that matches the driver, run ansible-playbook "
+            "site.yml --tags python_env,pytorch"
         ),
     ),
     EvidenceRule(
@@ -161,9 +164,11 @@ RULES: tuple[EvidenceRule, ...] = (
         id="more-processes-than-gpus",
         entries=SHARED_GPU,
         shows=(r"^[^\n]{0,60}Num processes: (?P<count>\d{1,5})\b|Distributed environment: [^\n]{1,60}Backend: nccl",),
-        cause="More processes were started than this node has GPUs, or than are visible to the job: accelerate gives "
-        "each process the GPU of its local rank, and starts over at cuda:0 when there are no more GPUs, so that "
-        "several processes use the same GPU.",
+        cause=(
+            "More processes were started than this node has GPUs, or than there are GPUs visible to the job: "
+            "accelerate gives each process the GPU of its local rank, and starts over at cuda:0 when there are no "
+            "more GPUs, so several processes use the same GPU."
+        ),
         remedy=FEWER_RANKS,
     ),
     EvidenceRule(
@@ -171,8 +176,8 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=SHARED_GPU,
         shows=(r"Duplicate GPU detected : rank (?P<rank>\d{1,6}) and rank (?P<other>\d{1,6}) both",),
         cause=(
-            "More processes were started than this node has GPUs: each uses its rank modulo the number of GPUs as "
-            "the GPU number, so ranks {rank} and {other} use the same one."
+            "More processes were started than this node has GPUs: each process uses its rank modulo the number "
+            "of GPUs as the GPU number, so ranks {rank} and {other} use the same GPU."
         ),
         remedy=FEWER_RANKS,
         condition=wraps_around,
@@ -185,13 +190,13 @@ RULES: tuple[EvidenceRule, ...] = (
             r"\[(?P<visible>[\d, ]{0,60})\]",
         ),
         cause=(
-            "The script asks for the GPUs {requested}, but the process sees only {visible}: the scheduler, the "
-            "container or CUDA_VISIBLE_DEVICES gives it fewer than the script uses."
+            "The script requests the GPUs {requested}, but the process sees only {visible}: the scheduler, the "
+            "container or CUDA_VISIBLE_DEVICES gives it fewer GPUs than the script uses."
         ),
         remedy=(
-            "ask for as many GPUs as the script uses: #SBATCH --gres=gpu:N (or --gpus-per-node=N) under Slurm, "
-            "docker run --gpus all, no CUDA_VISIBLE_DEVICES in launch_environment; or set the Trainer's devices "
-            "(gpus) to what `nvidia-smi -L` lists there"
+            "request as many GPUs as the script uses: under Slurm, use #SBATCH --gres=gpu:N (or "
+            "--gpus-per-node=N); in a container, use docker run --gpus all; and do not set CUDA_VISIBLE_DEVICES "
+            "in launch_environment. Or set the Trainer's devices (gpus) to what `nvidia-smi -L` lists there"
         ),
         certain=True,
     ),
@@ -203,9 +208,9 @@ RULES: tuple[EvidenceRule, ...] = (
             r"set_device\(self\.root_device\)|/(?:pytorch_lightning|lightning)/",
         ),
         cause=(
-            "Lightning itself chose a GPU that this node does not have, although the GPU of the local rank {local} "
-            "is visible ({visible}): a bug in this release with several nodes, or the Trainer's num_nodes and "
-            "devices differ from what was started."
+            "Lightning itself chose a GPU that this node does not have, although the GPU of the local rank "
+            "{local} is visible ({visible}). This is a bug in this version with several nodes, or the Trainer's "
+            "num_nodes and devices differ from what was started."
         ),
         remedy="upgrade pytorch-lightning (ansible-playbook site.yml --tags python_env); set Trainer(num_nodes=NODES, "
         "devices=GPUS_PER_NODE) to what the launcher starts",
@@ -218,16 +223,21 @@ RULES: tuple[EvidenceRule, ...] = (
             r"(?:set_device\(|\.cuda\(|device\(|device_ids=\[)\s{0,2}(?:f?['\"]cuda:\{)?(?P<name>(?:args\.|self\.|opt\.)?"
             r"(?:global_)?rank|(?:torch\.distributed|dist)\.get_rank\(\))\b",
         ),
-        cause="The script selects its GPU by {name}, the rank in the whole job, which exceeds the number of GPUs on "
-        "all nodes but the first.",
-        remedy="use the rank on the node: int(os.environ['LOCAL_RANK']), or rank % torch.cuda.device_count()",
+        cause=(
+            "The script selects its GPU by {name}, the global rank, which exceeds the number of GPUs on all nodes "
+            "but the first."
+        ),
+        remedy="use the local rank: int(os.environ['LOCAL_RANK']), or rank % torch.cuda.device_count()",
     ),
     EvidenceRule(
         id="memory-gathered-objects",
         entries=FULL,
         shows=(frame_in("all_gather_object|gather_object|broadcast_object"),),
-        cause="{function} copies the objects of all ranks into the memory of the current GPU, which is full: each rank "
-        "gets those of all others, and without torch.cuda.set_device all ranks of a node use GPU 0.",
+        cause=(
+            "{function} copies the objects of all ranks into the memory of the current GPU, which is full: each rank "
+            "receives the objects of all other ranks, and without torch.cuda.set_device all ranks of a node use GPU "
+            "0."
+        ),
         remedy=(
             f"{OWN_GPU}; gather less (numbers instead of predictions), or gather on the CPU: group = "
             'dist.new_group(backend="gloo") for {function}'
@@ -237,7 +247,9 @@ RULES: tuple[EvidenceRule, ...] = (
         id="memory-of-wrong-gpu",
         entries=FULL,
         shows=(r"\bGPU (?P<gpu>0)(?:;| has a total)",),
-        cause="This rank uses GPU 0, which belongs to another rank of its node, and several ranks fill it.",
+        cause=(
+            "This rank uses GPU 0, which belongs to another rank of its node, and several ranks are filling its memory."
+        ),
         remedy=f"{OWN_GPU}; torch.load(..., map_location='cpu') for checkpoints",
         condition=local_rank_is_not_zero,
         certain=True,
@@ -251,8 +263,11 @@ RULES: tuple[EvidenceRule, ...] = (
         ),
         cause="Several other processes hold memory on GPU 0 ({share} each or similar): most likely the other ranks of "
         "this node, which loaded a checkpoint onto it, or used CUDA before they chose their own GPU.",
-        remedy=f"torch.load(..., map_location='cpu') for checkpoints; {OWN_GPU}. `nvidia-smi` on that node shows "
-        "whether they are this job's; ansible-playbook stop.yml ends what an earlier one left",
+        remedy=(
+            f"use torch.load(..., map_location='cpu') for checkpoints; {OWN_GPU}. Run `nvidia-smi` on that node to "
+            "see whether the processes belong to this job; to end what an earlier job left, run ansible-playbook "
+            "stop.yml"
+        ),
     ),
     *(
         EvidenceRule(
@@ -260,12 +275,15 @@ RULES: tuple[EvidenceRule, ...] = (
             entries=FULL,
             shows=(pattern,),
             cause=(
-                "Other processes hold much of the memory of GPU {gpu}: this one has {own} of {total}, and only "
-                "{free} is free. They are left from an earlier job, belong to another user, or are other ranks that "
-                "use the same GPU."
+                "Other processes hold much of the memory of GPU {gpu}: this process has {own} of {total}, and "
+                "only {free} is free. The other processes are left from an earlier job, belong to another user, "
+                "or are other ranks that use the same GPU."
             ),
-            remedy="`nvidia-smi` on that node and ansible-playbook preflight.yml name them; ansible-playbook stop.yml "
-            f"ends what muster started. If they are ranks of this job, {OWN_GPU}; torch.load(..., map_location='cpu')",
+            remedy=(
+                "run `nvidia-smi` on that node and ansible-playbook preflight.yml to find the processes; to end what "
+                f"muster started, run ansible-playbook stop.yml. If they are ranks of this job, {OWN_GPU}, and use "
+                "torch.load(..., map_location='cpu')"
+            ),
             condition=used_by_others,
         )
         for number, pattern in enumerate((NEW_TOTALS, OLD_TOTALS, OLDEST_TOTALS))
@@ -274,8 +292,10 @@ RULES: tuple[EvidenceRule, ...] = (
         id="memory-fragmented",
         entries=FULL,
         shows=(UNUSED,),
-        cause="The memory is fragmented: {unused} is reserved but not in use, and no block of it is large enough for "
-        "the requested {requested}. Varying sample lengths cause this.",
+        cause=(
+            "The memory is fragmented: {unused} is reserved but not in use, and no free block is large enough for "
+            "the requested {requested}. Varying sample lengths cause this."
+        ),
         remedy=(
             'use -e \'{{"launch_environment": {{"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}}}}\'; '
             "otherwise use a smaller batch, or samples of equal length"
@@ -286,21 +306,29 @@ RULES: tuple[EvidenceRule, ...] = (
         id="memory-at-save",
         entries=FULL,
         shows=(frame_in("save_model|save_checkpoint|state_dict|summon_full|full_tensor|consolidat|_zero3_"),),
-        cause="GPU memory ran out while the model was saved ({function}): the full weights are gathered on the GPU.",
-        remedy="gather on the CPU: FullStateDictConfig(offload_to_cpu=True, rank0_only=True), or save shards "
-        '(SHARDED_STATE_DICT; for DeepSpeed "stage3_gather_16bit_weights_on_model_save": false and zero_to_fp32.py)',
+        cause=(
+            "The GPU ran out of memory while the model was being saved ({function}), because the full weights are "
+            "gathered on the GPU."
+        ),
+        remedy=(
+            "gather on the CPU with FullStateDictConfig(offload_to_cpu=True, rank0_only=True), or save shards "
+            '(SHARDED_STATE_DICT; for DeepSpeed, use "stage3_gather_16bit_weights_on_model_save": false and '
+            "zero_to_fp32.py)"
+        ),
     ),
     EvidenceRule(
         id="memory-at-evaluation",
         entries=FULL,
         shows=(frame_in("eval|validat|predict|test_step|test_epoch|nested_concat|generate"),),
         unless=r", in (?:backward|training_step)$",
-        cause="GPU memory ran out during evaluation ({function}), which keeps the predictions of all batches on the "
-        "GPU, has a larger batch or longer samples than training, or computes gradients.",
+        cause=(
+            "The GPU ran out of memory during evaluation ({function}), which keeps the predictions of all batches on "
+            "the GPU, uses a larger batch or longer samples than training, or computes gradients."
+        ),
         remedy=(
-            "run it under `with torch.no_grad():`; move results to the CPU after each batch "
-            "(eval_accumulation_steps=1 and preprocess_logits_for_metrics for the Trainer); use a smaller "
-            "per_device_eval_batch_size; call torch.cuda.empty_cache() before it"
+            "run the evaluation under `with torch.no_grad():`; move results to the CPU after each batch (for the "
+            "Trainer, use eval_accumulation_steps=1 and preprocess_logits_for_metrics); use a smaller "
+            "per_device_eval_batch_size; call torch.cuda.empty_cache() before the evaluation"
         ),
     ),
     EvidenceRule(
@@ -311,25 +339,27 @@ RULES: tuple[EvidenceRule, ...] = (
             r"flatten_dense_tensors_aligned|_init_state)",
         ),
         cause=(
-            "GPU memory ran out when the optimizer created its state, which takes two numbers (8 bytes) per "
-            "parameter with Adam: the model fits, but its optimizer does not."
+            "The GPU ran out of memory when the optimizer created its state, which with Adam takes two numbers "
+            "(8 bytes) per parameter: the model fits, but its optimizer state does not."
         ),
         remedy=(
-            "shard the optimizer across the ranks: ZeRO stage 2 or 3, or FSDP; offload it to the host "
-            "(offload_optimizer); or use a smaller one: 8-bit Adam (bitsandbytes), Adafactor, LoRA. A smaller batch "
-            "only helps if little memory is missing"
+            "shard the optimizer across the ranks with ZeRO stage 2 or 3, or FSDP; offload it to the host "
+            "(offload_optimizer); or use a smaller one: 8-bit Adam (bitsandbytes), Adafactor or LoRA. A smaller "
+            "batch helps only if little memory is missing"
         ),
     ),
     EvidenceRule(
         id="memory-of-logits",
         entries=FULL,
         shows=(r"\blogits\.float\(\)|\blogits\.to\(torch\.float32\)|lm_head\(|F\.cross_entropy\(|, in cross_entropy$",),
-        cause="GPU memory ran out for the logits or their loss, which need several copies of 4 bytes times the "
-        "vocabulary size for each token of the batch.",
+        cause=(
+            "The GPU ran out of memory for the logits or their loss, which need several copies of 4 bytes times the "
+            "vocabulary size for each token of the batch."
+        ),
         remedy=(
-            "use fewer tokens per rank and step: a smaller batch with more gradient accumulation, or shorter "
-            "samples; or use a fused loss that never keeps all logits (use_liger_kernel=True for the Trainer, "
-            "cut_cross_entropy). ZeRO and FSDP do not shard them"
+            "use fewer tokens per rank and step: use a smaller batch with more gradient accumulation, or shorter "
+            "samples. Or use a fused loss that never stores all logits (use_liger_kernel=True for the Trainer, "
+            "cut_cross_entropy). ZeRO and FSDP do not shard the logits"
         ),
     ),
     EvidenceRule(
@@ -338,13 +368,13 @@ RULES: tuple[EvidenceRule, ...] = (
         shows=(frame_in("from_pretrained|load_model|_load_state_dict_into|dispatch_model"),),
         unless=r", in (?:forward|backward|training_step|train_step)$",
         cause=(
-            "GPU memory ran out while the model was loaded ({function}): the weights alone do not fit on the GPU of "
-            "each rank, since data parallelism keeps all of them on every GPU."
+            "The GPU ran out of memory while the model was being loaded ({function}): the weights alone do not "
+            "fit on each rank's GPU, since data parallelism keeps all of them on every GPU."
         ),
         remedy=(
-            "shard the weights: ZeRO stage 3 (with zero.Init, before from_pretrained) or FSDP with "
-            "fsdp_cpu_ram_efficient_loading; load in bf16 (torch_dtype=torch.bfloat16) or 4 bits; use no device_map, "
-            "and use torch.load(..., map_location='cpu')"
+            "shard the weights with ZeRO stage 3 (with zero.Init, before from_pretrained) or FSDP with "
+            "fsdp_cpu_ram_efficient_loading; load in bf16 (torch_dtype=torch.bfloat16) or in 4 bits; do not use "
+            "device_map, and use torch.load(..., map_location='cpu')"
         ),
     ),
 )

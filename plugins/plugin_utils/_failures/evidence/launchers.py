@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Evidence on launchers: arguments that they reject, variables that are empty or not expanded, and wrong ranks."""
+"""Evidence about launchers: arguments that they reject, variables that are empty or not expanded, and wrong ranks."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ LAUNCHER = (
 )
 VARIABLE = r"[^'\"\n]{0,60}(?:\$\{?[A-Za-z_]\w{0,60}\}?|\{\{[^\n}]{1,60}\}\}|%[A-Z_]{2,40}%)[^'\"\n]{0,60}"
 STARTS_RANKS = (
-    "muster starts torchrun on each node with these values, so leave them out of launch_args, and launch_launcher out "
-    "of the job"
+    "leave these values out of launch_args, and launch_launcher out of the job: muster starts torchrun on each "
+    "node with them"
 )
 UNDER_SLURM = r"\bsrun: |\bslurmstepd: |\bSLURM_\w"
 STORE = r"TCPStore\(|_create_c10d_store|_tcp_rendezvous_handler|_env_rendezvous_handler|init_process_group"
 IN_USE = r"[Aa]ddress already in use|EADDRINUSE|errno: 98\b"
 SEVERAL_RANK_0 = (
-    "Only rank 0 listens on the port, and this process is not the only one that believes it is rank 0: the ranks "
-    "were not passed on to the processes, so several try to listen"
+    "Only rank 0 listens on the port, and this process is not the only one that believes it is rank 0: the rank "
+    "numbers were not passed on to the processes, so several try to listen"
 )
 OWN_RANKS = (
     "let muster start the ranks (leave launch_launcher out), and read RANK, LOCAL_RANK and WORLD_SIZE from the "
     "environment"
 )
 NO_LOCAL_RANK = (
-    "launch with torchrun, which passes no --local_rank (leave launch_launcher out); deepspeed leaves it out with "
-    "-e launch_deepspeed_local_rank=false (deepspeed --no_local_rank)"
+    "launch with torchrun, which does not pass --local_rank (leave launch_launcher out); to make deepspeed leave "
+    "it out, use -e launch_deepspeed_local_rank=false (deepspeed --no_local_rank)"
 )
 
 
 def not_first(_groups: Mapping[str, str], facts: RunFacts) -> bool:
-    """Return whether the rank that failed is not rank 0, as far as that is known."""
+    """Return whether the failed rank is not rank 0, as far as is known."""
     return bool(facts.rank)
 
 
 def beyond(groups: Mapping[str, str], _facts: RunFacts) -> bool:
-    """Return whether a rank's number is not below the number of ranks."""
+    """Return whether a rank number is greater than or equal to the number of ranks."""
     return int(groups["number"]) >= int(groups["size"])
 
 
@@ -57,22 +57,29 @@ RULES: tuple[EvidenceRule, ...] = (
             rf"error: argument (?P<option>--?[\w/ -]{{1,80}}): invalid \w{{1,20}} value: "
             rf"['\"](?P<value>{VARIABLE})['\"]",
         ),
-        cause="The option {option} got the text {value}: a variable that nothing has expanded. No shell read the "
-        "command, or the variable stood in single quotes, in YAML or in a list of arguments.",
-        remedy="run the command through a shell on each node, with the variable unquoted there: srun bash -c 'torchrun "
-        "--node_rank=$SLURM_NODEID ...'; or use a launcher that starts torchrun on every node itself (in NeMo-Run the "
-        f"SlurmExecutor instead of the LocalExecutor). {STARTS_RANKS}",
+        cause=(
+            "The option {option} received the text {value}, a variable that was not expanded. No shell read the "
+            "command, or the variable was in single quotes, in YAML or in a list of arguments."
+        ),
+        remedy=(
+            "run the command through a shell on each node, with the variable unquoted there: srun bash -c 'torchrun "
+            "--node_rank=$SLURM_NODEID ...'. Or use a launcher that starts torchrun on every node itself (in "
+            f"NeMo-Run, the SlurmExecutor instead of the LocalExecutor). {STARTS_RANKS}"
+        ),
         certain=True,
     ),
     EvidenceRule(
         id="launcher-no-address",
         entries=ARGUMENTS,
         shows=(r"Using IP address of {1,3}for node (?P<node>[\w.:-]{1,255})",),
-        cause="The launcher's own arguments are wrong, not the script's: deepspeed found no address for the master "
-        "{node}, since `hostname -I`, which it runs there over SSH, printed none. --master_addr= is therefore empty.",
+        cause=(
+            "The launcher's own arguments are wrong, not the script's: deepspeed found no address for the master "
+            "{node}, since `hostname -I`, which it runs there over SSH, printed nothing. --master_addr= is therefore "
+            "empty."
+        ),
         remedy=(
-            "give the address: deepspeed --master_addr {first_address} ... (muster does so); or make `ssh {node} "
-            "hostname -I` print it (in the image: a hostname command that supports -I)"
+            "specify the address with deepspeed --master_addr {first_address} ... (muster does so); or make `ssh "
+            "{node} hostname -I` print it (the image needs a hostname command that supports -I)"
         ),
         certain=True,
     ),
@@ -81,11 +88,14 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=(*ARGUMENTS, "rendezvous-endpoint-invalid", "shell-variable-unset", "rendezvous-unreached"),
         shows=(r"scontrol: (?:command )?not found",),
         cause=(
-            "The address of the first node is empty, since the command that should find it, scontrol, does not exist "
-            "where it runs: usually inside a container."
+            "The address of the first node is empty because the command that should find it, scontrol, does not "
+            "exist where it runs, usually inside a container."
         ),
-        remedy="find the address outside the container, in the batch script before srun: export MASTER_ADDR=$(scontrol "
-        "show hostnames $SLURM_JOB_NODELIST | head -n 1). muster does not need scontrol on the nodes",
+        remedy=(
+            "find the address outside the container, in the batch script before srun, with export "
+            "MASTER_ADDR=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n 1). muster does not need scontrol "
+            "on the nodes"
+        ),
         certain=True,
     ),
     EvidenceRule(
@@ -93,13 +103,15 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=("rendezvous-endpoint-invalid",),
         shows=(r"rendezvous endpoint '(?P<endpoint>None:\w{1,10}|\w{1,60}:None)'",),
         cause=(
-            "The launcher got no address or port for the first node ({endpoint}). With accelerate: an option without "
-            "a value, such as --same_network or --multi_gpu, was given one, so that all options after it went to the "
-            "script; or main_process_ip is missing from its configuration."
+            "The launcher received no address or port for the first node ({endpoint}). With accelerate, either "
+            "an option that takes no value, such as --same_network or --multi_gpu, was given one, so that all "
+            "options after it went to the script, or main_process_ip is missing from its configuration."
         ),
-        remedy="give accelerate's switches no value (--same_network, not --same_network true), and pass "
-        "--main_process_ip {first_address} --main_process_port 29500; or let muster start torchrun (leave "
-        "launch_launcher out)",
+        remedy=(
+            "do not pass values to accelerate's switches (--same_network, not --same_network true), and pass "
+            "--main_process_ip {first_address} --main_process_port 29500; or let muster start torchrun (leave "
+            "launch_launcher out)"
+        ),
     ),
     EvidenceRule(
         id="endpoint-without-host",
@@ -108,9 +120,11 @@ RULES: tuple[EvidenceRule, ...] = (
         cause="The rendezvous endpoint is '{endpoint}': the variable for its host or its port is empty or not set on "
         "this "
         "node.",
-        remedy="set it before the command, the same on all nodes: --rdzv_endpoint={first_address}:29500 (Slurm: export "
-        "MASTER_ADDR=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n 1)); muster sets it, so leave it out of "
-        "launch_args",
+        remedy=(
+            "set it before the command, to the same value on all nodes: --rdzv_endpoint={first_address}:29500 (under "
+            "Slurm, use export MASTER_ADDR=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n 1)); muster sets "
+            "it, so leave it out of launch_args"
+        ),
         certain=True,
     ),
     EvidenceRule(
@@ -118,10 +132,11 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=("shell-variable-unset",),
         shows=(r"line \d{1,6}: (?P<variable>[A-Za-z_]\w{0,80}): (?:unbound|parameter)",),
         cause="The shell script uses the variable {variable}, which is not set on this node.",
-        remedy="""set it for the job: -e '{{"launch_environment": {{"{variable}": "VALUE"}}}}'; or give it a """
-        """default in """
-        "the script: ${{{variable}:-VALUE}}. muster sets MASTER_ADDR, MASTER_PORT, RANK, LOCAL_RANK and WORLD_SIZE for "
-        "each rank",
+        remedy=(
+            'set it for the job with -e \'{{"launch_environment": {{"{variable}": "VALUE"}}}}\', or give it a '
+            "default in the script: ${{{variable}:-VALUE}}. muster sets MASTER_ADDR, MASTER_PORT, RANK, LOCAL_RANK "
+            "and WORLD_SIZE for each rank"
+        ),
         certain=True,
     ),
     EvidenceRule(
@@ -131,23 +146,28 @@ RULES: tuple[EvidenceRule, ...] = (
             r"int\(os\.(?:environ(?:\.get)?[\[(]|getenv\()['\"](?P<variable>\w{1,80})['\"]",
             r"invalid literal for int\(\) with base 10: ''",
         ),
-        cause="The variable {variable} is set, but empty, on this node: the command that should fill it printed "
-        "nothing.",
-        remedy="""give it a value: -e '{{"launch_environment": {{"{variable}": "VALUE"}}}}'; RANK, LOCAL_RANK, """
-        """WORLD_SIZE """
-        "and MASTER_PORT are set by torchrun for each rank (leave launch_launcher out), so remove them from the "
-        "script and the image",
+        cause=(
+            "The variable {variable} is set on this node, but empty: the command that should fill it printed nothing."
+        ),
+        remedy=(
+            'give it a value with -e \'{{"launch_environment": {{"{variable}": "VALUE"}}}}\'. torchrun sets RANK, '
+            "LOCAL_RANK, WORLD_SIZE and MASTER_PORT for each rank (leave launch_launcher out), so remove them from "
+            "the script and the image"
+        ),
         certain=True,
     ),
     EvidenceRule(
         id="launcher-missing",
         entries=("rank-variables-missing",),
         shows=(r"environment variable (?P<variable>MASTER_ADDR|MASTER_PORT) expected, but not set",),
-        cause="The process has no {variable}: it was started by python, srun or mpirun itself, not by a launcher that "
-        "sets the variables of a rendezvous.",
-        remedy="leave launch_launcher out: torchrun starts one process per GPU and sets all of them. Under your own "
-        "srun "
-        "or mpirun: export MASTER_ADDR={first_address} MASTER_PORT=29500 before it",
+        cause=(
+            "The process has no {variable}: it was started directly by python, srun or mpirun, not by a launcher "
+            "that sets the rendezvous variables."
+        ),
+        remedy=(
+            "leave launch_launcher out: torchrun starts one process per GPU and sets all of them. If you call srun "
+            "or mpirun yourself, run export MASTER_ADDR={first_address} MASTER_PORT=29500 before it"
+        ),
     ),
     EvidenceRule(
         id="launcher-address-empty",
@@ -156,12 +176,12 @@ RULES: tuple[EvidenceRule, ...] = (
             r"--master[-_]addr(?:=(?= )| {1,4}(?=--))|argument --master[-_]addr(?:/--master[-_]addr)?: expected one",
         ),
         cause=(
-            "--master_addr has no value: the variable in its place is empty or not set on this node, so the launcher "
-            "takes the next argument as its value. The script's arguments are not to blame."
+            "--master_addr has no value: the variable in its place is empty or not set on this node, so the "
+            "launcher reads the next argument as its value. The script's arguments are not to blame."
         ),
         remedy=(
-            "set the variable before the command, on each node: export MASTER_ADDR={first_address}; under Slurm, "
-            f"use MASTER_ADDR=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n 1). {STARTS_RANKS}"
+            "set the variable before the command, on each node, with export MASTER_ADDR={first_address}; under "
+            f"Slurm, use MASTER_ADDR=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n 1). {STARTS_RANKS}"
         ),
         certain=True,
     ),
@@ -182,9 +202,10 @@ RULES: tuple[EvidenceRule, ...] = (
         id="nproc-unsupported",
         entries=ARGUMENTS,
         shows=(r"Unsupported nproc_per_node value: (?P<value>[^\n]{0,100})",),
-        cause="--nproc_per_node got '{value}', which is not a number, auto, gpu or cpu: a variable that is empty or "
-        "was "
-        "not expanded.",
+        cause=(
+            "--nproc_per_node received '{value}', which is not a number, auto, gpu or cpu: a variable is empty or "
+            "was not expanded."
+        ),
         remedy=f"give --nproc_per_node the number of GPUs per node, or gpu. {STARTS_RANKS}",
         certain=True,
     ),
@@ -197,8 +218,8 @@ RULES: tuple[EvidenceRule, ...] = (
             r"'(?P<value>[^'\n]{1,100})'",
         ),
         cause=(
-            "The option {option} of {launcher} got '{value}', which is not of type {kind}: a placeholder that was "
-            "not replaced, a variable that holds something else, or a list of nodes."
+            "The option {option} of {launcher} received '{value}', which is not of type {kind}: it is a "
+            "placeholder that was not replaced, a variable that contains something else, or a list of nodes."
         ),
         remedy=f"give {{option}} a number, the same on all nodes (only --node_rank counts 0, 1, ...). {STARTS_RANKS}",
         certain=True,
@@ -211,8 +232,9 @@ RULES: tuple[EvidenceRule, ...] = (
             r"error: |not used by the HfArgumentParser",
         ),
         cause=(
-            "deepspeed puts --local_rank=N before the script's arguments, and this script reads a configuration file "
-            "only if it is the first and only argument: it ignored {config} and lacks the settings in it."
+            "deepspeed puts --local_rank=N before the script's arguments, and this script reads a configuration "
+            "file only if the file is the first and only argument: it ignored {config} and lacks the settings in "
+            "it."
         ),
         remedy=NO_LOCAL_RANK,
         certain=True,
@@ -223,8 +245,8 @@ RULES: tuple[EvidenceRule, ...] = (
         shows=(r"unrecognized arguments: [^\n]{0,200}--local-rank\b", r"--local_rank\b"),
         unless=r"--local_rank=\d",
         cause=(
-            "torch.distributed.launch of torch 2 passes --local-rank (with a hyphen), and the script's parser only "
-            "accepts --local_rank (with an underscore)."
+            "torch.distributed.launch in torch 2 passes --local-rank (with a hyphen), and the script's parser "
+            "accepts only --local_rank (with an underscore)."
         ),
         remedy="start the script with torchrun in place of python -m torch.distributed.launch, and let it read "
         "int(os.environ['LOCAL_RANK']); muster uses torchrun (leave launch_launcher out). Or let it accept both: "
@@ -243,8 +265,11 @@ RULES: tuple[EvidenceRule, ...] = (
             "python -m torch.distributed.launch passes {option}{other}=N to each process, and the script's parser "
             "does not recognize it."
         ),
-        remedy="start the script with torchrun, which passes no such argument but sets LOCAL_RANK (muster does so: "
-        "leave launch_launcher out); or add parser.add_argument('--local-rank', '--local_rank', type=int, default=0)",
+        remedy=(
+            "start the script with torchrun, which does not pass such an argument but sets LOCAL_RANK (muster does "
+            "so: leave launch_launcher out); or add parser.add_argument('--local-rank', '--local_rank', type=int, "
+            "default=0)"
+        ),
         certain=True,
     ),
     EvidenceRule(
@@ -253,8 +278,10 @@ RULES: tuple[EvidenceRule, ...] = (
         shows=(r"arguments are required: [^\n]{0,100}--local[-_]rank",),
         cause="The script requires --local_rank, which torch.distributed.launch and deepspeed pass and torchrun does "
         "not.",
-        remedy="in the script: parser.add_argument('--local_rank', type=int, default=int(os.environ.get('LOCAL_RANK', "
-        "0)))",
+        remedy=(
+            "add to the script: parser.add_argument('--local_rank', type=int, "
+            "default=int(os.environ.get('LOCAL_RANK', 0)))"
+        ),
         certain=True,
     ),
     EvidenceRule(
@@ -262,11 +289,14 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=ARGUMENTS,
         shows=(rf"{LAUNCHER}[^\n]{{0,40}}: error: the following arguments are required: training_script",),
         cause=(
-            "{launcher} found no script in its arguments: an option without a value consumed it (an empty variable), "
-            "or the command ended before it, usually at a space after the backslash of a continued line."
+            "{launcher} found no script in its arguments: an option without a value consumed it (an empty "
+            "variable), or the command ended before it, usually because of a space after the backslash of a "
+            "continued line."
         ),
-        remedy="print the command before it runs (set -x): give each option its value, with = (--nnodes=2), and remove "
-        f"spaces after a backslash at the end of a line. {STARTS_RANKS}",
+        remedy=(
+            "print the command before it runs (set -x), give each option its value with = (--nnodes=2), and remove "
+            f"spaces after a backslash at the end of a line. {STARTS_RANKS}"
+        ),
         certain=True,
     ),
     EvidenceRule(
@@ -286,14 +316,14 @@ RULES: tuple[EvidenceRule, ...] = (
         shows=(rf"{LAUNCHER}[^\n]{{0,40}}: error: (?P<what>[^\n]{{1,160}})",),
         unless=r"training_script\.py: error: ",
         cause=(
-            "The launcher {launcher} rejects its own arguments, before the script has started: {what}. The option "
-            "belongs to another release of the launcher, is misspelled, or is one of the script's own, placed before "
-            "the script's name."
+            "The launcher {launcher} rejects its own arguments, before the script has started: {what}. The "
+            "option belongs to a different version of the launcher, is misspelled, or is one of the script's own "
+            "options, placed before the script's name."
         ),
         remedy=(
-            "put the launcher's options before the script's name and the script's after it, and compare the former "
-            "with the launcher's --help in the job's environment (older torchrun spells them with _). With muster, "
-            "leave the launcher's options out"
+            "put the launcher's options before the script's name and the script's options after it, and compare "
+            "the former with the launcher's --help output in the job's environment (older torchrun versions "
+            "spell the options with _). With muster, leave the launcher's options out"
         ),
         certain=True,
     ),
@@ -306,8 +336,9 @@ RULES: tuple[EvidenceRule, ...] = (
             "another port."
         ),
         remedy=(
-            "leave launch_launcher out: torchrun needs no SSH between nodes. Otherwise start sshd there; if it uses "
-            "another port, put `Port N` for {host} into ~/.ssh/config of the first node (deepspeed --ssh_port N)"
+            "leave launch_launcher out: torchrun needs no SSH between nodes. Otherwise, start sshd there; if it "
+            "uses another port, put `Port N` for {host} into ~/.ssh/config on the first node (deepspeed "
+            "--ssh_port N)"
         ),
     ),
     EvidenceRule(
@@ -321,19 +352,23 @@ RULES: tuple[EvidenceRule, ...] = (
             "The first node cannot reach {host}, port {port} ({reason}): the machine is down, the address is wrong, "
             "or a firewall or security group closes the port."
         ),
-        remedy="ansible-playbook preflight.yml tests the connections between all nodes; open the port, or leave "
-        "launch_launcher out: torchrun needs no SSH between nodes",
+        remedy=(
+            "run ansible-playbook preflight.yml to test the connections between all nodes; open the port, or leave "
+            "launch_launcher out, since torchrun needs no SSH between nodes"
+        ),
     ),
     EvidenceRule(
         id="ssh-host-unknown",
         entries=("ssh-refused",),
         shows=(r"Host key verification failed",),
-        cause="The first node does not know the host key of the other one, and nobody can answer ssh's question, or "
-        "the "
-        "machine was reinstalled and has another key.",
-        remedy="ansible-playbook site.yml --tags ssh_mesh writes the host keys of all nodes; by hand: ssh-keyscan "
-        "HOST >> "
-        "~/.ssh/known_hosts (after ssh-keygen -R HOST for a reinstalled one)",
+        cause=(
+            "The first node does not have the other node's host key, and nobody can answer ssh's question; or the "
+            "machine was reinstalled and has a different key."
+        ),
+        remedy=(
+            "run ansible-playbook site.yml --tags ssh_mesh to write the host keys of all nodes. To do this by hand, "
+            "run ssh-keyscan HOST >> ~/.ssh/known_hosts (after ssh-keygen -R HOST for a reinstalled node)"
+        ),
         certain=True,
     ),
     EvidenceRule(
@@ -341,13 +376,15 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=("ssh-refused",),
         shows=(r"host=(?P<host>[\w.:-]{1,255}) was not reachable via ssh",),
         cause=(
-            "The first node cannot log in to {host} by SSH without a password: it has no key there (even if {host} "
-            "is the first node itself), the name is unknown, or the SSH server uses another port. deepspeed hides "
-            "ssh's message."
+            "The first node cannot log in to {host} over SSH without a password: it has no key there (even if "
+            "{host} is the first node itself), the name is unknown, or the SSH server uses another port. "
+            "deepspeed hides ssh's message."
         ),
-        remedy="ansible-playbook site.yml --tags ssh_mesh gives the nodes keys for each other and for themselves; "
-        "`ssh {host} hostname` on the first node shows ssh's message. torchrun needs no SSH between nodes (leave "
-        "launch_launcher out)",
+        remedy=(
+            "run ansible-playbook site.yml --tags ssh_mesh to give the nodes keys for each other and for themselves; "
+            "to see ssh's message, run `ssh {host} hostname` on the first node. torchrun needs no SSH between nodes "
+            "(leave launch_launcher out)"
+        ),
     ),
     EvidenceRule(
         id="mpi-daemon-connects-back",
@@ -357,12 +394,17 @@ RULES: tuple[EvidenceRule, ...] = (
             r"tcp_peer_\w{1,40}: [^\n]{0,80}(?:refused|timed out|reset|[Bb]roken pipe)|"
             r"complete_connect: [^\n]{0,80}connection failed",
         ),
-        cause="Open MPI's daemon started on the other node but could not keep a connection to mpirun: mpirun announces "
-        "an address that does not lead back to it, such as one of Docker's bridge (172.17.0.0/16), or a firewall "
-        "blocks its ports.",
-        remedy="start containers with the host's network (--network=host), and name the network of the nodes: "
-        """-e '{{"launch_environment": {{"OMPI_MCA_oob_tcp_if_include": "10.0.0.0/24", """
-        """"OMPI_MCA_btl_tcp_if_include": "10.0.0.0/24"}}}}'; ansible-playbook preflight.yml tests the connections""",
+        cause=(
+            "Open MPI's daemon started on the other node but could not keep a connection to mpirun: mpirun announces "
+            "an address at which the daemon cannot reach it, such as one on Docker's bridge (172.17.0.0/16), or a "
+            "firewall blocks its ports."
+        ),
+        remedy=(
+            "start containers with the host's network (--network=host), and specify the nodes' network with -e "
+            '\'{{"launch_environment": {{"OMPI_MCA_oob_tcp_if_include": "10.0.0.0/24", '
+            '"OMPI_MCA_btl_tcp_if_include": "10.0.0.0/24"}}}}\'. To test the connections, run ansible-playbook '
+            "preflight.yml"
+        ),
     ),
     EvidenceRule(
         id="mpi-address-of-bridge",
@@ -374,13 +416,16 @@ RULES: tuple[EvidenceRule, ...] = (
             r"No route to host|Network is unreachable|Connection refused",
         ),
         condition=not_of_a_node,
-        cause="Open MPI tried {address}, most likely the address of a virtual network on the other node (virbr0, "
-        "docker0), "
-        "to which no route leads.",
-        remedy="name the network of the nodes: "
-        """-e '{{"launch_environment": {{"OMPI_MCA_btl_tcp_if_include": "10.0.0.0/24", """
-        """"OMPI_MCA_oob_tcp_if_include": "10.0.0.0/24"}}}}' with its range instead of 10.0.0.0/24. If {address} """
-        "is a node's own address, a firewall blocks it: ansible-playbook preflight.yml",
+        cause=(
+            "Open MPI tried {address}, most likely the address of a virtual network on the other node (virbr0, "
+            "docker0), to which this node has no route."
+        ),
+        remedy=(
+            'specify the nodes\' network with -e \'{{"launch_environment": {{"OMPI_MCA_btl_tcp_if_include": '
+            '"10.0.0.0/24", "OMPI_MCA_oob_tcp_if_include": "10.0.0.0/24"}}}}\', using its range instead of '
+            "10.0.0.0/24. If {address} is a node's own address, a firewall is blocking it: run ansible-playbook "
+            "preflight.yml"
+        ),
     ),
     EvidenceRule(
         id="ray-disk-full",
@@ -389,10 +434,15 @@ RULES: tuple[EvidenceRule, ...] = (
             r"(?P<path>/[\w./-]{1,200}) is over 9\d(?:\.\d{1,3})?% full",
             r"(?:ActorDiedError|RayActorError|WorkerCrashedError|ObjectStoreFullError|OutOfDiskError)\b",
         ),
-        cause="A worker of Ray died after its disk had filled up ({path} is over 95 % full): Ray then creates no more "
-        "objects on that node.",
-        remedy="free space there (old sessions: rm -r /tmp/ray/session_* while Ray is stopped), or start Ray with a "
-        "larger disk: ray start --temp-dir=/DISK/ray. `ray logs` shows whether the worker had an error of its own",
+        cause=(
+            "A Ray worker died after its disk had filled up ({path} is over 95 % full): Ray then creates no more "
+            "objects on that node."
+        ),
+        remedy=(
+            "free space there (remove old sessions with rm -r /tmp/ray/session_* while Ray is stopped), or start Ray "
+            "with a larger disk: ray start --temp-dir=/DISK/ray. To see whether the worker had an error of its own, "
+            "run `ray logs`"
+        ),
     ),
     EvidenceRule(
         id="ray-worker-died",
@@ -401,11 +451,15 @@ RULES: tuple[EvidenceRule, ...] = (
             r"(?:ActorDiedError|RayActorError|WorkerCrashedError)\b",
             r"[Ww]orker unexpectedly exits with a connection error code 2\. End of file",
         ),
-        cause="A worker process of Ray ended without a Python error: it was killed, most often since the node ran out "
-        "of memory, or crashed in native code.",
-        remedy="`sudo dmesg -T | grep -iE 'killed process|segfault|xid'` on its node tells them apart, and its own log "
-        "(/tmp/ray/session_latest/logs/worker-*PID*) ends with the reason. For memory: fewer workers per node, smaller "
-        "batches, no CPU offload",
+        cause=(
+            "A Ray worker process ended without a Python error: it was killed, usually because the node ran out of "
+            "memory, or it crashed in native code."
+        ),
+        remedy=(
+            "run `sudo dmesg -T | grep -iE 'killed process|segfault|xid'` on its node to see which of these it was; "
+            "its own log (/tmp/ray/session_latest/logs/worker-*PID*) ends with the reason. If memory ran out, use "
+            "fewer workers per node, smaller batches and no CPU offload"
+        ),
     ),
     EvidenceRule(
         id="launcher-waits-for-nodes",
@@ -415,12 +469,16 @@ RULES: tuple[EvidenceRule, ...] = (
             r'elastic/agent/server/api\.py", line \d{1,9}, in (?:_assign_worker_ranks|_share_and_gather|_rendezvous)\b',
         ),
         unless=r"\b_exit_barrier\b",
-        cause="The launcher (torchrun, accelerate) started no rank: it waited in vain for the launchers of the other "
-        "nodes. Either one is missing, or two have the same --node_rank (accelerate: --machine_rank), as with srun if "
-        "$SLURM_NODEID or $SLURM_PROCID is expanded in the batch script, where it is 0.",
-        remedy="start one launcher per node, each with its own --node_rank from 0 and the same --nnodes; with srun: "
-        "srun --ntasks-per-node=1 bash -c 'torchrun --node_rank=$SLURM_NODEID ...' in single quotes. muster numbers "
-        "the nodes itself (leave --node_rank and --machine_rank out)",
+        cause=(
+            "The launcher (torchrun, accelerate) started no rank: it waited in vain for the launchers of the other "
+            "nodes. Either one is missing, or two have the same --node_rank (accelerate: --machine_rank), for "
+            "example under srun if $SLURM_NODEID or $SLURM_PROCID is expanded in the batch script, where it is 0."
+        ),
+        remedy=(
+            "start one launcher per node, each with its own --node_rank from 0 and the same --nnodes; with srun, use "
+            "srun --ntasks-per-node=1 bash -c 'torchrun --node_rank=$SLURM_NODEID ...' in single quotes. muster "
+            "numbers the nodes itself (leave --node_rank and --machine_rank out)"
+        ),
     ),
     EvidenceRule(
         id="slurm-starts-too-few",
@@ -430,11 +488,15 @@ RULES: tuple[EvidenceRule, ...] = (
             r"GLOBAL_RANK: \d{1,6}, MEMBER: \d{1,6}/\d",
             r"world_size=(?P<size>\d{1,6}), worker_count=(?P<count>\d{1,6})\b",
         ),
-        cause="Only {count} of {size} processes joined: under Slurm, Lightning starts none itself, so that the tasks "
-        "of the job must be as many as devices x num_nodes of the Trainer.",
-        remedy="in the batch script: #SBATCH --nodes=N (num_nodes) and --ntasks-per-node=M (devices), and start with "
-        "srun python ...; in an interactive shell: unset SLURM_NTASKS SLURM_JOB_NAME. If the tasks were as many, one "
-        "of them ended before: ansible-playbook logs.yml -e fetch=true",
+        cause=(
+            "Only {count} of {size} processes joined: under Slurm, Lightning starts no processes itself, so the job "
+            "must have as many tasks as the Trainer's devices x num_nodes."
+        ),
+        remedy=(
+            "use #SBATCH --nodes=N (num_nodes) and --ntasks-per-node=M (devices) in the batch script, and start with "
+            "srun python ...; in an interactive shell, run unset SLURM_NTASKS SLURM_JOB_NAME. If the number of tasks "
+            "was right, one of them ended before: run ansible-playbook logs.yml -e fetch=true"
+        ),
     ),
     EvidenceRule(
         id="rank-beyond-world",
@@ -449,13 +511,14 @@ RULES: tuple[EvidenceRule, ...] = (
         ),
         shows=(r"GLOBAL_RANK: (?P<number>\d{1,6}), MEMBER: \d{1,6}/(?P<size>\d{1,6})",),
         cause=(
-            "The ranks are numbered wrongly: this process is rank {number} of {size}, so no process is rank 0, and "
-            "all of them wait for it. Lightning multiplies the variable NODE_RANK (or GROUP_RANK), which the "
-            "environment sets, by the number of devices, as if it were one of several nodes."
+            "The ranks are numbered incorrectly: this process is rank {number} of {size}, so no process is rank "
+            "0, and all of them wait for it. Lightning multiplies the variable NODE_RANK (or GROUP_RANK), which "
+            "is set in the environment, by the number of devices, as if this node were one of several."
         ),
         remedy=(
-            "unset NODE_RANK GROUP_RANK before starting the script (env -u NODE_RANK -u GROUP_RANK python ...); with "
-            "several nodes, Trainer(num_nodes=N) must match the number of nodes, and NODE_RANK must run from 0"
+            "run unset NODE_RANK GROUP_RANK before starting the script (env -u NODE_RANK -u GROUP_RANK python "
+            "...); with several nodes, Trainer(num_nodes=N) must match the number of nodes, and NODE_RANK must "
+            "start at 0"
         ),
         condition=beyond,
         certain=True,
@@ -476,8 +539,10 @@ RULES: tuple[EvidenceRule, ...] = (
         ),
         cause="Two processes are rank {number} of {size}: the scheduler started one task per node (or per GPU), and "
         "Lightning started its own processes in each of them, as on a single node.",
-        remedy="under Slurm: #SBATCH --ntasks-per-node=GPUS and --nodes as in Trainer(devices=GPUS, num_nodes=NODES), "
-        "started with srun; or let muster start the ranks with torchrun",
+        remedy=(
+            "under Slurm, use #SBATCH --ntasks-per-node=GPUS and --nodes as in Trainer(devices=GPUS, "
+            "num_nodes=NODES), and start with srun; or let muster start the ranks with torchrun"
+        ),
         certain=True,
     ),
     EvidenceRule(
@@ -491,13 +556,14 @@ RULES: tuple[EvidenceRule, ...] = (
         ),
         cause=(
             "Several torchrun processes on the same node are listening on one port: srun, mpirun or horovodrun "
-            "starts a torchrun in each of its tasks, and there is more than one task per node. If there is only one, "
-            "another job holds the port."
+            "starts a torchrun in each of its tasks, and there is more than one task per node. If there is only "
+            "one task per node, another job holds the port."
         ),
-        remedy="start one torchrun per node: #SBATCH --ntasks-per-node=1 (mpirun --map-by ppr:1:node), with "
-        "--nproc_per_node=GPUS and --node_rank=$SLURM_NODEID; or start the script without torchrun, one task per GPU. "
-        "If "
-        "another job holds the port: -e launch_master_port=29600",
+        remedy=(
+            "start one torchrun per node: use #SBATCH --ntasks-per-node=1 (mpirun --map-by ppr:1:node), with "
+            "--nproc_per_node=GPUS and --node_rank=$SLURM_NODEID; or start the script without torchrun, one task per "
+            "GPU. If another job holds the port, use -e launch_master_port=29600"
+        ),
     ),
     EvidenceRule(
         id="deepspeed-without-hostfile",
@@ -505,13 +571,16 @@ RULES: tuple[EvidenceRule, ...] = (
         shows=(IN_USE, STORE, r"Unable to find hostfile, will proceed with training with local resources only"),
         condition=not_first,
         cause=(
-            "deepspeed found no hostfile on this node, and so started a job of this node alone (node rank 0), as on "
-            "every other node: each job acts as the first node, and only one of them can listen on the port."
+            "deepspeed found no hostfile on this node, so it started a job on this node alone (node rank 0), as "
+            "it did on every other node: each job acts as the first node, and only one of them can listen on the "
+            "port."
         ),
-        remedy="start each node with its own node rank: deepspeed_multinode_launcher: standard under "
-        "deepspeed_config in accelerate's configuration, with its own machine_rank per node (its default, pdsh, starts "
-        "all nodes from the first and needs deepspeed_hostfile); or deepspeed --hostfile FILE on the first node only. "
-        "With muster: leave launch_launcher out",
+        remedy=(
+            "start each node with its own node rank: in accelerate's configuration, set "
+            "deepspeed_multinode_launcher: standard under deepspeed_config, with a different machine_rank on each "
+            "node (its default, pdsh, starts all nodes from the first and needs deepspeed_hostfile). Or use "
+            "deepspeed --hostfile FILE on the first node only. With muster, leave launch_launcher out"
+        ),
         certain=True,
     ),
     EvidenceRule(
@@ -520,11 +589,13 @@ RULES: tuple[EvidenceRule, ...] = (
         shows=(IN_USE, STORE, r"deepspeed"),
         condition=not_first,
         cause=(
-            f"{SEVERAL_RANK_0}. With a single node, deepspeed starts the script directly, also inside each of Slurm's "
-            "tasks, where every process then believes that it is the only one."
+            f"{SEVERAL_RANK_0}. With a single node, deepspeed starts the script directly, even inside each of "
+            "Slurm's tasks, so every process believes that it is the only one."
         ),
-        remedy="start deepspeed once per node: srun --ntasks-per-node=1 (it starts the ranks itself); or deepspeed "
-        f"--force_multi with a launcher of its own (--launcher slurm). With muster: {OWN_RANKS}",
+        remedy=(
+            "start deepspeed once per node with srun --ntasks-per-node=1 (it starts the ranks itself); or use "
+            f"deepspeed --force_multi with a launcher of its own (--launcher slurm). With muster: {OWN_RANKS}"
+        ),
         certain=True,
     ),
     EvidenceRule(
@@ -532,12 +603,15 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=("address-in-use",),
         shows=(IN_USE, STORE, r"mpirun|mpiexec|\bOMPI_|\bMPI_|\bmpi\b|node_id: 0, local_rank: 0, (?:dist_)?rank: 0"),
         condition=not_first,
-        cause=f"{SEVERAL_RANK_0}. mpirun tells a process its rank only in OMPI_COMM_WORLD_RANK (PMI_RANK), and a "
-        f"script "
-        "that does not read it uses the default node and rank 0.",
-        remedy="pass each process its own number: --node_id $OMPI_COMM_WORLD_RANK with one process per node (the "
-        "option that this script has for it), or RANK=$OMPI_COMM_WORLD_RANK and WORLD_SIZE=$OMPI_COMM_WORLD_SIZE. With "
-        f"muster: {OWN_RANKS}",
+        cause=(
+            f"{SEVERAL_RANK_0}. mpirun passes a process its rank only in OMPI_COMM_WORLD_RANK (PMI_RANK), and a "
+            "script that does not read this variable uses the default node and rank 0."
+        ),
+        remedy=(
+            "pass each process its own number: use --node_id $OMPI_COMM_WORLD_RANK with one process per node (the "
+            "option that this script has for it), or RANK=$OMPI_COMM_WORLD_RANK and "
+            f"WORLD_SIZE=$OMPI_COMM_WORLD_SIZE. With muster: {OWN_RANKS}"
+        ),
         certain=True,
     ),
     EvidenceRule(
@@ -557,23 +631,29 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=("address-in-use",),
         shows=(IN_USE, STORE, UNDER_SLURM),
         cause=(
-            "Most likely several tasks believe that they are rank 0, and only one of them can listen on the port: "
-            "each got the same RANK or --node_rank 0. Otherwise another job on the node is using the port."
+            "Most likely several tasks believe that they are rank 0, and only one of them can listen on the "
+            "port: each received the same RANK or --node_rank 0. Otherwise, another job on the node is using the "
+            "port."
         ),
-        remedy="give each task its own rank: RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID WORLD_SIZE=$SLURM_NTASKS in "
-        "the "
-        "task (srun bash -c '...'), or one task per node with torchrun --node_rank=$SLURM_NODEID; and a port per job: "
-        "export MASTER_PORT=$((20000 + SLURM_JOB_ID % 10000))",
+        remedy=(
+            "give each task its own rank: set RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID WORLD_SIZE=$SLURM_NTASKS "
+            "in the task (srun bash -c '...'), or use one task per node with torchrun --node_rank=$SLURM_NODEID. Use "
+            "a separate port for each job: export MASTER_PORT=$((20000 + SLURM_JOB_ID % 10000))"
+        ),
     ),
     EvidenceRule(
         id="slurm-tasks-missing",
         entries=("slurm-variables-missing",),
         shows=(r"KeyError: ['\"](?P<variable>SLURM_(?:NTASKS|NPROCS))['\"]",),
-        cause="Slurm sets {variable} only for a job that asks for a number of tasks (--ntasks), and this one does not: "
-        "--ntasks-per-node alone does not set it everywhere.",
-        remedy="add #SBATCH --ntasks=N (nodes x tasks per node), or export "
-        "{variable}=$((SLURM_NNODES * SLURM_NTASKS_PER_NODE)) before the start. Outside Slurm, let the script read "
-        "WORLD_SIZE, which torchrun sets",
+        cause=(
+            "Slurm sets {variable} only for a job that requests a number of tasks (--ntasks), and this job does not: "
+            "--ntasks-per-node alone does not always set it."
+        ),
+        remedy=(
+            "add #SBATCH --ntasks=N (nodes x tasks per node), or run export {variable}=$((SLURM_NNODES * "
+            "SLURM_NTASKS_PER_NODE)) before starting the script. Outside Slurm, let the script read WORLD_SIZE, "
+            "which torchrun sets"
+        ),
     ),
     EvidenceRule(
         id="slurm-option-missing",
@@ -583,20 +663,24 @@ RULES: tuple[EvidenceRule, ...] = (
             r"CPUS_PER_GPU|MEM_PER_NODE|MEM_PER_CPU|MEM_PER_GPU))['\"]",
         ),
         cause="Slurm sets {variable} only if the job uses the option of the same name, and this one does not.",
-        remedy="add the option to the batch script, in lower case with hyphens: SLURM_NTASKS_PER_NODE is #SBATCH "
-        "--ntasks-per-node=N, SLURM_CPUS_PER_TASK is --cpus-per-task=N; or give the script a default "
-        "(os.environ.get)",
+        remedy=(
+            "add the option to the batch script, in lower case with hyphens: for SLURM_NTASKS_PER_NODE, use #SBATCH "
+            "--ntasks-per-node=N, and for SLURM_CPUS_PER_TASK, use --cpus-per-task=N. Or give the script a default "
+            "(os.environ.get)"
+        ),
     ),
     EvidenceRule(
         id="slurm-plugin-of-lightning",
         entries=("slurm-variables-missing",),
         shows=(r"KeyError: ['\"](?P<variable>SLURM_\w{1,40})['\"]", r"environments/slurm\w{0,20}\.py|SLURMEnvironment"),
         cause=(
-            "Lightning takes this for a Slurm job, because of plugins=[SLURMEnvironment(...)] or variables of an "
+            "Lightning treats this as a Slurm job, because of plugins=[SLURMEnvironment(...)] or variables of an "
             "allocation (SLURM_NTASKS), but srun did not start the process: {variable} is not set."
         ),
-        remedy="remove plugins=[SLURMEnvironment(...)] from the Trainer; inside an allocation, unset SLURM_NTASKS "
-        "SLURM_JOB_NAME first, or start it with srun",
+        remedy=(
+            "remove plugins=[SLURMEnvironment(...)] from the Trainer; inside an allocation, run unset SLURM_NTASKS "
+            "SLURM_JOB_NAME first, or start the script with srun"
+        ),
         certain=True,
     ),
 )

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Evidence on memory: what the frames say, and the course of a job until its memory ran out."""
+"""Evidence about memory: what the frames show, and what a job was doing before it ran out of memory."""
 
 from __future__ import annotations
 
@@ -49,20 +49,19 @@ LOADED = (
 )
 CPU_FIRST = 'use torch.load(path, map_location="cpu") at every load (model, EMA, optimizer), then load_state_dict'
 LEAK = (
-    "keep numbers, not tensors: total += loss.item(), and .detach().cpu() for what is collected for plots or metrics; "
-    "compute metrics under torch.no_grad(). torch.cuda.memory_allocated() printed once per epoch shows whether it "
-    "still "
-    "grows"
+    "keep numbers instead of tensors: use total += loss.item(), and .detach().cpu() for what is collected for "
+    "plots or metrics; compute metrics under torch.no_grad(). To see whether memory is still growing, print "
+    "torch.cuda.memory_allocated() once per epoch"
 )
 
 
 def is_own(groups: Mapping[str, str], facts: RunFacts) -> bool:
-    """Return whether the memory is that of this process."""
+    """Return whether the memory belongs to this process."""
     return not used_by_others(groups, facts)
 
 
 def shared_gpu(groups: Mapping[str, str], facts: RunFacts) -> bool:
-    """Return whether processes other than this one fill GPU 0."""
+    """Return whether processes other than this one are filling up GPU 0."""
     return groups["gpu"] == "0" and used_by_others(groups, facts)
 
 
@@ -77,9 +76,11 @@ RULES: tuple[EvidenceRule, ...] = (
             r"persistent_load|load_tensor|restore_location|default_restore_location|_cuda_deserialize|_cuda|"
             r"wrap_storage|_deserialize|_rebuild_\w{1,30})$",
         ),
-        cause="GPU memory ran out in torch.load: without map_location it puts the checkpoint back on the GPU from "
-        "which "
-        "it was saved, in addition to what is already there (the model, an inference engine, other ranks).",
+        cause=(
+            "The GPU ran out of memory in torch.load: without map_location, torch.load puts the checkpoint back on "
+            "the GPU from which it was saved, in addition to what is already there (the model, an inference engine, "
+            "other ranks)."
+        ),
         remedy=f"{CPU_FIRST}; delete the loaded dictionary afterwards. If host memory is also short, add mmap=True",
         certain=True,
     ),
@@ -94,7 +95,7 @@ RULES: tuple[EvidenceRule, ...] = (
                 "likely each has just loaded the checkpoint onto GPU 0, from which it was saved, since torch.load "
                 "was called without map_location."
             ),
-            remedy=f"{CPU_FIRST}. Otherwise `nvidia-smi` on that node names the processes on GPU 0",
+            remedy=f"{CPU_FIRST}. Otherwise, run `nvidia-smi` on that node to find the processes on GPU 0",
             condition=shared_gpu,
         )
         for number, pattern in enumerate(ALL_TOTALS)
@@ -108,10 +109,13 @@ RULES: tuple[EvidenceRule, ...] = (
         ),
         unless=rf"\bloss\b['\"]?\s{{0,3}}[=:]\s{{0,3}}\d|{BESIDE}",
         cause=(
-            "The first collective could not allocate its memory on the GPU: without torch.cuda.set_device all ranks "
-            "of a node use GPU 0 for it, or other processes already fill the GPU."
+            "The first collective could not allocate its memory on the GPU: without torch.cuda.set_device, all "
+            "ranks of a node use GPU 0 for it, or other processes already fill the GPU."
         ),
-        remedy=f"{OWN_GPU}; `nvidia-smi` on that node and ansible-playbook preflight.yml name processes that hold GPUs",
+        remedy=(
+            f"{OWN_GPU}; to find processes that hold GPUs, run `nvidia-smi` on that node and ansible-playbook "
+            "preflight.yml"
+        ),
     ),
     EvidenceRule(
         id="memory-of-data-parallel",
@@ -119,21 +123,25 @@ RULES: tuple[EvidenceRule, ...] = (
         shows=(r"/torch/nn/parallel/(?:data_parallel|scatter_gather|parallel_apply|replicate)\.py",),
         cause="The model runs in DataParallel: one process uses all GPUs of the node and gathers outputs and gradients "
         "on the first one, whose memory is full.",
-        remedy="use DistributedDataParallel with one process per GPU instead: wrap the model after "
-        "torch.cuda.set_device(int(os.environ['LOCAL_RANK'])); the Hugging Face Trainer uses DataParallel if the "
-        "script "
-        "is started without a launcher for several ranks (nproc_per_node)",
+        remedy=(
+            "use DistributedDataParallel with one process per GPU instead, and wrap the model after "
+            "torch.cuda.set_device(int(os.environ['LOCAL_RANK'])); the Hugging Face Trainer uses DataParallel if the "
+            "script is started without a multi-process launcher (nproc_per_node)"
+        ),
         certain=True,
     ),
     EvidenceRule(
         id="memory-of-copy",
         entries=FULL,
         shows=(frame_in("deepcopy|_reconstruct|ema"), r"deepcopy\(|(?i:\bema\b|ModelEma|EMAModel|AveragedModel)"),
-        cause="GPU memory ran out when the model was copied, for an EMA, a reference or a teacher ({function}): the "
-        "second copy does not fit.",
+        cause=(
+            "The GPU ran out of memory when the model was copied, for an EMA, a reference or a teacher ({function}): "
+            "the second copy does not fit."
+        ),
         remedy=(
-            'make the copy on the CPU: ema = copy.deepcopy(model).cpu() (device="cpu" for ModelEma), or freeze it '
-            "and keep it in bf16; use ref_model=None with LoRA in trl; or shard both models (FSDP, ZeRO 3)"
+            'make the copy on the CPU with ema = copy.deepcopy(model).cpu() (device="cpu" for ModelEma), or '
+            "freeze it and keep it in bf16; with LoRA in trl, use ref_model=None; or shard both models (FSDP, "
+            "ZeRO 3)"
         ),
     ),
     EvidenceRule(
@@ -144,11 +152,12 @@ RULES: tuple[EvidenceRule, ...] = (
             r"?=[^\n]{0,160}(?:matmul|softmax|baddbmm|"
             r"einsum|@|torch\.bmm|dropout)",
         ),
-        cause="GPU memory ran out for the attention scores, which grow with the square of the length of the samples.",
+        cause="The GPU ran out of memory for the attention scores, which grow with the square of the sample length.",
         remedy=(
-            'use an attention implementation that does not store them: attn_implementation="flash_attention_2" or '
-            '"sdpa" in from_pretrained (torch.nn.functional.scaled_dot_product_attention in your own code); '
-            "otherwise use shorter samples (max_length), a smaller batch, or gradient checkpointing"
+            "use an attention implementation that does not store them: use "
+            'attn_implementation="flash_attention_2" or "sdpa" in from_pretrained '
+            "(torch.nn.functional.scaled_dot_product_attention in your own code). Otherwise, use shorter samples "
+            "(max_length), a smaller batch, or gradient checkpointing"
         ),
     ),
     EvidenceRule(
@@ -156,12 +165,12 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=FULL,
         shows=(frame_in("_ddp_init_helper|_build_bucket|_sync_module_states"),),
         cause=(
-            "GPU memory ran out when DistributedDataParallel made its buckets: they take as much memory again as the "
-            "gradients, in addition to the weights, the gradients and the optimizer."
+            "The GPU ran out of memory when DistributedDataParallel created its buckets, which take as much "
+            "memory as the gradients, in addition to the weights, the gradients and the optimizer."
         ),
         remedy=(
-            "use DistributedDataParallel(..., gradient_as_bucket_view=True); if that is not enough, shard: FSDP or "
-            "ZeRO stage 2 or 3"
+            "use DistributedDataParallel(..., gradient_as_bucket_view=True); if that is not enough, shard the "
+            "model with FSDP or ZeRO stage 2 or 3"
         ),
         certain=True,
     ),
@@ -171,11 +180,13 @@ RULES: tuple[EvidenceRule, ...] = (
         shows=(r'/torch/nn/modules/module\.py", line \d{1,9}, in (?:convert|to|cuda|_apply)$',),
         unless=r", in (?:forward|backward|training_step|train_step)$",
         cause=(
-            "GPU memory ran out while the weights were moved to the GPU: they alone do not fit alongside what is "
-            "already there, since data parallelism keeps all of them on each GPU."
+            "The GPU ran out of memory while the weights were being moved to it: they alone do not fit alongside "
+            "what is already there, since data parallelism keeps all of them on each GPU."
         ),
-        remedy="shard the weights: ZeRO stage 3 or FSDP; or load in bf16 (torch_dtype=torch.bfloat16) or 4 bits; "
-        f"`nvidia-smi` shows whether another process or rank is on this GPU: then {OWN_GPU}",
+        remedy=(
+            "shard the weights with ZeRO stage 3 or FSDP; or load in bf16 (torch_dtype=torch.bfloat16) or in 4 bits. "
+            f"Run `nvidia-smi` to see whether another process or rank is on this GPU; if so, {OWN_GPU}"
+        ),
     ),
     EvidenceRule(
         id="host-memory-at-load",
@@ -186,13 +197,13 @@ RULES: tuple[EvidenceRule, ...] = (
         ),
         unless=r"\bloss\b['\"]?\s{0,3}[=:]\s{0,3}\d|\d{1,3}%\|[^\n]{0,80}it/s[^\n]{0,60}loss",
         cause=(
-            "The machine's memory was full while the model was loaded: each rank of the node loads all of it into "
-            "the host's memory, which takes the size of the model times the number of ranks."
+            "The machine's memory was full while the model was being loaded: each rank of the node loads the "
+            "whole model into host memory, which takes the size of the model times the number of ranks."
         ),
         remedy=(
-            "let the ranks load one after another, or without a full copy each: low_cpu_mem_usage=True and "
+            "let the ranks load one after another, or without a full copy each: use low_cpu_mem_usage=True and "
             "torch_dtype=torch.bfloat16 in from_pretrained, torch.load(..., mmap=True), "
-            "fsdp_cpu_ram_efficient_loading, or ZeRO 3 with zero.Init; otherwise fewer ranks per node (-e "
+            "fsdp_cpu_ram_efficient_loading, or ZeRO 3 with zero.Init. Otherwise, use fewer ranks per node (-e "
             "nproc_per_node=N) or machines with more memory"
         ),
     ),
@@ -204,20 +215,28 @@ RULES: tuple[EvidenceRule, ...] = (
             r"state_dict\(|consolidat)",
         ),
         unless=r"(?i:\bsaved\b[^\n]{0,80}\n[^\n]{0,300}\bloss\b)",
-        cause="The machine's memory was full while a checkpoint was saved: every rank of the node gathers the full "
-        "model or optimizer into the host's memory.",
-        remedy="only rank 0 needs it: FullStateDictConfig(offload_to_cpu=True, rank0_only=True) and the same for the "
-        "optimizer; or save shards (SHARDED_STATE_DICT, torch.distributed.checkpoint), which need no gathering",
+        cause=(
+            "The machine's memory was full while a checkpoint was being saved: every rank of the node gathers the "
+            "full model or optimizer state into host memory."
+        ),
+        remedy=(
+            "gather only on rank 0, which is the only rank that needs it: use "
+            "FullStateDictConfig(offload_to_cpu=True, rank0_only=True) and the same for the optimizer. Or save "
+            "shards (SHARDED_STATE_DICT, torch.distributed.checkpoint), which need no gathering"
+        ),
     ),
     EvidenceRule(
         id="host-memory-of-offload",
         entries=HOST,
         shows=(r"(?i:offload_optimizer|offload_param|cpu_offload|CPUAdam|cpu adam|ZeRO-?Offload)",),
-        cause="The machine's memory is full: weights or the optimizer are offloaded to it, 12 to 16 bytes per "
-        "parameter "
-        "for Adam in fp32, and all ranks of the node share it.",
-        remedy="offload less (no offload_param, or no offload at all with more GPUs), offload to an NVMe disk "
-        "(DeepSpeed, device: nvme), fewer ranks per node, or machines with more memory",
+        cause=(
+            "The machine's memory is full: weights or the optimizer state are offloaded to it, which takes 12 to 16 "
+            "bytes per parameter for Adam in fp32, and all ranks of the node share it."
+        ),
+        remedy=(
+            "offload less (no offload_param, or no offload at all with more GPUs), offload to an NVMe disk "
+            "(DeepSpeed, device: nvme), or use fewer ranks per node or machines with more memory"
+        ),
     ),
     EvidenceRule(
         id="host-memory-of-map",
@@ -225,12 +244,13 @@ RULES: tuple[EvidenceRule, ...] = (
         shows=(r"(?i:\bMap(?: \(num_proc=(?P<count>\d{1,4})\))?:|tokeniz|num_proc|Generating \w{1,20} split)",),
         unless=r"\bloss\b['\"]?\s{0,3}[=:]\s{0,3}\d",
         cause=(
-            "The machine's memory was full while the dataset was prepared: each map process (num_proc) on each rank "
-            "holds a part of it."
+            "The machine's memory was full while the dataset was being prepared: each map process (num_proc) on "
+            "each rank holds a part of it."
         ),
         remedy=(
-            "use dataset.map(..., num_proc=4, writer_batch_size=200), with fewer processes than before; prepare it "
-            "once before the job, or on one rank first (with training_args.main_process_first():)"
+            "use dataset.map(..., num_proc=4, writer_batch_size=200), with fewer processes than before; or "
+            "prepare the dataset once before the job, or on one rank first (with "
+            "training_args.main_process_first():)"
         ),
     ),
     EvidenceRule(
@@ -239,14 +259,15 @@ RULES: tuple[EvidenceRule, ...] = (
         shows=(EPOCH,),
         unless=r"(?i:\bsaving\b|evaluat|validat)",
         cause=(
-            "The host's memory grew until it was full: the job completed an epoch and failed in epoch "
-            "{epoch}{later}. Usually each DataLoader worker copies the Python lists or dictionaries of the dataset "
-            "as it reads them, or the script collects results in a list."
+            "The host's memory usage grew until it was full: the job completed an epoch and failed in epoch "
+            "{epoch}{later}. Usually each DataLoader worker copies the Python lists or dictionaries of the "
+            "dataset as it reads them, or the script collects results in a list."
         ),
-        remedy="keep the samples in a numpy array, a tensor or an Arrow file instead of Python lists, use fewer "
-        "workers "
-        "(num_workers=2) without persistent_workers, and collect numbers (loss.item()) only; otherwise machines with "
-        "more memory",
+        remedy=(
+            "keep the samples in a numpy array, a tensor or an Arrow file instead of Python lists, use fewer workers "
+            "(num_workers=2) without persistent_workers, and collect only numbers (loss.item()); otherwise, use "
+            "machines with more memory"
+        ),
     ),
 )
 # Tried after the rules in gpus.py, which look at the frames of the step in which memory ran out.
@@ -258,9 +279,10 @@ LATE_RULES: tuple[EvidenceRule, ...] = (
             shows=(pattern, EPOCH),
             unless=rf"{BESIDE}|(?i:\bresum)",
             cause=(
-                "GPU memory grew until it was full: the first epoch completed with the same data and model, and it "
-                "ran out in epoch {epoch}{later}. Most likely the script keeps tensors together with the graph that "
-                "computed them, such as losses or outputs that are added up or collected in a list."
+                "GPU memory use grew until the GPU ran out of memory: the first epoch completed with the same "
+                "data and model, and the failure was in epoch {epoch}{later}. Most likely the script keeps "
+                "tensors together with the graph that computed them, such as losses or outputs that are added up "
+                "or collected in a list."
             ),
             remedy=LEAK,
             condition=is_own,
@@ -275,12 +297,14 @@ LATE_RULES: tuple[EvidenceRule, ...] = (
             r"(?i:max_(?:seq_)?len|truncat|seq(?:uence)?_?len|input_ids|padding|tokens?\b|transformers/models/|modeling_\w{1,40}\.py)",
         ),
         unless=BESIDE,
-        cause="GPU memory ran out during training, not in the first step: this batch needs more than "
-        "earlier ones, usually because its samples are longer, or memory grows from step to step.",
+        cause=(
+            "The GPU ran out of memory during training, not in the first step: this batch needs more memory than "
+            "earlier ones, usually because its samples are longer, or memory use grows from step to step."
+        ),
         remedy=(
-            "limit the length of the samples (max_length, truncation) or group them by length with fewer per batch; "
-            "use gradient checkpointing; if it happens after ever fewer steps of equal samples, keep loss.item() and "
-            ".detach()ed tensors only"
+            "limit the length of the samples (max_length, truncation) or group them by length with fewer samples "
+            "per batch; use gradient checkpointing; if it happens after ever fewer steps although the samples "
+            "are equally long, keep only loss.item() and .detach()ed tensors"
         ),
     ),
 )

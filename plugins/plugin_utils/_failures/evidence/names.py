@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Evidence on names that are not resolved: which name, and why nobody knows it."""
+"""Evidence about names that cannot be resolved: which name, and why it cannot be resolved."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ TIMED_OUT = r"timed out after (?P<waited>(?:(?P<milliseconds>\d{4,10})m|(?P<seco
 LONG = 600  # seconds after which a name that is still unknown would have been published
 WAIT = "wait for the name before starting, in the pod's command: until getent hosts {name}; do sleep 2; done"
 SERVICE = (
-    "`kubectl get service,endpoints` shows the names: MASTER_ADDR must be POD.SERVICE with the name of a headless "
-    "Service (clusterIP: None) in the same namespace, or POD.SERVICE.NAMESPACE.svc.cluster.local"
+    "run `kubectl get service,endpoints` to see the names: MASTER_ADDR must be POD.SERVICE with the name of a "
+    "headless Service (clusterIP: None) in the same namespace, or POD.SERVICE.NAMESPACE.svc.cluster.local"
 )
 
 
 def waited_long(groups: Mapping[str, str], _facts: RunFacts) -> bool:
-    """Return whether a rank tried to resolve a name for so long that the name is wrong, not late."""
+    """Return whether a rank tried to resolve a name for so long that the name must be wrong rather than late."""
     seconds, milliseconds = int(groups.get("seconds") or 0), int(groups.get("milliseconds") or 0)
     return max(seconds, milliseconds // 1000) >= LONG
 
@@ -47,12 +47,15 @@ RULES: tuple[EvidenceRule, ...] = (
             r"Unable to find (?:address|interface) for: "
             r"(?P<name>\^[\w.,^-]{1,100}|[\w.-]{1,60},[\w.,-]{1,100}|=\w{1,60})",
         ),
-        cause="GLOO_SOCKET_IFNAME is {name}: gloo takes the name of one interface, not a list or a pattern as "
-        "NCCL_SOCKET_IFNAME does (^lo,docker0).",
-        remedy="remove GLOO_SOCKET_IFNAME from launch_environment, the script and the image: muster sets it on each "
-        "node "
-        "to the interface of node_address{of_interface}; by hand: export GLOO_SOCKET_IFNAME=$(ip -4 route get "
-        "{first_address} | grep -oP 'dev \\K\\S+')",
+        cause=(
+            "GLOO_SOCKET_IFNAME is {name}: gloo accepts the name of one interface, not a list or a pattern as "
+            "NCCL_SOCKET_IFNAME does (^lo,docker0)."
+        ),
+        remedy=(
+            "remove GLOO_SOCKET_IFNAME from launch_environment, the script and the image: muster sets it on each "
+            "node to the interface of node_address{of_interface}. To set it by hand, run export "
+            "GLOO_SOCKET_IFNAME=$(ip -4 route get {first_address} | grep -oP 'dev \\K\\S+')"
+        ),
         certain=True,
     ),
     EvidenceRule(
@@ -63,11 +66,15 @@ RULES: tuple[EvidenceRule, ...] = (
             r"(?P<name>(?!(?:eth|en|ib|bond|lo|br|docker|wl|team|vlan|tun|tap|"
             r"wg|mlx|hsn|veth|ppp|tailscale)[\w-]{0,12}(?:\.\d{1,4})?(?:\s|$))[\w.-]{1,255})",
         ),
-        cause="The host name of this node, {name}, resolves to an address that none of its interfaces has (an old or a "
-        "public one), or to none, and gloo looks for that address.",
-        remedy="ansible-playbook site.yml --tags hosts_file writes the right address of {name} to /etc/hosts; or name "
-        "the "
-        """interface: -e '{{"launch_environment": {{"GLOO_SOCKET_IFNAME": "{own_interface}"}}}}'""",
+        cause=(
+            "The host name of this node, {name}, resolves to an address that none of its interfaces has (an old or a "
+            "public one), or does not resolve at all, and gloo looks for that address."
+        ),
+        remedy=(
+            "run ansible-playbook site.yml --tags hosts_file to write the correct address of {name} to /etc/hosts, "
+            'or specify the interface with -e \'{{"launch_environment": {{"GLOO_SOCKET_IFNAME": '
+            '"{own_interface}"}}}}\''
+        ),
     ),
     EvidenceRule(
         id="name-of-variable",
@@ -76,11 +83,15 @@ RULES: tuple[EvidenceRule, ...] = (
             r"(?:network addresses of \(|Could not resolve hostname )(?P<name>[^\n,):]{0,100}"
             r"(?:\$\{?[A-Za-z_]\w{0,60}\}?|%[A-Z_]{2,40}%|\{\{[^\n}]{1,60}\}\}|<[A-Za-z_]\w{0,40}>|\byour[_-]\w{2,40}))",
         ),
-        cause="The name of the host is {name}: a variable or placeholder that nothing has replaced, such as one in "
-        "single quotes, in YAML or in a command that no shell reads.",
-        remedy="let a shell expand it: bash -c 'torchrun --master_addr=$MASTER_ADDR ...', or write the address of the "
-        "first node, {first_address}; muster sets MASTER_ADDR itself, so remove it from launch_environment and the "
-        "script",
+        cause=(
+            "The host name is {name}, a variable or placeholder that was not replaced: for example, it is in single "
+            "quotes, in YAML or in a command that no shell reads."
+        ),
+        remedy=(
+            "let a shell expand it with bash -c 'torchrun --master_addr=$MASTER_ADDR ...', or use the address of the "
+            "first node, {first_address}; muster sets MASTER_ADDR itself, so remove it from launch_environment and "
+            "the script"
+        ),
         certain=True,
     ),
     EvidenceRule(
@@ -88,8 +99,8 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=NAMES,
         shows=(r"Could not resolve hostname (?P<name>[\w.-]{1,200}:\d{1,4}): ",),
         cause=(
-            "The launcher takes {name} for a host name: this MPI (or this option) expects the number of slots in a "
-            "different format from NAME:NUMBER."
+            "The launcher interprets {name} as a host name: this MPI implementation (or this option) expects the "
+            "number of slots in a different format from NAME:NUMBER."
         ),
         remedy=(
             "give the hosts in the format that this launcher reads: a hostfile with `NAME slots=N` on each line for "
@@ -103,13 +114,13 @@ RULES: tuple[EvidenceRule, ...] = (
         shows=(POD.replace("(?P<name>", r"(?P<name>(?=[\w-]{1,200},)"), TIMED_OUT),
         cause=(
             "{name} is the bare host name of the first node or pod, and neither a DNS server nor /etc/hosts has "
-            "known it for {waited}: torchrun with the c10d backend announces this name to the other nodes as "
+            "resolved it for {waited}: torchrun with the c10d backend announces this name to the other nodes as "
             "MASTER_ADDR."
         ),
         remedy=(
-            "announce the address instead: torchrun --local-addr=$(hostname -i) on each node (muster uses "
-            "node_address); or make the name known: ansible-playbook site.yml --tags hosts_file writes it to "
-            "/etc/hosts on all nodes; in Kubernetes, use POD.SERVICE of a headless Service"
+            "announce the address instead with torchrun --local-addr=$(hostname -i) on each node (muster uses "
+            "node_address). Or make the name resolvable: run ansible-playbook site.yml --tags hosts_file to "
+            "write it to /etc/hosts on all nodes; in Kubernetes, use POD.SERVICE of a headless Service"
         ),
         condition=waited_long,
     ),
@@ -118,9 +129,9 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=NAMES,
         shows=(POD, TIMED_OUT),
         cause=(
-            "MASTER_ADDR names a host that does not exist: neither a DNS server nor /etc/hosts has known {name} for "
-            "{waited}. In Kubernetes, the part after the first dot is not the name of the pods' Service, or the pod "
-            "has another name."
+            "MASTER_ADDR names a host that does not exist: neither a DNS server nor /etc/hosts has resolved "
+            "{name} for {waited}. In Kubernetes, the part after the first dot is not the name of the pods' "
+            "Service, or the pod has a different name."
         ),
         remedy=f"set MASTER_ADDR to a name that `getent hosts NAME` resolves inside a pod. {SERVICE}",
         condition=waited_long,
@@ -131,8 +142,10 @@ RULES: tuple[EvidenceRule, ...] = (
         shows=(POD,),
         cause="{name}, the host of the rendezvous, cannot be resolved yet: its pod, or the Service that publishes its "
         "name, did not exist when this rank started. If it never resolves, the name is wrong.",
-        remedy=f"{WAIT} (or an init container that does so); publishNotReadyAddresses: true in the Service publishes "
-        f"it earlier. If it never resolves: {SERVICE}",
+        remedy=(
+            f"{WAIT} (or use an init container that does so); to publish the name earlier, set "
+            f"publishNotReadyAddresses: true in the Service. If it never resolves: {SERVICE}"
+        ),
     ),
     EvidenceRule(
         id="name-of-pod-hidden",
@@ -145,8 +158,8 @@ RULES: tuple[EvidenceRule, ...] = (
         "pod and its Service existed. If it never resolves, the name is wrong.",
         remedy=(
             'wait for the name before starting, in the worker\'s command: until getent hosts "$MASTER_ADDR"; do '
-            "sleep 2; done (or an init container that does so; the Kubeflow operator has had one since 0.5). If it "
-            f"never resolves: {SERVICE}"
+            "sleep 2; done (or use an init container that does so; the Kubeflow operator has included one since "
+            f"0.5). If it never resolves: {SERVICE}"
         ),
     ),
     EvidenceRule(
@@ -154,14 +167,14 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=NAMES,
         shows=(r"init_ddp_connection|lightning", r"host not found: "),
         cause=(
-            "The name that Lightning uses for the first node does not exist. Under Slurm it derives the name from "
-            "the list of nodes (SLURM_NODELIST), and old releases parse lists such as node[01-04] wrongly (an "
-            "additional or missing 0); otherwise MASTER_ADDR is misspelled."
+            "The name that Lightning uses for the first node does not exist. Under Slurm, Lightning derives the "
+            "name from the list of nodes (SLURM_NODELIST), and old versions parse lists such as node[01-04] "
+            "incorrectly (with an extra or missing 0); otherwise MASTER_ADDR is misspelled."
         ),
         remedy=(
-            "install a newer Lightning (pip install -U lightning), and set export MASTER_ADDR=$(scontrol show "
-            "hostnames $SLURM_JOB_NODELIST | head -n 1) before srun, which newer releases respect. Without Slurm, "
-            "remove MASTER_ADDR: muster sets it to {first_address}"
+            "install a newer Lightning version (pip install -U lightning), and run export MASTER_ADDR=$(scontrol "
+            "show hostnames $SLURM_JOB_NODELIST | head -n 1) before srun, which newer versions respect. Without "
+            "Slurm, remove MASTER_ADDR: muster sets it to {first_address}"
         ),
     ),
     EvidenceRule(
@@ -169,13 +182,14 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=NAMES,
         shows=(rf"{NAMED}[^\n]{{0,40}}Temporary failure in name resolution",),
         cause=(
-            "No DNS server answered the query for {name}{host}{peer}, and this node's /etc/hosts does not have it. "
-            "If it is the node's own name, as with --standalone, only the line in /etc/hosts is missing."
+            "No DNS server answered the query for {name}{host}{peer}, and this node's /etc/hosts does not "
+            "contain it. If it is the node's own name, for example with --standalone, only the line in "
+            "/etc/hosts is missing."
         ),
         remedy=(
-            "ansible-playbook site.yml --tags hosts_file writes the nodes' names to /etc/hosts on each node; by "
-            "hand, for the node's own name: echo '127.0.1.1 {name}{host}{peer}' | sudo tee -a /etc/hosts. "
-            "`resolvectl status` shows the DNS servers"
+            "run ansible-playbook site.yml --tags hosts_file to write the nodes' names to /etc/hosts on each "
+            "node. To add the node's own name by hand, run echo '127.0.1.1 {name}{host}{peer}' | sudo tee -a "
+            "/etc/hosts. To see the DNS servers, run `resolvectl status`"
         ),
     ),
     EvidenceRule(
@@ -183,13 +197,13 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=NAMES,
         shows=(NAMED,),
         cause=(
-            "This node does not know the name {name}{host}{peer}: it is missing from /etc/hosts and DNS, or is "
+            "This node cannot resolve the name {name}{host}{peer}: it is missing from /etc/hosts and DNS, or is "
             "misspelled."
         ),
         remedy=(
-            "ansible-playbook site.yml --tags hosts_file writes the names of all nodes to /etc/hosts on each node. "
-            "For another name: replace it in MASTER_ADDR, --rdzv_endpoint or the hostfile with the address "
-            "{first_address}; `getent hosts {name}{host}{peer}` on the node tests it"
+            "run ansible-playbook site.yml --tags hosts_file to write the names of all nodes to /etc/hosts on "
+            "each node. If it is another name, replace it in MASTER_ADDR, --rdzv_endpoint or the hostfile with "
+            "the address {first_address}; to test it, run `getent hosts {name}{host}{peer}` on the node"
         ),
     ),
     EvidenceRule(
@@ -197,13 +211,14 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=NAMES,
         shows=(r"TCPStore\(|rendezvous\.py|host not found: ",),
         cause=(
-            "This node cannot resolve the name in MASTER_ADDR (--master_addr): it is misspelled, missing from "
-            "/etc/hosts, or its machine or Service is not up yet."
+            "This node cannot resolve the name in MASTER_ADDR (--master_addr): the name is misspelled or missing "
+            "from /etc/hosts, or its machine or Service is not up yet."
         ),
         remedy=(
-            "set MASTER_ADDR to the address of the first node, {first_address}, in place of a name: muster does so "
-            'if launch_environment and the script leave it alone. `getent hosts "$MASTER_ADDR"` tests a name; if it '
-            'only comes up later: until getent hosts "$MASTER_ADDR"; do sleep 2; done before starting'
+            "set MASTER_ADDR to the address of the first node, {first_address}, instead of a name: muster does "
+            "so if launch_environment and the script do not set it. To test a name, run `getent hosts "
+            '"$MASTER_ADDR"`; if it only becomes available later, run until getent hosts "$MASTER_ADDR"; do '
+            "sleep 2; done before starting"
         ),
     ),
 )

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Evidence in the log of NCCL: the state of a link, the status of a transfer, the address of a container, the peer."""
+"""Evidence in NCCL's log: the state of a link, the status of a transfer, a container's address, the peer."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ TRAINED = (
 LEAVE_OUT = "leave that node out (-e nodes=A,B) and launch again from the last checkpoint"
 NO_GPUDIRECT = """-e '{{"launch_environment": {{"NCCL_NET_GDR_LEVEL": "LOC"}}}}'"""
 LINK = (
-    "`ibqueryerrors` and `ibdiagnet` (RoCE: `ethtool -S` and `mlxlink -d mlx5_0 -m -c`) show the port, its error "
-    "counters and its cable or transceiver"
+    "run `ibqueryerrors` and `ibdiagnet` (for RoCE, `ethtool -S` and `mlxlink -d mlx5_0 -m -c`) to see the port, "
+    "its error counters and its cable or transceiver"
 )
 
 RULES: tuple[EvidenceRule, ...] = (
@@ -38,9 +38,11 @@ RULES: tuple[EvidenceRule, ...] = (
         shows=(rf"{STATUS}12\b", TRAINED, rf"Got completion from peer {PEER}"),
         cause="The RDMA network worked and then lost a packet for good: the link to {peer} went down or is faulty, a "
         "switch is congested, or the node or rank there has failed. The settings are not to blame.",
-        remedy=f"look at the ranks on {{peer}} first (ansible-playbook logs.yml -e fetch=true); if none failed there, "
-        f"{LEAVE_OUT}; {LINK}. For short interruptions, a longer limit: "
-        """-e '{{"launch_environment": {{"NCCL_IB_TIMEOUT": "23"}}}}'""",
+        remedy=(
+            "look at the ranks on {peer} first (ansible-playbook logs.yml -e fetch=true); if none failed there, "
+            f'{LEAVE_OUT}; {LINK}. For short interruptions, set a longer limit with -e \'{{{{"launch_environment": '
+            '{{"NCCL_IB_TIMEOUT": "23"}}}}\''
+        ),
     ),
     EvidenceRule(
         id="transfer-of-gpu-memory",
@@ -54,9 +56,9 @@ RULES: tuple[EvidenceRule, ...] = (
             "of incompatible drivers (nvidia_peermem, OFED)."
         ),
         remedy=(
-            f"{NO_GPUDIRECT} turns off GPUDirect RDMA. To use it: load the installed driver's nvidia_peermem on all "
-            "nodes (sudo modprobe nvidia_peermem), update OFED and NCCL, and disable ACS (`sudo lspci -vvv | grep "
-            "ACSCtl` must not show SrcValid+)"
+            f"launch with {NO_GPUDIRECT} to turn off GPUDirect RDMA. To use GPUDirect RDMA, load the installed "
+            "driver's nvidia_peermem on all nodes (sudo modprobe nvidia_peermem), update OFED and NCCL, and "
+            "disable ACS (`sudo lspci -vvv | grep ACSCtl` must not show SrcValid+)"
         ),
     ),
     EvidenceRule(
@@ -65,8 +67,8 @@ RULES: tuple[EvidenceRule, ...] = (
         shows=(rf"{STATUS}5\b[^\n]{{0,160}}", rf"Got completion from peer {PEER}"),
         unless=rf"{STATUS}(?:1|2|3|4|6|7|8|9|10|11|12|13)\b",
         cause=(
-            "The transfer to {peer} was canceled (status 5) because the connection had failed before: the rank there "
-            "ended, or another rank's log has the first error with another status."
+            "The transfer to {peer} was canceled (status 5) because the connection had failed earlier: the rank "
+            "there ended, or another rank's log contains the first error, with a different status."
         ),
         remedy="look for the first error in the logs of the ranks on {peer}: ansible-playbook logs.yml -e fetch=true, "
         "then grep -rn 'NCCL WARN' over the fetched files. If no rank failed, the link did: "
@@ -77,11 +79,14 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=RENDEZVOUS,
         shows=(r"connect to \((?P<host>(?=[0-9]{0,11}[a-f])[0-9a-f]{12}), \d{1,5}\)",),
         cause=(
-            "The rendezvous is announced as {host}, the name of a container, which only exists inside it: other "
-            "nodes cannot resolve or reach it, and inside it may resolve to an address on which nothing is listening."
+            "The rendezvous is announced as {host}, the name of a container, which exists only inside that "
+            "container: other nodes cannot resolve or reach it, and inside the container it may resolve to an "
+            "address on which nothing is listening."
         ),
-        remedy=f"{HOST_NETWORK}; or announce an address: torchrun --local-addr=$(hostname -i) --rdzv_endpoint="
-        "{first_address}:29500",
+        remedy=(
+            f"{HOST_NETWORK}; or announce an address with torchrun --local-addr=$(hostname -i) "
+            "--rdzv_endpoint={first_address}:29500"
+        ),
     ),
     EvidenceRule(
         id="name-of-container",
@@ -95,7 +100,7 @@ RULES: tuple[EvidenceRule, ...] = (
         condition=not_of_a_node,
         cause=(
             "The ranks run in containers with their own network (host name {host}, address {address}): the ports "
-            "that NCCL opens there are not the machine's."
+            "that NCCL opens there are not open on the machine itself."
         ),
         remedy=HOST_NETWORK,
     ),
@@ -109,13 +114,13 @@ RULES: tuple[EvidenceRule, ...] = (
             r"\[\d{1,2}\](?P<fourth>\w{1,20}:\d)/IB\b",
         ),
         cause=(
-            "NCCL uses adapters of two kinds on this node, InfiniBand ({first}{fourth}) and RoCE ({second}{third}), "
-            "and connects one kind to the other, which cannot work."
+            "NCCL uses two kinds of adapters on this node, InfiniBand ({first}{fourth}) and RoCE "
+            "({second}{third}), and connects one kind to the other, which cannot work."
         ),
         remedy=(
-            'name adapters of one kind, the same on all nodes: -e \'{{"launch_environment": {{"NCCL_IB_HCA": '
-            '"={first}{fourth}"}}}}\' with all InfiniBand ports, separated by commas; `ibv_devinfo | grep -E '
-            "'hca_id|link_layer|state'` lists them"
+            'name adapters of one kind, the same on all nodes, with -e \'{{"launch_environment": '
+            '{{"NCCL_IB_HCA": "={first}{fourth}"}}}}\', listing all InfiniBand ports, separated by commas; to '
+            "see the ports, run `ibv_devinfo | grep -E 'hca_id|link_layer|state'`"
         ),
         certain=True,
     ),
@@ -126,31 +131,39 @@ RULES: tuple[EvidenceRule, ...] = (
         cause="The address (GID) that NCCL uses does not exist on the adapter ({reason}): NCCL_IB_GID_INDEX has no "
         "entry "
         "there, the interface has no address, or the container does not see the interface of the adapter.",
-        remedy="`show_gids` on each node (in the container) lists the GIDs: set the index of RoCE v2 with the IPv4 "
-        "address "
-        """of the node, the same on all nodes: -e '{{"launch_environment": {{"NCCL_IB_GID_INDEX": "3"}}}}'; """
-        """containers """
-        "need the host's network and --device=/dev/infiniband",
+        remedy=(
+            "run `show_gids` on each node (in the container) to list the GIDs, and set the index of the RoCE v2 GID "
+            "with the node's IPv4 address, the same on all nodes, with -e '{{\"launch_environment\": "
+            '{{"NCCL_IB_GID_INDEX": "3"}}}}\'; containers need the host\'s network and --device=/dev/infiniband'
+        ),
     ),
     EvidenceRule(
         id="dmabuf-unsupported",
         entries=("rdma-gpu-memory",),
         shows=(r"ibv_reg_dmabuf_mr\w{0,12} failed with error (?P<reason>[\w ]{1,60})",),
-        cause="The driver of the RDMA adapter cannot register GPU memory through DMA-BUF ({reason}), and this release "
-        "of "
-        "NCCL does not fall back to nvidia_peermem.",
-        remedy="""-e '{{"launch_environment": {{"NCCL_DMABUF_ENABLE": "0"}}}}' uses nvidia_peermem instead (sudo """
-        "modprobe nvidia_peermem on each node); newer releases of OFED and NCCL support it",
+        cause=(
+            "The RDMA adapter's driver cannot register GPU memory through DMA-BUF ({reason}), and this version of "
+            "NCCL does not fall back to nvidia_peermem."
+        ),
+        remedy=(
+            'launch with -e \'{{"launch_environment": {{"NCCL_DMABUF_ENABLE": "0"}}}}\' to use nvidia_peermem '
+            "instead (run sudo modprobe nvidia_peermem on each node); newer versions of OFED and NCCL support DMA-BUF"
+        ),
         certain=True,
     ),
     EvidenceRule(
         id="hip-handle-refused",
         entries=("rccl-no-peer-access",),
         shows=(r"NCCL WARN (?P<call>hipIpc\w{1,40}) failed",),
-        cause="The processes of this node cannot share GPU memory ({call} failed), as RCCL needs for direct copies: "
-        "usually in a container, or with a driver that does not support it there.",
-        remedy="""-e '{{"launch_environment": {{"NCCL_P2P_DISABLE": "1"}}}}' goes through the host's memory instead; """
-        "with --ipc=host, --device=/dev/kfd and --device=/dev/dri (launch_container_options), try without it",
+        cause=(
+            "The processes of this node cannot share GPU memory ({call} failed), which RCCL needs for direct copies. "
+            "Usually they run in a container, or the driver does not support this there."
+        ),
+        remedy=(
+            'launch with -e \'{{"launch_environment": {{"NCCL_P2P_DISABLE": "1"}}}}\' to copy through the host\'s '
+            "memory instead; if you use --ipc=host, --device=/dev/kfd and --device=/dev/dri "
+            "(launch_container_options), try without this setting"
+        ),
     ),
     EvidenceRule(
         id="shm-not-writable",
@@ -158,8 +171,8 @@ RULES: tuple[EvidenceRule, ...] = (
         shows=(r"NCCL WARN [^\n]{0,80}(?:shm_open|shared memory)[^\n]{0,200}Permission denied",),
         cause="This user may not create files in /dev/shm, through which the ranks of a node communicate.",
         remedy=(
-            "run sudo chmod 1777 /dev/shm on that node, or in the image; to run without it, more slowly: -e "
-            '\'{{"launch_environment": {{"NCCL_SHM_DISABLE": "1"}}}}\''
+            "run sudo chmod 1777 /dev/shm on that node, or in the image; to run without shared memory, which is "
+            'slower, use -e \'{{"launch_environment": {{"NCCL_SHM_DISABLE": "1"}}}}\''
         ),
         certain=True,
     ),
@@ -168,13 +181,14 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=("nccl-shared-memory",),
         shows=(r"attaching to shared memory segment [^\n]{0,200}No such file or directory",),
         cause=(
-            "A rank cannot find the shared memory that another rank of its node created in /dev/shm: the ranks run "
-            "in containers that do not share it, or something removed the file (systemd's RemoveIPC, a cleanup)."
+            "A rank cannot find the shared memory that another rank of its node created in /dev/shm: the ranks "
+            "run in containers that do not share /dev/shm, or something removed the file (systemd's RemoveIPC, a "
+            "cleanup)."
         ),
         remedy=(
-            "run the containers of a node with --ipc=host (launch_container_options), or all ranks of a node in one "
-            'container; -e \'{{"launch_environment": {{"NCCL_SHM_DISABLE": "1"}}}}\' does without it; set '
-            "RemoveIPC=no in /etc/systemd/logind.conf"
+            "run the containers of a node with --ipc=host (launch_container_options), or all ranks of a node in "
+            "one container; set RemoveIPC=no in /etc/systemd/logind.conf; or launch with -e "
+            '\'{{"launch_environment": {{"NCCL_SHM_DISABLE": "1"}}}}\' to do without shared memory'
         ),
     ),
     EvidenceRule(
@@ -186,8 +200,9 @@ RULES: tuple[EvidenceRule, ...] = (
         ),
         condition=several_nodes,
         cause=(
-            "NCCL uses the loopback interface lo, which connects each node to itself: NCCL_SOCKET_IFNAME names or "
-            "allows it, such as ^docker0, which replaces the default that also excludes lo."
+            "NCCL uses the loopback interface lo, which connects each node to itself: NCCL_SOCKET_IFNAME names "
+            "or allows this interface, for example with ^docker0, which replaces the default that also excludes "
+            "lo."
         ),
         remedy=(
             f"{OF_MUSTER}. By hand, set it to the interface that leads to the other nodes, or "
@@ -201,14 +216,14 @@ RULES: tuple[EvidenceRule, ...] = (
         shows=(r"wrong type (?:3 != (?P<rdma>4)|4 != (?P<sockets>3))\b",),
         cause=(
             "The nodes use different networks for NCCL: one of them uses InfiniBand or RoCE and another uses "
-            "sockets, because it has no adapter that NCCL can use, or has other settings. The two kinds cannot be "
-            "connected."
+            "sockets, because it has no adapter that NCCL can use, or has different settings. The two kinds "
+            "cannot be connected."
         ),
         remedy=(
-            'let all nodes use sockets: -e \'{{"launch_environment": {{"NCCL_IB_DISABLE": "1"}}}}\'; or make the '
-            "adapters usable on each node: `grep 'Using network'` in the logs shows the kind per node, and "
-            "`ibv_devinfo` on the one with Socket shows what is missing (driver, port down; in containers "
-            "--device=/dev/infiniband). ansible-playbook preflight.yml compares the nodes"
+            'let all nodes use sockets with -e \'{{"launch_environment": {{"NCCL_IB_DISABLE": "1"}}}}\', or make '
+            "the adapters usable on each node: run `grep 'Using network'` on the logs to see the kind per node, "
+            "and `ibv_devinfo` on the node with Socket to see what is missing (driver, port down; in containers "
+            "--device=/dev/infiniband). To compare the nodes, run ansible-playbook preflight.yml"
         ),
         certain=True,
     ),
@@ -221,11 +236,13 @@ RULES: tuple[EvidenceRule, ...] = (
             r" set (?:by environment )?to (?P<value>[\w,:/^-]{1,80}(?:\.\w{1,20}){0,4})",
         ),
         cause=(
-            "{variable} is set to {value} on this node, and both ends of a transfer must agree on it: another node "
-            "has no value or a different one, so the sizes of their messages differ."
+            "{variable} is set to {value} on this node, but both ends of a transfer must use the same value: "
+            "another node has no value or a different one, so the sizes of their messages differ."
         ),
-        remedy="remove {variable} from the image, ~/.bashrc and /etc/nccl.conf, or set it for all nodes: "
-        """-e '{{"launch_environment": {{"{variable}": "{value}"}}}}'""",
+        remedy=(
+            "remove {variable} from the image, ~/.bashrc and /etc/nccl.conf, or set it for all nodes with -e "
+            '\'{{"launch_environment": {{"{variable}": "{value}"}}}}\''
+        ),
     ),
     EvidenceRule(
         id="sizes-at-bootstrap",
@@ -234,11 +251,14 @@ RULES: tuple[EvidenceRule, ...] = (
             r"bootstrap\.cc:\d{1,5}|bootstrap\w{0,20}: ?[Mm]essage truncated|received \d{1,12} bytes instead of "
             r"\d{1,3}\b",
         ),
-        cause="The ranks set up different communicators at the same time: they call new_group, or their first "
-        "collectives, in different orders or with different members; or the nodes have different releases of NCCL.",
+        cause=(
+            "The ranks set up different communicators at the same time: they call new_group, or their first "
+            "collectives, in different orders or with different members; or the nodes have different versions of "
+            "NCCL."
+        ),
         remedy=(
-            "call new_group on all ranks, in the same order, even for groups that a rank does not belong to; "
-            "ansible-playbook preflight.yml names nodes whose versions differ"
+            "call new_group on all ranks, in the same order, even for groups that a rank does not belong to; to "
+            "find nodes whose versions differ, run ansible-playbook preflight.yml"
         ),
     ),
 )
@@ -264,8 +284,9 @@ LAST_RULES: tuple[EvidenceRule, ...] = (
         cause="The connection to the rank on {peer} was closed: that rank ended or was killed first, or, if no rank "
         "there shows an error, the network of that node failed.",
         remedy=(
-            "look at the log of the ranks on {peer}: ansible-playbook logs.yml -e fetch=true; if they show no error, "
-            "run `sudo dmesg -T | grep -iE 'killed process|xid|link'` on that node, and leave it out (-e nodes=A,B)"
+            "look at the log of the ranks on {peer} with ansible-playbook logs.yml -e fetch=true; if they show "
+            "no error, run `sudo dmesg -T | grep -iE 'killed process|xid|link'` on that node, and leave it out "
+            "(-e nodes=A,B)"
         ),
     ),
     EvidenceRule(
@@ -273,10 +294,14 @@ LAST_RULES: tuple[EvidenceRule, ...] = (
         entries=("nccl-system-error", "nccl-internal-error"),
         shows=(r"socket\.cc:\d{1,5} -> [236]\b", r"bootstrap\.cc:\d{1,5} -> [236]\b"),
         unless=r"NCCL WARN",
-        cause="NCCL's first connection to another rank failed without a message: a firewall drops or rejects it (NCCL "
-        "uses "
-        "any free port), the interface is one that does not lead to the other nodes, or that rank has ended.",
-        remedy="ansible-playbook preflight.yml tests each connection in both directions. If all are open, "
-        f"{OF_MUSTER}; then look for a rank that ended first: ansible-playbook logs.yml -e fetch=true",
+        cause=(
+            "NCCL's first connection to another rank failed without a message: a firewall drops or rejects the "
+            "connection (NCCL uses any free port), the interface in use has no route to the other nodes, or that "
+            "rank has ended."
+        ),
+        remedy=(
+            "run ansible-playbook preflight.yml to test each connection in both directions. If all are open, "
+            f"{OF_MUSTER}; then look for a rank that ended first with ansible-playbook logs.yml -e fetch=true"
+        ),
     ),
 )

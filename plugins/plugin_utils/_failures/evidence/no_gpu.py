@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Evidence on why a check of the script finds no GPU: the warning that torch printed before it."""
+"""Evidence of why a check in the script found no GPU: the warning that torch printed before the check."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WARNED = (
 
 
 def of_entry(entry: CatalogueEntry) -> EvidenceRule:
-    """Return the rule for a check that fails after a message of an entry."""
+    """Return the rule for a check that fails after an entry's message was printed."""
     return EvidenceRule(
         id=f"check-after-{entry.id}",
         entries=CHECKS,
@@ -42,7 +42,7 @@ def of_entry(entry: CatalogueEntry) -> EvidenceRule:
 
 
 def escape_braces(text: str) -> str:
-    """Return a text as a rule needs it, whose braces are no fields."""
+    """Escape a text for use in a rule, so that its braces are not treated as fields."""
     return text.replace("{", "{{").replace("}", "}}")
 
 
@@ -56,10 +56,11 @@ RULES: tuple[EvidenceRule, ...] = (
         "or does not work, torch was installed without CUDA, or CUDA_VISIBLE_DEVICES, the scheduler or the container "
         "hides the GPUs.",
         remedy=(
-            '`nvidia-smi -L` and `python -c "import torch; print(torch.version.cuda, torch.cuda.device_count())"` on '
-            "that node show which of these it is; ansible-playbook ping.yml shows the GPUs of each node, and "
-            "ansible-playbook site.yml --tags nvidia_driver installs the driver; remove CUDA_VISIBLE_DEVICES from "
-            "launch_environment, and start a container with --gpus all"
+            'run `nvidia-smi -L` and `python -c "import torch; print(torch.version.cuda, '
+            'torch.cuda.device_count())"` on that node to see which of these it is. To see the GPUs of each '
+            "node, run ansible-playbook ping.yml; to install the driver, run ansible-playbook site.yml --tags "
+            "nvidia_driver. Remove CUDA_VISIBLE_DEVICES from launch_environment, and start a container with "
+            "--gpus all"
         ),
     ),
 )

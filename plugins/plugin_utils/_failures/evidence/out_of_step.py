@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Evidence on how ranks came out of step: a decision of one rank, a skipped batch, a save or evaluation of its own."""
+"""Evidence of how ranks got out of step: one rank's decision, a skipped batch, or its own save or evaluation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.activity
 from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence.rule import EvidenceRule
 from ansible_collections.muster.training.plugins.plugin_utils._failures.facts import RunFacts
 
-TOPIC = "How the ranks came out of step"
+TOPIC = "How the ranks got out of sync"
 DIFFER = ("ranks-pass-different-sizes", "ranks-out-of-step", "rank-behind")
 SHORT_LIMIT = 600  # seconds; the default for NCCL's operations
 STOP = (
@@ -33,24 +33,24 @@ SKIP = (
 )
 CULPRIT = r"\b(?:alone|behind|apart): rank (?P<rank>\d{1,7})\b"
 SKIP_TOGETHER = (
-    "skip a batch on all ranks or on none: skip = torch.tensor(float(skip), device=device); "
-    "torch.distributed.all_reduce(skip), and skip it on every rank if the sum is not 0; or give such a batch a loss of "
-    "0 * output.sum(), whose backward runs as usual"
+    "skip a batch on all ranks or on none: compute skip = torch.tensor(float(skip), device=device), call "
+    "torch.distributed.all_reduce(skip), and skip the batch on every rank if the sum is not 0; or give such a "
+    "batch a loss of 0 * output.sum(), whose backward pass runs as usual"
 )
 STOP_TOGETHER = (
-    "let all ranks stop at the same step: stop = torch.tensor(int(stop), device=device); "
-    "torch.distributed.broadcast(stop, 0) sends the decision of rank 0; or compute the metric from values that were "
-    "all-reduced (self.log(..., sync_dist=True) in Lightning)"
+    "let all ranks stop at the same step: compute stop = torch.tensor(int(stop), device=device), and call "
+    "torch.distributed.broadcast(stop, 0) to send the decision of rank 0; or compute the metric from values that "
+    "were all-reduced (self.log(..., sync_dist=True) in Lightning)"
 )
 SAVE_ON_ALL = (
     "call the save function on all ranks, outside any `if rank == 0`: model.state_dict() under FSDP, "
-    "trainer.save_model(), accelerator.get_state_dict(model), engine.save_checkpoint(); only the writing belongs "
-    "to rank 0. If the script already does, upgrade transformers, accelerate and peft. A longer timeout does not "
-    "help"
+    "trainer.save_model(), accelerator.get_state_dict(model), engine.save_checkpoint(). Only the write itself "
+    "should be restricted to rank 0. If the script already does this, upgrade transformers, accelerate and peft. "
+    "A longer timeout does not help"
 )
 SAME_STEPS = (
-    "give all ranks the same number of batches: DataLoader(drop_last=True) with DistributedSampler, a fixed number of "
-    "steps for streaming data, or `with model.join():`"
+    "give all ranks the same number of batches: use DataLoader(drop_last=True) with DistributedSampler, a fixed "
+    "number of steps for streaming data, or `with model.join():`"
 )
 # A frame of the script or of a framework, but not of torch, whose checkpoint functions are different.
 FRAME = (
@@ -68,58 +68,62 @@ CALLED = (
 
 
 def is_short(groups: Mapping[str, str], _facts: RunFacts) -> bool:
-    """Return whether the limit of an operation is below the default."""
+    """Return whether an operation's time limit is below the default."""
     return int(groups["seconds"]) < SHORT_LIMIT
 
 
 def are_gradients(groups: Mapping[str, str], _facts: RunFacts) -> bool:
-    """Return whether two shapes are those of buckets of gradients: one large dimension."""
+    """Return whether two shapes are those of gradient buckets, which have one large dimension."""
     return min(len(groups["first"]), len(groups["second"])) > 4
 
 
 def same_operation(groups: Mapping[str, str], _facts: RunFacts) -> bool:
-    """Return whether two ranks call the same operation."""
+    """Return whether two ranks are calling the same operation."""
     return groups["name"] == groups["second"]
 
 
 def of_short_limit(activity: Activity) -> EvidenceRule:
-    """Return the rule for a rank that was at work longer than a limit that the script sets."""
+    """Return the rule for a rank that was busy for longer than a time limit set by the script."""
     return EvidenceRule(
         id=f"short-limit-while-{activity.name.replace(' ', '-')}",
         entries=("rank-still-worked", "rank-still-saved"),
         shows=(OUTPUT.format(pattern=activity.output),),
         cause=f"This rank was still {activity.name} ({{output}}) when the others gave up waiting for it: the script "
         "sets a timeout of only {seconds} s.",
-        remedy="raise the limit above the duration of that work: init_process_group(timeout=timedelta(hours=1)), or "
-        "leave timeout out (NCCL's default is 10 minutes); otherwise shorten the work, or let all ranks share it",
+        remedy=(
+            "raise the limit above the duration of that work with init_process_group(timeout=timedelta(hours=1)), or "
+            "leave timeout out (NCCL's default is 10 minutes); otherwise, shorten the work, or let all ranks share it"
+        ),
         condition=is_short,
     )
 
 
 def of_own_work(activity: Activity) -> EvidenceRule:
-    """Return the rule for the only rank in another collective, whose last output shows what it did alone."""
+    """Return the rule for a single rank in a different collective, whose last output shows what it was doing alone."""
     return EvidenceRule(
         id=f"out-of-step-while-{activity.name.replace(' ', '-')}",
         entries=DIFFER,
         shows=(rf"{CULPRIT}, its last output: (?P<output>(?=[^\n;]{{0,160}}(?:{activity.output}))[^\n;]{{1,160}});",),
-        cause=f"Rank {{rank}} was {activity.name} ({{output}}) while the others were at another point of the script, "
-        "in different collectives: only this rank ran that code, or the ranks decided differently, from values that "
-        "are not the same on all of them.",
+        cause=(
+            f"Rank {{rank}} was {activity.name} ({{output}}) while the others were at another point in the script, in "
+            "different collectives: only this rank ran that code, or the ranks decided differently, based on values "
+            "that are not the same on all of them."
+        ),
         remedy=(
-            "make the same decision on all ranks about when to save (from an all-reduced value, or broadcast what "
-            f"rank 0 decides): {SAVE_ON_ALL}"
+            "make the same decision on all ranks about when to save (based on an all-reduced value, or by "
+            f"broadcasting what rank 0 decides): {SAVE_ON_ALL}"
         )
         if activity in (SAVING, SAVING_SHARDED)
         else (
-            "run that code on all ranks at the same step, decided by a number that all of them share (the step, not "
-            "the time), or on none; in code for one rank, call neither a collective nor the wrapped model (use "
-            "model.module)"
+            "run that code on all ranks at the same step, based on a number that all of them share (the step, "
+            "not the time), or on none; in code for one rank, call neither a collective nor the wrapped model "
+            "(use model.module)"
         ),
     )
 
 
 def of_last_work(activity: Activity, name: str, remedy: str) -> EvidenceRule:
-    """Return the rule for a rank that was still at work after others had ended."""
+    """Return the rule for a rank that was still working after other ranks had ended."""
     return EvidenceRule(
         id=f"ended-while-other-{name}",
         entries=("rank-ended-early",),
@@ -127,8 +131,10 @@ def of_last_work(activity: Activity, name: str, remedy: str) -> EvidenceRule:
             r"while rank (?P<waiter>\d{1,7}) waited for it \(its last output: "
             rf"(?P<output>(?=[^\n;]{{0,160}}(?:{activity.output}))[^\n;]{{1,170}}?)\)[,:]",
         ),
-        cause=f"Rank {{waiter}} alone was still {activity.name} ({{output}}), which needs all ranks, and waited for "
-        "this rank, which had already reached the end of the script.",
+        cause=(
+            f"Only rank {{waiter}} was still {activity.name} ({{output}}), which needs all ranks, and it waited for "
+            "this rank, which had already reached the end of the script."
+        ),
         remedy=remedy,
     )
 
@@ -150,8 +156,11 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=("rank-ended-early",),
         shows=(r"while rank (?P<waiter>\d{1,7}) waited for it", STOP),
         unless=r"(?:KeyboardInterrupt|SIGTERM)",
-        cause='This rank alone decided to stop ("{line}") and left the loop, while rank {waiter} began the next step '
-        "and waited for it: the decision is made on one rank only, or from values that differ between the ranks.",
+        cause=(
+            'This rank alone decided to stop ("{line}") and left the loop, while rank {waiter} began the next step '
+            "and waited for it: the decision is made on only one rank, or based on values that differ between the "
+            "ranks."
+        ),
         remedy=STOP_TOGETHER,
     ),
     EvidenceRule(
@@ -159,9 +168,11 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=("hang",),
         shows=(r"had already ended with exit code 0", STOP),
         unless=r"(?:KeyboardInterrupt|SIGTERM)",
-        cause='This rank decided alone to stop ("{line}") and reached the end of the script, while the others began '
-        "the next step and waited for it: the decision is made on one rank only, or from values that differ between "
-        "the ranks.",
+        cause=(
+            'This rank alone decided to stop ("{line}") and reached the end of the script, while the others began '
+            "the next step and waited for it: the decision is made on only one rank, or based on values that differ "
+            "between the ranks."
+        ),
         remedy=STOP_TOGETHER,
     ),
     EvidenceRule(
@@ -181,8 +192,10 @@ RULES: tuple[EvidenceRule, ...] = (
             r"its last output: (?P<output>(?=[^\n;]{0,160}(?i:exhaust|StopIteration|\bno more (?:data|batch|sample)|"
             r"\bend of (?:data|epoch)|\bepoch \d{1,6} (?:is )?(?:done|finished|ended|complete)))[^\n;]{1,160});",
         ),
-        cause="This rank ran out of batches before the others ({output}) and no longer calls the collective in which "
-        "they wait: the ranks have different numbers of batches.",
+        cause=(
+            "This rank ran out of batches before the others ({output}) and no longer calls the collective in which "
+            "they are waiting: the ranks have different numbers of batches."
+        ),
         remedy=SAME_STEPS,
     ),
     EvidenceRule(
@@ -193,10 +206,14 @@ RULES: tuple[EvidenceRule, ...] = (
             r"[Mm]issing ranks:\s{1,4}\d{1,6}: \[(?P<first>[\w./]{1,80})[^\n]{0,2000}\n[^\n]{0,40}?\d{1,6}: \["
             r"(?!(?P=first)\b)(?P<second>[\w./]{1,80})",
         ),
-        cause="Each rank waits with a tensor that another one does not exchange ({first}, {second}): the nodes run "
-        "different code, configurations or models, or the ranks take different branches.",
-        remedy="use the same code and configuration on all nodes, and compare the releases of the packages "
-        "(ansible-playbook preflight.yml); build the same layers on all ranks",
+        cause=(
+            "Each rank is waiting with a tensor that another rank does not exchange ({first}, {second}): the nodes "
+            "run different code, configurations or models, or the ranks take different branches."
+        ),
+        remedy=(
+            "use the same code and configuration on all nodes, and compare the versions of the packages "
+            "(ansible-playbook preflight.yml); build the same layers on all ranks"
+        ),
     ),
     EvidenceRule(
         id="horovod-ranks-missing",
@@ -205,17 +222,21 @@ RULES: tuple[EvidenceRule, ...] = (
             r"submitted to be reduced, gathered or broadcasted by subset of ranks",
             r"\[missing ranks: (?P<ranks>\d[\d, ]{0,40})\]|[Mm]issing ranks:\s{1,4}(?P<rank>\d{1,6}): ",
         ),
-        cause="Before the end, Horovod waited for rank {ranks}{rank}, which did not exchange the same tensors: most "
-        "likely it had ended, hung, had fewer batches, or took a different branch.",
-        remedy="read the log of that rank: ansible-playbook logs.yml -e rank={ranks}{rank}; make the same calls on "
-        "every rank, with the same number of batches (drop_last, hvd.join())",
+        cause=(
+            "Before the end, Horovod was waiting for rank {ranks}{rank}, which did not exchange the same tensors: "
+            "most likely it had ended, was hung, had fewer batches, or took a different branch."
+        ),
+        remedy=(
+            "read the log of that rank with ansible-playbook logs.yml -e rank={ranks}{rank}; make the same calls on "
+            "every rank, with the same number of batches (drop_last, hvd.join())"
+        ),
     ),
     of_last_work(SAVING, "saved", SAVE_ON_ALL),
     of_last_work(
         EVALUATING,
         "evaluated",
         (
-            "have every rank evaluate its part of the data; if only rank 0 should do it, use the inner model "
+            "have every rank evaluate its part of the data; if only rank 0 should evaluate, use the inner model "
             "(model.module under DDP), and let the others wait at a barrier instead of ending"
         ),
     ),
@@ -223,8 +244,11 @@ RULES: tuple[EvidenceRule, ...] = (
         id="batch-skipped",
         entries=DIFFER,
         shows=(CULPRIT, SKIP),
-        cause='Rank {rank} skipped a batch ("{line}") that all others trained on: it did not exchange the gradients of '
-        "that step, and its next collective met theirs, so that the ranks have been out of step since then.",
+        cause=(
+            'Rank {rank} skipped a batch ("{line}") that all others trained on: it did not exchange the gradients of '
+            "that step, so its next collective was matched with theirs, and the ranks have been out of sync since "
+            "then."
+        ),
         remedy=SKIP_TOGETHER,
     ),
     EvidenceRule(
@@ -236,10 +260,11 @@ RULES: tuple[EvidenceRule, ...] = (
             rf"(?P<output>(?=[^\n;]{{0,160}}(?:{EVALUATING.output}))[^\n;]{{1,160}});",
         ),
         unless=SKIP,
-        cause="Rank {rank} already evaluates ({output}) while the others still train: it had fewer batches, so that "
-        "its "
-        "epoch ended earlier, or it decided alone to evaluate.",
-        remedy=f"{SAME_STEPS}; decide when to evaluate by the number of the step, which is the same on all ranks",
+        cause=(
+            "Rank {rank} is already evaluating ({output}) while the others are still training: it had fewer batches, "
+            "so its epoch ended earlier, or it alone decided to evaluate."
+        ),
+        remedy=f"{SAME_STEPS}; decide when to evaluate by the step number, which is the same on all ranks",
     ),
     *map(of_own_work, (SAVING_SHARDED, SAVING)),  # also a line such as "new best val loss, saving"
     *map(of_own_work, (activity for activity in ACTIVITIES if activity not in (SERVING, SAVING_SHARDED, SAVING))),
@@ -248,12 +273,12 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=DIFFER,
         shows=(r"wait in different collectives: [^\n;]{0,200}ALLGATHER", r"(?i:\bgenerat(?:e|ing)\b|\brollout)"),
         cause=(
-            "The ranks generate texts of different lengths with a sharded model (FSDP, ZeRO 3): one of them has "
-            "finished and moved on, while another is still gathering weights for its next token."
+            "The ranks are generating texts of different lengths with a sharded model (FSDP, ZeRO 3): one rank "
+            "has finished and moved on, while another is still gathering weights for its next token."
         ),
         remedy=(
             "use model.generate(..., synced_gpus=True) (ds3_gather_for_generation=True in trl), which keeps all "
-            "ranks in step until the last one has finished"
+            "ranks in sync until the last one has finished"
         ),
     ),
     EvidenceRule(
@@ -263,11 +288,15 @@ RULES: tuple[EvidenceRule, ...] = (
             r'File "[^"\n]{1,300}", line \d{1,9}, in (?P<function>\w{1,80})\n[^\n]{0,40}?self\.'
             r"(?P<call>log(?:_dict)?)\(",
         ),
-        cause="A rank waits in self.{call} in {function}, which averages the value over all ranks, while others are "
-        "elsewhere: they do not log the same keys there, for example because the metric exists on rank 0 only.",
-        remedy="log the same keys on all ranks (a value of 0 where a rank has none), or outside any branch for one "
-        "rank; "
-        "what only rank 0 knows: self.log(..., sync_dist=False, rank_zero_only=True)",
+        cause=(
+            "A rank is waiting in self.{call} in {function}, which averages the value over all ranks, while others "
+            "are elsewhere: they do not log the same keys there, for example because the metric exists only on rank "
+            "0."
+        ),
+        remedy=(
+            "log the same keys on all ranks (a value of 0 where a rank has none), or outside any branch for one "
+            "rank; for what only rank 0 knows, use self.log(..., sync_dist=False, rank_zero_only=True)"
+        ),
     ),
     EvidenceRule(
         id="left-the-loop-alone",
@@ -277,9 +306,11 @@ RULES: tuple[EvidenceRule, ...] = (
             r"[^\n;`]{0,60}\bbarrier\(",
             r"ranks wait at different lines: [^\n]{0,400}(?:\bbackward\(|training_step|train_step|forward\()",
         ),
-        cause="Rank {rank} has left the training loop and waits in a barrier, while another rank is still in a "
-        "training step: it stopped alone, by early stopping or a limit that it computed from values that differ "
-        "between the ranks, or it had fewer batches.",
+        cause=(
+            "Rank {rank} has left the training loop and is waiting in a barrier, while another rank is still in a "
+            "training step: it alone stopped, because of early stopping or a limit that it computed from values that "
+            "differ between the ranks, or it had fewer batches."
+        ),
         remedy=f"{STOP_TOGETHER}. {SAME_STEPS[0].upper()}{SAME_STEPS[1:]}",
     ),
     EvidenceRule(
@@ -291,9 +322,9 @@ RULES: tuple[EvidenceRule, ...] = (
         ),
         unless=r"\bbehind: rank",
         cause=(
-            "Some ranks begin the next forward pass, in which DDP broadcasts buffers, while others are still "
-            "exchanging gradients or reducing a number ({list}): the ranks have different numbers of batches, some "
-            "skipped one, or only some evaluate with the wrapped model."
+            "Some ranks are beginning the next forward pass, in which DDP broadcasts buffers, while others are "
+            "still exchanging gradients or reducing a number ({list}): the ranks have different numbers of "
+            "batches, some skipped one, or only some evaluate with the wrapped model."
         ),
         remedy=f"{SAME_STEPS}; evaluate on all ranks or with model.module; {SKIP_TOGETHER}",
     ),
@@ -302,8 +333,9 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=("ranks-pass-different-sizes",),
         shows=(r"\brank (?P<rank>\d{1,7}) passes 1 elements[^\n;]{0,160}, alone: rank (?P=rank)\b",),
         cause=(
-            "Rank {rank} reduces a single number (a barrier, a metric, a count) while all others are still "
-            "exchanging gradients: it left its loop before them because it had fewer batches, or skipped one."
+            "Rank {rank} is reducing a single number (a barrier, a metric, a count) while all others are still "
+            "exchanging gradients: it left its loop before them because it had fewer batches, or it skipped a "
+            "batch."
         ),
         remedy=f"{SAME_STEPS}; {SKIP_TOGETHER}",
     ),
@@ -322,9 +354,11 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=("collectives-differ",),
         shows=(CALLED, STOP),
         unless=r"(?:KeyboardInterrupt|SIGTERM)",
-        cause='This rank decided alone to stop ("{line}"), left its loop and is in {name}, while others are in the '
-        "next "
-        "step or epoch: the decision is made on one rank only, or from values that differ between the ranks.",
+        cause=(
+            'This rank alone decided to stop ("{line}"), left its loop and is in {name}, while others are in the '
+            "next step or epoch: the decision is made on only one rank, or based on values that differ between the "
+            "ranks."
+        ),
         remedy=f"{STOP_TOGETHER}; or train without early stopping",
     ),
     EvidenceRule(
@@ -332,12 +366,12 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=("collectives-differ",),
         shows=(CALLED, FRAME.format(pattern="save|ckpt|checkpoint")),
         cause=(
-            "This rank is in {function}, which saves a checkpoint and waits there in {name} for the others, which "
-            "are in a different collective: the ranks do not make the same decision about when to save, for example "
-            "because they decide by elapsed time, or only this rank calls it."
+            "This rank is in {function}, which saves a checkpoint, and is waiting there in {name} for the "
+            "others, which are in a different collective: the ranks do not make the same decision about when to "
+            "save, for example because they decide by elapsed time, or only this rank calls it."
         ),
         remedy=(
-            "decide by the step number, which is the same on all ranks, or send the decision of rank 0 to the others "
+            "decide by the step number, which is the same on all ranks, or send rank 0's decision to the others "
             "(torch.distributed.broadcast), and call {function} on all of them; turn off time-based checkpoints "
             "within an epoch"
         ),
@@ -347,11 +381,13 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=("collectives-differ",),
         shows=(CALLED, FRAME.format(pattern="eval|valid|test_epoch|predict|generate")),
         cause=(
-            "This rank is evaluating ({function}, in {name}) while others are at another point of the script: only "
-            "some ranks evaluate at this step, or they have different numbers of batches there."
+            "This rank is evaluating ({function}, in {name}) while others are at another point in the script: "
+            "only some ranks evaluate at this step, or they have different numbers of batches there."
         ),
-        remedy="let all ranks evaluate at the same step with the same number of batches (drop_last=True, or pad); for "
-        "rank 0 alone use the inner model (model.module) without any collective",
+        remedy=(
+            "let all ranks evaluate at the same step with the same number of batches (drop_last=True, or pad); to "
+            "evaluate only on rank 0, use the inner model (model.module) without any collective"
+        ),
     ),
     EvidenceRule(
         id="fingerprint-of-gradients",
@@ -362,12 +398,14 @@ RULES: tuple[EvidenceRule, ...] = (
         ),
         unless=r"Op type: ",
         cause=(
-            "The ranks exchange gradients of different sizes ({first} and {second} numbers in {name}): on one rank "
-            "some layers took no part in the loss, such as the image encoder in a text-only batch, or the models "
-            "differ."
+            "The ranks are exchanging gradients of different sizes ({first} and {second} numbers in {name}): on "
+            "one rank, some layers did not contribute to the loss, such as the image encoder in a text-only "
+            "batch, or the models differ."
         ),
-        remedy="give every rank the same kinds of samples in each step, or run the unused layers on a dummy input and "
-        "add 0 * output.sum() to the loss; find_unused_parameters=True helps if all ranks may leave out layers",
+        remedy=(
+            "give every rank the same kinds of samples in each step, or run the unused layers on a dummy input and "
+            "add 0 * output.sum() to the loss; if all ranks may leave out layers, find_unused_parameters=True helps"
+        ),
         condition=are_gradients,
     ),
     EvidenceRule(
@@ -375,8 +413,10 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=("collectives-differ",),
         shows=(CALLED, r"Tensor shapes: (?P<first>[\d, ]{1,60}?) {0,2}vs (?P<second>[\d, ]{1,60})"),
         unless=r"Op type: ",
-        cause="All ranks call {name}, but with tensors of different shapes ({first} and {second}): a last or padded "
-        "batch that is shorter on one rank, or a length that the number of ranks does not divide.",
+        cause=(
+            "All ranks call {name}, but with tensors of different shapes ({first} and {second}): a last or padded "
+            "batch is shorter on one rank, or a length is not divisible by the number of ranks."
+        ),
         remedy=(
             "pad to the same shape on all ranks (accelerator.pad_across_processes, or a length that is a multiple of "
             "the number of ranks), or use drop_last=True; for objects, use all_gather_object"
@@ -386,8 +426,10 @@ RULES: tuple[EvidenceRule, ...] = (
         id="fingerprint-of-sequence",
         entries=("collectives-differ",),
         shows=(CALLED, r"Sequence number: (?P<first>\d{1,12}) ?vs (?P<second>\d{1,12})"),
-        cause="The ranks have called different numbers of collectives ({first} and {second}): some skipped a call or "
-        "a batch, or made one more inside `if rank == 0`; this one is in {name}.",
+        cause=(
+            "The ranks have called different numbers of collectives ({first} and {second}): some skipped a call or a "
+            "batch, or made one more call inside `if rank == 0`; this rank is in {name}."
+        ),
         remedy=f"make the same calls on every rank; {SKIP_TOGETHER}",
     ),
     EvidenceRule(
@@ -409,10 +451,14 @@ RULES: tuple[EvidenceRule, ...] = (
         id="fingerprint-of-other-rank",
         entries=("collectives-differ",),
         shows=(CALLED, r"; rank (?P<other>\d{1,7}) calls (?P<second>\w{1,60}) \[[\d, ]{0,60}\]$"),
-        cause="The ranks are at different points of the script: this one calls {name}, rank {other} {second}. Only "
-        "some ranks run a branch (logging, saving, evaluating inside `if rank == 0`), or have fewer batches.",
-        remedy="compare the tracebacks of both ranks (ansible-playbook logs.yml -e rank={other}): the call that only "
-        f"one of them makes belongs outside of its branch. {SAME_STEPS}",
+        cause=(
+            "The ranks are at different points in the script: this one calls {name}, rank {other} {second}. Only "
+            "some ranks run a branch (logging, saving, evaluating inside `if rank == 0`), or have fewer batches."
+        ),
+        remedy=(
+            "compare the tracebacks of both ranks (ansible-playbook logs.yml -e rank={other}), and move the call "
+            f"that only one of them makes out of its branch. {SAME_STEPS}"
+        ),
     ),
     EvidenceRule(
         id="fingerprint-of-operations",
@@ -422,10 +468,14 @@ RULES: tuple[EvidenceRule, ...] = (
             r"but Rank (?P<other>\d{1,7}) is running collective: CollectiveFingerPrint\([^\n]{0,60}OpType="
             r"(?P<second>\w{1,60})",
         ),
-        cause="The ranks are at different points of the script: this one calls {name}, rank {other} {second}. Only "
-        "some ranks run a branch (logging, saving, evaluating inside `if rank == 0`), or have fewer batches.",
-        remedy="compare the tracebacks of both ranks (ansible-playbook logs.yml -e rank={other}): the call that only "
-        f"one of them makes belongs outside of its branch. {SAME_STEPS}",
+        cause=(
+            "The ranks are at different points in the script: this one calls {name}, rank {other} {second}. Only "
+            "some ranks run a branch (logging, saving, evaluating inside `if rank == 0`), or have fewer batches."
+        ),
+        remedy=(
+            "compare the tracebacks of both ranks (ansible-playbook logs.yml -e rank={other}), and move the call "
+            f"that only one of them makes out of its branch. {SAME_STEPS}"
+        ),
     ),
     *map(of_short_limit, ACTIVITIES),
 )

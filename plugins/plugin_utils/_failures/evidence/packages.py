@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Evidence about releases of packages: known names and arguments that came or went with a release."""
+"""Evidence about package versions: known names and arguments that a version added or removed."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence.rule import EvidenceRule
 
 TOPIC = "Which releases fit together"
-INSTALL = "in the job's requirements (requirements: [...]), then ansible-playbook site.yml --tags python_env"
+INSTALL = "in the job's requirements (requirements: [...]), then run ansible-playbook site.yml --tags python_env"
 
 
 @dataclass(frozen=True)
 class ApiChange:
-    """A change of a package that breaks others.
+    """A change in a package that breaks other packages.
 
     Attributes:
         name: Expression for the name of the argument or the imported name.
@@ -35,14 +35,20 @@ ARGUMENTS = (
     ApiChange(
         "(?:dispatch_batches|split_batches|even_batches|use_seedable_sampler)",
         "Accelerator",
-        "accelerate 1.0 removed it, and the installed transformers still passes it; or accelerate is older than it",
-        "accelerate==0.34.2 with transformers older than 4.46, or newer releases of both",
+        (
+            "accelerate 1.0 removed it, and the installed transformers still passes it; or accelerate is too old to "
+            "support it"
+        ),
+        "accelerate==0.34.2 with transformers older than 4.46, or newer versions of both",
     ),
     ApiChange("logging_dir", "Accelerator", "accelerate 0.21 renamed it to project_dir", "accelerate<0.21"),
     ApiChange(
         "num_items_in_batch",
         "compute_loss|training_step",
-        "transformers 4.46 passes it to each Trainer.compute_loss, and the project's own does not accept it",
+        (
+            "transformers 4.46 passes it to each Trainer.compute_loss, and the project's own compute_loss does not "
+            "accept it"
+        ),
         "transformers<4.46, or add **kwargs to compute_loss",
     ),
     ApiChange(
@@ -54,28 +60,33 @@ ARGUMENTS = (
     ApiChange(
         "tokenizer",
         "Trainer",
-        "newer releases of transformers and trl renamed it to processing_class",
+        "newer versions of transformers and trl renamed it to processing_class",
         "trl<0.16 and transformers<5, or rename it",
     ),
     ApiChange(
         "(?:dataset_text_field|max_seq_length|packing|dataset_kwargs|max_prompt_length|beta)",
         "Trainer",
-        "newer releases of trl take it in SFTConfig or DPOConfig, not in the trainer",
+        "newer versions of trl accept it in SFTConfig or DPOConfig, not in the trainer",
         "trl<0.13, or move it to the configuration",
     ),
     ApiChange(
         "keep_torch_compile",
         "unwrap_model",
-        "the installed transformers needs a newer accelerate",
+        "the installed transformers needs a newer accelerate version",
         "accelerate>=1.4",
     ),
     ApiChange(
         "_is_hf_initialized",
         "",
-        "the installed accelerate is older than transformers expects",
+        "the installed accelerate is older than the version that transformers expects",
         "accelerate and transformers, both the newest",
     ),
-    ApiChange("proxies", "Client", "httpx 0.28 removed it", "httpx<0.28, or a newer openai or anthropic package"),
+    ApiChange(
+        "proxies",
+        "Client",
+        "httpx 0.28 removed it",
+        ("httpx<0.28, or a newer version of the openai or anthropic package"),
+    ),
     ApiChange(
         "(?:forward_prefetch|use_orig_params|limit_all_gathers|sync_module_states)",
         "",
@@ -85,7 +96,7 @@ ARGUMENTS = (
     ApiChange("enable_gqa", "", "it needs torch 2.5", "torch>=2.5"),
     ApiChange("mmap", "load", "torch.load has it since torch 2.1", "torch>=2.1"),
     ApiChange("weights_only", "load", "torch.load has it since torch 1.13", "torch>=1.13"),
-    ApiChange("serialized_options", "", "the package was generated for an older protobuf", "protobuf<4"),
+    ApiChange("serialized_options", "", "the package was generated for an older protobuf version", "protobuf<4"),
     ApiChange(
         "use_auth_token", "", "newer releases renamed it to token", "datasets<3 and huggingface_hub<1, or rename it"
     ),
@@ -111,7 +122,7 @@ IMPORTS = (
         "(?:is_flash_attn_available|_expand_mask|_make_causal_mask)",
         "transformers",
         "newer releases of transformers removed it",
-        "the release of transformers that the project's requirements name (4.34 or older)",
+        "the version of transformers that the project's requirements name (4.34 or older)",
     ),
     ApiChange("LlamaFlashAttention2", "transformers", "transformers 4.48 removed it", "transformers<4.48"),
     ApiChange(
@@ -120,20 +131,23 @@ IMPORTS = (
     ApiChange(
         "EncoderDecoderCache",
         "transformers",
-        "the installed peft needs a newer transformers",
+        "the installed peft needs a newer transformers version",
         "transformers>=4.45, or peft<0.14",
     ),
     ApiChange(
         "(?:clear_device_cache|is_npu_available|is_mlu_available|is_xpu_available)",
         "accelerate",
-        "the installed peft or transformers needs a newer accelerate",
+        "the installed peft or transformers needs a newer accelerate version",
         "the newest accelerate",
     ),
     ApiChange(
         "AttrsDescriptor",
         "triton",
-        "the installed triton is newer than this torch, which brings a triton of its own",
-        "triton==3.2.0 for torch 2.6, triton==3.1.0 for torch 2.5; or do not name triton, so that torch chooses it",
+        "the installed triton is newer than this torch, which includes its own triton version",
+        (
+            "triton==3.2.0 for torch 2.6, triton==3.1.0 for torch 2.5; or do not list triton, so that torch chooses "
+            "its version"
+        ),
     ),
     ApiChange("packaging", "pkg_resources", "setuptools 70 removed it", "setuptools<70, or newer deepspeed and torch"),
     ApiChange("DEFAULT_CIPHERS", "urllib3", "urllib3 2 removed it", "urllib3<2, or newer botocore and requests"),
@@ -141,14 +155,14 @@ IMPORTS = (
         "(?:Iterable|Mapping|MutableMapping|Sequence|Callable)",
         r"collections['\"]",
         "Python 3.10 moved it to collections.abc",
-        "a newer release of the package whose file is last in the traceback",
+        "a newer version of the package whose file is last in the traceback",
     ),
     ApiChange("comm", r"deepspeed['\"]", "DeepSpeed is too old for the installed accelerate", "deepspeed>=0.10"),
 )
 
 
 def of_argument(change: ApiChange, number: int) -> EvidenceRule:
-    """Return the rule for an argument that a release does not accept."""
+    """Return the rule for an argument that a version does not accept."""
     return EvidenceRule(
         id=f"argument-changed-{number}",
         entries=("signature-differs", "packages-differ", "argument-unknown"),
@@ -157,19 +171,19 @@ def of_argument(change: ApiChange, number: int) -> EvidenceRule:
             rf"['\"]?(?P<name>{change.name})\b",
             *((change.where,) if change.where else ()),
         ),
-        cause=f"Two packages have incompatible releases: {{name}} is rejected, since {change.what}.",
+        cause=f"Two packages have incompatible versions: {{name}} is rejected, since {change.what}.",
         remedy=f"install {change.pins}: {INSTALL}",
         certain=True,
     )
 
 
 def of_import(change: ApiChange, number: int) -> EvidenceRule:
-    """Return the rule for a name that a release does not have."""
+    """Return the rule for importing a name that a version does not have."""
     return EvidenceRule(
         id=f"name-changed-{number}",
         entries=("import-name-missing",),
         shows=(rf"cannot import name ['\"](?P<name>{change.name})['\"] from ['\"][^'\"\n]{{0,80}}{change.where}",),
-        cause=f"Two packages have incompatible releases: {{name}} cannot be imported, since {change.what}.",
+        cause=f"Two packages have incompatible versions: {{name}} cannot be imported, since {change.what}.",
         remedy=f"install {change.pins}: {INSTALL}",
         certain=True,
     )
@@ -183,37 +197,51 @@ RULES: tuple[EvidenceRule, ...] = (
             r"This program (?:was compiled against|requires) version (?P<wanted>[\d.]{1,12}) of the Protocol Buffer "
             r"runtime library[^\n]{0,60}installed version \(?(?P<found>[\d.]{1,12}\d)",
         ),
-        cause="Two packages of this process bring a protobuf library of their own (often TensorFlow and another one): "
-        "one was compiled against protobuf {wanted}, {found} was loaded first, and the library aborts the process.",
-        remedy="install protobuf {wanted}, or remove the package that training does not need (often tensorflow: "
-        "tensorboard works without it); all from pip or all from conda, not mixed",
+        cause=(
+            "Two packages in this process include their own protobuf libraries (often TensorFlow and another one): "
+            "one was compiled against protobuf {wanted}, but {found} was loaded first, and the library aborts the "
+            "process."
+        ),
+        remedy=(
+            "install protobuf {wanted}, or remove the package that training does not need (often tensorflow, since "
+            "tensorboard works without it); install all packages from pip or all from conda, without mixing them"
+        ),
     ),
     EvidenceRule(
         id="attention-not-in-build",
         entries=("xformers-no-operator",),
         shows=(r"(?P<reason>[^\n]{1,100}not supported in this build[^\n]{0,60})",),
-        cause="The installed release of xformers has no kernel for this size of attention heads on this GPU: {reason}.",
-        remedy="upgrade xformers to the release for your torch (pip install --upgrade xformers also changes torch; "
-        "--no-deps keeps it), or train without it: omit enable_xformers_memory_efficient_attention(), "
-        'attn_implementation="sdpa" (transformers)',
+        cause="The installed version of xformers has no kernel for this attention head size on this GPU: {reason}.",
+        remedy=(
+            "upgrade xformers to the version for your torch (pip install --upgrade xformers also changes torch; "
+            "--no-deps keeps it), or train without xformers: omit enable_xformers_memory_efficient_attention(), or "
+            'use attn_implementation="sdpa" (transformers)'
+        ),
         certain=True,
     ),
     EvidenceRule(
         id="attention-not-built",
         entries=("xformers-no-operator",),
         shows=(r"xFormers wasn't build with CUDA support|operator wasn't built",),
-        cause="The kernels of xformers are not usable: it was built for another torch or CUDA than the installed one.",
-        remedy="install the xformers release for your torch and CUDA: pip install --force-reinstall --no-deps "
-        "--no-cache-dir xformers==RELEASE --index-url https://download.pytorch.org/whl/cu124; `python -m "
-        "xformers.info` on the node shows for which torch it was built",
+        cause=(
+            "The xformers kernels are not usable: xformers was built for a different torch or CUDA version from the "
+            "installed one."
+        ),
+        remedy=(
+            "install the xformers version for your torch and CUDA versions: pip install --force-reinstall --no-deps "
+            "--no-cache-dir xformers==RELEASE --index-url https://download.pytorch.org/whl/cu124. To see which torch "
+            "version it was built for, run `python -m xformers.info` on the node"
+        ),
         certain=True,
     ),
     EvidenceRule(
         id="backend-passed-twice",
         entries=("signature-differs", "packages-differ"),
         shows=(r"init_process_group\(\) got multiple values for (?:keyword )?argument 'backend'", r"/accelerate/"),
-        cause="The releases of transformers and accelerate are incompatible: transformers passes a "
-        "backend that accelerate sets itself.",
+        cause=(
+            "The versions of transformers and accelerate are incompatible: transformers passes a backend that "
+            "accelerate sets itself."
+        ),
         remedy=f"upgrade accelerate, or install transformers==4.28.1: {INSTALL}",
         certain=True,
     ),
@@ -227,10 +255,14 @@ RULES: tuple[EvidenceRule, ...] = (
             r"module '(?P<owner>triton[\w.]{0,60})' has no attribute '(?P<attribute>\w{1,80})')",
             r"/(?:site|dist)-packages/torch/_(?:inductor|dynamo)/",
         ),
-        cause="The installed triton does not belong to this torch, whose compiler uses a name that triton does not "
-        "have ({name}{attribute}): each release of torch needs the release of triton that it brings.",
-        remedy="reinstall torch with its triton: ansible-playbook site.yml --tags python_env,pytorch, and do not name "
-        "triton in the job's requirements",
+        cause=(
+            "The installed triton does not match this torch, whose compiler uses a name that triton does not have "
+            "({name}{attribute}): each version of torch needs the triton version that is installed with it."
+        ),
+        remedy=(
+            "reinstall torch with its triton by running ansible-playbook site.yml --tags python_env,pytorch, and do "
+            "not list triton in the job's requirements"
+        ),
         certain=True,
     ),
 )

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""All rules about evidence, by topic; the first that matches counts."""
+"""All evidence rules, by topic; the first rule that matches is used."""
 
 from __future__ import annotations
 

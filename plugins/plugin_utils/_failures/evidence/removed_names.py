@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Modules and attributes that releases of Python and of packages removed, with the releases that still have them."""
+"""Modules and attributes removed from Python and from packages, with the versions that still have them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence
 TOPIC = "Modules and attributes that releases removed"
 MODULES = (
     ApiChange(
-        r"pkg_resources", "", "setuptools 82 removed it, and new environments have no setuptools", "setuptools<81"
+        r"pkg_resources",
+        "",
+        "setuptools 82 removed it, and new environments do not include setuptools",
+        "setuptools<81",
     ),
     ApiChange(
         r"distutils(?:\.\w{1,20})?",
@@ -21,21 +24,23 @@ MODULES = (
         ("setuptools<81, which includes it, or use Python 3.11"),
     ),
     ApiChange(
-        r"imp", "", "Python 3.12 removed it", "a newer release of the package in the traceback, or use Python 3.11"
+        r"imp", "", "Python 3.12 removed it", "a newer version of the package in the traceback, or use Python 3.11"
     ),
     ApiChange(
-        r"torch\._six", "", "torch 2.0 removed it", "a newer release of the package in the traceback, or torch<2"
+        r"torch\._six", "", "torch 2.0 removed it", "a newer version of the package in the traceback, or torch<2"
     ),
     ApiChange(
         r"torchvision\.transforms\.functional_tensor",
         "",
         "torchvision 0.17 removed it",
-        "a newer release of the package in the traceback (basicsr, pytorchvideo), or torchvision<0.17 with torch<2.2",
+        ("a newer version of the package in the traceback (basicsr, pytorchvideo), or torchvision<0.17 with torch<2.2"),
     ),
     ApiChange(
         r"triton\.ops(?:\.\w{1,40})?", "", "triton 3.2 removed it", "bitsandbytes>=0.45, or torch<2.6 with triton<3.2"
     ),
-    ApiChange(r"numpy\._core(?:\.\w{1,40})?", "", "only numpy 2, with which the file was written, has it", "numpy>=2"),
+    ApiChange(
+        r"numpy\._core(?:\.\w{1,40})?", "", "only numpy 2, with which the file was written, includes it", "numpy>=2"
+    ),
     ApiChange(r"numpy\.distutils", "", "numpy removed it for Python 3.12", "numpy<1.26 with Python 3.11"),
     ApiChange(
         r"transformers\.deepspeed", "", "newer releases moved it", "transformers<4.47, or transformers.integrations"
@@ -50,7 +55,7 @@ MODULES = (
         r"pytorch_lightning\.(?:metrics|utilities\.distributed|plugins\.training_type\w{0,30}|utilities\.seed)",
         "",
         "newer releases of Lightning moved it",
-        "the release of pytorch-lightning that the project's requirements name (1.5 to 1.9), with its torch",
+        "the version of pytorch-lightning that the project's requirements name (1.5 to 1.9), with its torch version",
     ),
     ApiChange(r"torchtext\.legacy(?:\.\w{1,20})?", "", "torchtext 0.12 removed it", "torchtext<0.12, or newer code"),
     ApiChange(
@@ -63,7 +68,7 @@ MODULES = (
     ApiChange(
         r"pydantic\.v1|pydantic_settings",
         "",
-        "it belongs to another release of pydantic",
+        "it belongs to a different version of pydantic",
         "pydantic>=2 and pydantic-settings",
     ),
     ApiChange(r"cv2", "", "OpenCV is not installed", "opencv-python-headless"),
@@ -78,14 +83,16 @@ MODULES = (
         r"(?:amp_C|fused_layer_norm_cuda|apex_C|syncbn|fused_weight_gradient_mlp_cuda|scaled_\w{1,30}_cuda)",
         "",
         "NVIDIA's apex was installed without its compiled extensions",
-        "apex from its source with --cpp_ext --cuda_ext (not `apex` from PyPI, which is another package)",
+        "apex from source with --cpp_ext --cuda_ext (not `apex` from PyPI, which is a different package)",
     ),
     ApiChange(
         r"apex(?:\.\w{1,30})?",
         "",
         "NVIDIA's apex is not installed",
-        "apex from its source (https://github.com/NVIDIA/apex), or turn it off: torch.cuda.amp and torch's own AdamW "
-        "replace it",
+        (
+            "apex from source (https://github.com/NVIDIA/apex), or turn it off: torch.cuda.amp and torch's own AdamW "
+            "replace it"
+        ),
     ),
     ApiChange(
         r"(?:flash_attn_2_cuda|flash_attn_cuda|flash_attn\w{0,30})",
@@ -111,13 +118,13 @@ ATTRIBUTES = (
         r"module 'collections' has no attribute '\w{1,30}'",
         "",
         "Python 3.10 moved it to collections.abc",
-        "a newer release of the package whose file is last in the traceback, or use Python 3.9",
+        "a newer version of the package whose file is last in the traceback, or use Python 3.9",
     ),
     ApiChange(
         r"module 'inspect' has no attribute '(?:getargspec|formatargspec)'",
         "",
         "Python 3.11 removed it",
-        "a newer release of the package whose file is last in the traceback, or use Python 3.10",
+        "a newer version of the package whose file is last in the traceback, or use Python 3.10",
     ),
     ApiChange(
         r"module 'PIL\.Image' has no attribute '(?:ANTIALIAS|LINEAR|CUBIC)'", "", "Pillow 10 removed it", "pillow<10"
@@ -144,40 +151,40 @@ ATTRIBUTES = (
     ApiChange(
         r"module 'torch\.distributed' has no attribute '_(?:all_gather_base|reduce_scatter_base)'",
         "",
-        "newer releases of torch call it all_gather_into_tensor",
-        "a newer release of the package in the traceback",
+        "newer versions of torch call it all_gather_into_tensor",
+        "a newer version of the package in the traceback",
     ),
     ApiChange(
         r"module 'torch\.library' has no attribute '(?:register_fake|custom_op|impl_abstract)'",
         "",
         "it needs a newer torch",
-        "torch>=2.4, or torchvision of the same release as torch",
+        "torch>=2.4, or the torchvision version that matches torch",
     ),
     ApiChange(
         r"module 'tensorflow' has no attribute 'io'|module 'tensorboard\.compat\.tensorflow_stub[\w.]{0,20}' has no "
         r"attribute",
         "",
         "tensorboard and tensorflow disagree",
-        "tensorboard without tensorflow (pip uninstall tensorflow), or newer releases of both",
+        "tensorboard without tensorflow (pip uninstall tensorflow), or newer versions of both",
     ),
     ApiChange(
         r"'(?:\w{0,20}Tokenizer\w{0,10})' object has no attribute 'sp_model'|has no attribute "
         r"'_?(?:special_tokens_map|added_tokens_encoder)'",
         "",
-        "transformers 4.34 changed the order of its constructor",
-        "transformers<4.34, or newer code of the model (trust_remote_code)",
+        "transformers 4.34 changed the argument order of its constructor",
+        "transformers<4.34, or newer model code (trust_remote_code)",
     ),
     ApiChange(
         r"'DynamicCache' object has no attribute '(?:seen_tokens|get_max_length|get_usable_length)'",
         "",
         "newer releases of transformers removed it",
-        "transformers<4.48, or newer code of the model (trust_remote_code)",
+        "transformers<4.48, or newer model code (trust_remote_code)",
     ),
     ApiChange(
         r"'AcceleratorState' object has no attribute|'AcceleratorState' object has no attribute 'distributed_type'",
         "",
         "accelerate's state was reset or initialized twice: TrainingArguments or Accelerator() is created repeatedly",
-        "newer releases of accelerate and transformers, and create each only once in the script; they come",
+        "newer versions of accelerate and transformers, and create each only once in the script; they come",
     ),
 )
 WHERE = (
@@ -192,7 +199,7 @@ WHERE = (
 
 
 def of_module(change: ApiChange, number: int) -> EvidenceRule:
-    """Return the rule for a module that a release does not have."""
+    """Return the rule for a module that a version does not have."""
     return EvidenceRule(
         id=f"module-changed-{number}",
         entries=("module-missing", "optional-dependency"),
@@ -207,12 +214,12 @@ def of_module(change: ApiChange, number: int) -> EvidenceRule:
 
 
 def of_attribute(change: ApiChange, number: int) -> EvidenceRule:
-    """Return the rule for an attribute that a release does not have."""
+    """Return the rule for an attribute that a version does not have."""
     return EvidenceRule(
         id=f"attribute-changed-{number}",
         entries=WHERE,
         shows=(rf"AttributeError: (?P<name>[^\n]{{0,40}}(?:{change.name}))",),
-        cause=f"Two packages have incompatible releases ({{name}}): {change.what}.",
+        cause=f"Two packages have incompatible versions ({{name}}): {change.what}.",
         remedy=f"install {change.pins}: {INSTALL}",
         certain=True,
     )
@@ -228,13 +235,13 @@ RULES: tuple[EvidenceRule, ...] = (
             r"engine|losses|options|networks?)(?:\.[\w.]{1,80})?)['\"]",
         ),
         cause=(
-            "{name} is a module of the project itself, and Python does not find it: the job starts in a different "
+            "{name} is a module in the project itself, and Python cannot find it: the job starts in a different "
             "directory from the one that its code expects, or the code was not copied to this node."
         ),
         remedy=(
             'use -e \'{{"launch_environment": {{"PYTHONPATH": "/path/of/project"}}}}\' or set '
-            "launch_working_directory to that directory; ansible-playbook site.yml --tags code copies the code to "
-            "all nodes"
+            "launch_working_directory to that directory; to copy the code to all nodes, run ansible-playbook "
+            "site.yml --tags code"
         ),
     ),
     EvidenceRule(
@@ -245,8 +252,11 @@ RULES: tuple[EvidenceRule, ...] = (
             r"available)",
         ),
         cause="The model is configured to use flash-attention, which is not installed in the job's environment.",
-        remedy='attn_implementation="sdpa" in from_pretrained needs no package; or install it for this torch: '
-        "ansible-playbook site.yml --tags python_env,pytorch,flash_attention -e flash_attention_enabled=true",
+        remedy=(
+            'use attn_implementation="sdpa" in from_pretrained, which needs no package; or install flash-attention '
+            "for this torch version with ansible-playbook site.yml --tags python_env,pytorch,flash_attention -e "
+            "flash_attention_enabled=true"
+        ),
         certain=True,
     ),
     *(of_module(change, number) for number, change in enumerate(MODULES)),
@@ -260,12 +270,16 @@ RULES: tuple[EvidenceRule, ...] = (
             r"/[\w./+-]{0,200}python[\d.]{0,6}|/usr(?:/local)?/bin/python[\d.]{0,6})$",
         ),
         cause=(
-            "The ranks run in {python}, a system-wide Python, which has no package {name}: the torchrun that was "
-            "called belongs to that Python, not to the environment in which the packages were installed."
+            "The ranks run in {python}, a system-wide Python, which does not have the package {name}: the "
+            "torchrun that was called belongs to that Python, not to the environment in which the packages were "
+            "installed."
         ),
-        remedy="activate the environment and start `python -m torch.distributed.run` in place of torchrun, or install "
-        "the package there: {python} -m pip install {name}. muster calls the torchrun of its own environment (leave "
-        "launch_launcher out); ansible-playbook site.yml --tags python_env installs the project's requirements in it",
+        remedy=(
+            "activate the environment and start `python -m torch.distributed.run` in place of torchrun, or install "
+            "the package there with {python} -m pip install {name}. muster calls the torchrun of its own environment "
+            "(leave launch_launcher out); to install the project's requirements in that environment, run "
+            "ansible-playbook site.yml --tags python_env"
+        ),
         certain=True,
     ),
     *(of_attribute(change, number) for number, change in enumerate(ATTRIBUTES)),

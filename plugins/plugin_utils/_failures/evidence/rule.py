@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A rule by which evidence in a log, or a fact of the run, selects one of the causes that an entry lists."""
+"""A rule that uses evidence in a log, or a fact about the run, to select one of the causes that an entry lists."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ Condition = Callable[[Mapping[str, str], RunFacts], bool]
 
 
 def always(_groups: Mapping[str, str], _facts: RunFacts) -> bool:
-    """Return True: the texts decide."""
+    """Return True, because only the texts matter."""
     return True
 
 
 @dataclass(frozen=True)
 class EvidenceRule:
-    """Evidence that selects one cause of a failure that an entry explains in general.
+    """Evidence that selects one cause of a failure for which an entry gives only a general explanation.
 
     Attributes:
         id: Id of the rule, for docs/what_went_wrong.md.

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Select one of several causes of a failure by evidence in the log and by facts of the run."""
+"""Select one of several causes of a failure, based on evidence in the log and facts about the run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MAX_SEEN = 300  # number of characters of the line that are shown
 
 
 def select_cause(explanation: Explanation, error: str, lines: Iterable[str], facts: RunFacts) -> Explanation:
-    """Return an explanation with the cause that evidence selects, or unchanged.
+    """Return an explanation with the cause that the evidence selects, or the unchanged explanation.
 
     Args:
         explanation: That of the failure.
@@ -57,7 +57,7 @@ def select_cause(explanation: Explanation, error: str, lines: Iterable[str], fac
 
 
 def match_rule(rule: EvidenceRule, text: str, facts: RunFacts) -> list[re.Match[str]] | None:
-    """Return the matches of a rule's expressions, or None if the rule does not apply."""
+    """Return the matches for a rule's expressions, or None if the rule does not apply."""
     matches = []
     for pattern in rule.shows:
         match = compile_pattern(pattern).search(text)
@@ -70,7 +70,7 @@ def match_rule(rule: EvidenceRule, text: str, facts: RunFacts) -> list[re.Match[
 
 
 def groups_of(matches: list[re.Match[str]]) -> dict[str, str]:
-    """Return the named groups of matches, safe for a terminal."""
+    """Return the named groups of the matches, made safe for a terminal."""
     return {
         name: " ".join(clean_line(value).split())[:MAX_GROUP]
         for match in matches
@@ -80,7 +80,7 @@ def groups_of(matches: list[re.Match[str]]) -> dict[str, str]:
 
 
 def group_names(matches: list[re.Match[str]]) -> list[str]:
-    """Return the names of all groups, including those that did not match."""
+    """Return the names of all groups, including groups that did not match."""
     return [name for match in matches for name in match.re.groupindex]
 
 
@@ -94,5 +94,5 @@ def seen_line(text: str, match: re.Match[str]) -> str:
 
 @functools.cache
 def compile_pattern(text: str) -> re.Pattern[str]:
-    """Compile an expression when it is first needed."""
+    """Compile an expression when it is first used."""
     return re.compile(text, re.MULTILINE)

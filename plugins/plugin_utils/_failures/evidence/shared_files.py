@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Evidence on files that one rank or node writes and others read: on a disk of one node, or on a shared drive."""
+"""Evidence about files that one rank or node writes and others read, either on one node's disk or on a shared drive."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence
 from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence.rule import EvidenceRule
 from ansible_collections.muster.training.plugins.plugin_utils._failures.facts import RunFacts
 
-TOPIC = "Files that one rank or node writes"
+TOPIC = "Files written by one rank or node"
 NOT_HERE = (*MISSING, "dataset-cache-missing", "dataset-cache-raced", "checkpoint-file-missing", "checkpoint-not-found")
 # What a job writes and later reads, by path.
 MADE = (
@@ -30,7 +30,7 @@ PARTS = PART.format(0) + "".join(f"(?:{PART.format(number)}" for number in (1, 2
 
 
 def one_node(_groups: Mapping[str, str], facts: RunFacts) -> bool:
-    """Return whether the run has a single node, according to its plan."""
+    """Return whether the run has only one node, according to its plan."""
     return len(facts.slots) == 1
 
 
@@ -40,7 +40,7 @@ def several_nodes(_groups: Mapping[str, str], facts: RunFacts) -> bool:
 
 
 def some_are_here(groups: Mapping[str, str], _facts: RunFacts) -> bool:
-    """Return whether a list of missing parts of a checkpoint leaves out some, which therefore exist on this node."""
+    """Return whether a list of missing checkpoint parts omits some parts, which means that these exist on this node."""
     numbers = [int(value) for name, value in sorted(groups.items()) if name.startswith("rank_")]
     return numbers != list(range(len(numbers)))
 
@@ -52,8 +52,8 @@ RULES: tuple[EvidenceRule, ...] = (
         shows=(rf"'(?P<path>(?={SHARED})[^'\"\n]{{0,200}}{MADE})'",),
         unless=OTHER_CACHES,
         cause=(
-            "On a drive that all nodes share, several nodes or ranks prepared {path} at once: one moved or removed "
-            "files that another had yet to read (a race)."
+            "On a drive that all nodes share, several nodes or ranks prepared {path} at the same time: one moved "
+            "or removed files that another had yet to read (a race)."
         ),
         remedy="let only rank 0 of the whole job prepare it, while all others wait at a barrier "
         "(data_shared_file_system: true in LLaMA-Factory, main_process_first(local=False) with the Trainer); or "
@@ -66,13 +66,15 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=NOT_HERE,
         shows=(rf"'(?P<path>(?={LOCAL})[^'\"\n]{{0,200}}{MADE})'",),
         unless=OTHER_CACHES,
-        cause="Rank 0 prepares {path} on the disk of its own node, and this node does not have it: the directory is "
-        "not "
-        "on a drive that all nodes share.",
-        remedy="put the cache on a shared drive at the same path on all nodes (HF_HOME, HF_DATASETS_CACHE, NEMO_HOME "
-        "or "
-        "the option of the script, in launch_environment); or let the first rank of each node prepare it (LOCAL_RANK "
-        "0), or copy it: ansible-playbook stage_data.yml",
+        cause=(
+            "Rank 0 prepares {path} on its own node's disk, and this node does not have it: the directory is not on "
+            "a drive that all nodes share."
+        ),
+        remedy=(
+            "put the cache on a shared drive at the same path on all nodes (set HF_HOME, HF_DATASETS_CACHE, "
+            "NEMO_HOME or the script's option in launch_environment); let the first rank of each node prepare it "
+            "(LOCAL_RANK 0); or copy it with ansible-playbook stage_data.yml"
+        ),
         condition=several_nodes,
     ),
     EvidenceRule(
@@ -81,8 +83,8 @@ RULES: tuple[EvidenceRule, ...] = (
         shows=(rf"'(?P<path>[^'\"\n]{{0,200}}{MADE})'",),
         unless=OTHER_CACHES,
         cause=(
-            "{path} is created by one rank of the node, and this rank read it too early, or several ranks created it "
-            "at once (a race)."
+            "{path} is created by one rank of the node, and this rank read it too early, or several ranks "
+            "created it at the same time (a race)."
         ),
         remedy=RANK_0_FIRST,
         condition=one_node,
@@ -92,13 +94,15 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=("directory-exists", "checkpoint-directory-race"),
         shows=(r"_posixshmem\.shm_open|SharedMemory\(", r"File exists: '(?P<name>[^'\n]{1,200})'"),
         cause=(
-            "The shared memory object {name} (in /dev/shm) already exists: an earlier run that was killed left it, "
-            "or several ranks of the node create it at once."
+            "The shared memory object {name} (in /dev/shm) already exists: an earlier run that was killed left "
+            "it, or several ranks of the node are creating it at the same time."
         ),
-        remedy="remove what is left while no job runs: `rm -f /dev/shm{name}` on that node, and for MosaicML's "
-        "streaming "
-        "also `python -c 'import streaming; streaming.base.util.clean_stale_shared_memory()'`. If it happens again, "
-        "upgrade the package: newer releases let one rank create it first",
+        remedy=(
+            "remove the leftover objects while no job is running: run `rm -f /dev/shm{name}` on that node, and for "
+            "MosaicML's streaming also `python -c 'import streaming; "
+            "streaming.base.util.clean_stale_shared_memory()'`. If it happens again, upgrade the package: newer "
+            "versions let one rank create the object first"
+        ),
         certain=True,
     ),
     EvidenceRule(
@@ -106,14 +110,14 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=("package-refused", "package-failed", "raised-by-script", "setting-refused"),
         shows=(r"clean_stale_shared_memory|Reused local directory",),
         cause=(
-            "Shared memory of MosaicML's streaming is left over from an earlier run that was killed, so that the "
-            "local directory of the dataset seems to be in use; or two datasets of this job have the same local "
+            "Shared memory of MosaicML's streaming is left over from an earlier run that was killed, so the "
+            "dataset's local directory appears to be in use; or two datasets in this job have the same local "
             "directory."
         ),
         remedy=(
-            "`python -c 'import streaming; streaming.base.util.clean_stale_shared_memory()'` on that node while no "
-            "job runs (or remove the leftover objects in /dev/shm); end processes that an earlier run left: "
-            "ansible-playbook stop.yml. Otherwise give each dataset its own `local`"
+            "run `python -c 'import streaming; streaming.base.util.clean_stale_shared_memory()'` on that node "
+            "while no job is running (or remove the leftover objects in /dev/shm); to end processes that an "
+            "earlier run left, run ansible-playbook stop.yml. Otherwise, give each dataset its own `local`"
         ),
         certain=True,
     ),
@@ -121,9 +125,10 @@ RULES: tuple[EvidenceRule, ...] = (
         id="checkpoint-parts-elsewhere",
         entries=("checkpoint-of-other-ranks", "raised-by-script", "asserted-by-script"),
         shows=(rf"The following zero checkpoints paths are missing: \[{PARTS}",),
-        cause="Each node has only the parts of the checkpoint that its own ranks wrote, on its own disk: parts of "
-        "other "
-        "ranks are missing here, and others exist. DeepSpeed reads all of them on every node.",
+        cause=(
+            "Each node has only the parts of the checkpoint that its own ranks wrote, on its own disk: parts from "
+            "other ranks are missing here, while others exist. DeepSpeed reads all of them on every node."
+        ),
         remedy=(
             'save to a drive that all nodes share (ansible-playbook site.yml --tags data), or set "checkpoint": '
             '{{"use_node_local_storage": true}} in DeepSpeed\'s configuration, so that each rank reads only its own '

@@ -36,12 +36,15 @@ def of_cuda_library(prefix: str, requirement: str) -> EvidenceRule:
         id=f"symbol-of-{requirement}",
         entries=("cuda-libraries-mixed",),
         shows=(rf"{OBJECT}undefined symbol: (?P<symbol>{prefix}\w{{0,80}})",),
-        cause=f"{{package}} was built with a newer release of {requirement} than the one that is loaded, which lacks "
-        "{symbol}.",
-        remedy=f"upgrade it: put {requirement} (for CUDA 12: {requirement}-cu12) without a version, or a newer torch, "
-        f"{INSTALL}; or install an older release of {{package}}. If LD_LIBRARY_PATH names an older CUDA toolkit, "
-        "remove it: "
-        """-e '{{"launch_environment": {{"LD_LIBRARY_PATH": ""}}}}'""",
+        cause=(
+            f"{{package}} was built with a newer version of {requirement} than the one that is loaded, which lacks "
+            "{symbol}."
+        ),
+        remedy=(
+            f"upgrade it: put {requirement} (for CUDA 12: {requirement}-cu12) without a version, or a newer torch, "
+            f"{INSTALL}; or install an older version of {{package}}. If LD_LIBRARY_PATH names an older CUDA toolkit, "
+            'clear it with -e \'{{"launch_environment": {{"LD_LIBRARY_PATH": ""}}}}\''
+        ),
     )
 
 
@@ -50,10 +53,15 @@ RULES: tuple[EvidenceRule, ...] = (
         id="codec-of-other-cuda",
         entries=("torchcodec-not-loaded",),
         shows=(r"(?P<library>lib(?:nvrtc|cudart|npp\w{1,20}|cublas\w{0,10})\.so\.\d{1,3}): cannot open shared object",),
-        cause="torchcodec was built for another CUDA than torch: it needs {library}, which torch does not bring.",
-        remedy="install the build of torchcodec for torch's CUDA (python -c 'import torch; print(torch.__version__)' "
-        "shows it after the +): pip install --force-reinstall --no-deps torchcodec --index-url "
-        "https://download.pytorch.org/whl/cu128, or .../whl/cpu",
+        cause=(
+            "torchcodec was built for a different CUDA version from torch's: it needs {library}, which torch does "
+            "not include."
+        ),
+        remedy=(
+            "install the torchcodec build for torch's CUDA version (python -c 'import torch; "
+            "print(torch.__version__)' shows it after the +): pip install --force-reinstall --no-deps torchcodec "
+            "--index-url https://download.pytorch.org/whl/cu128, or .../whl/cpu"
+        ),
         certain=True,
     ),
     EvidenceRule(
@@ -61,21 +69,27 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=("torchcodec-not-loaded",),
         shows=(r"(?P<library>lib(?:av\w{1,12}|sw\w{1,12})\.so\.\d{1,3}): cannot open shared object",),
         unless=r"undefined symbol|Could not load this library",
-        cause="FFmpeg is not installed in this environment or image, in a release that torchcodec supports: it found "
-        "none of their libraries ({library} and others).",
-        remedy="conda install -c conda-forge 'ffmpeg<8' in the job's environment, or sudo apt-get install ffmpeg on "
-        'each node (ansible-playbook site.yml --tags base_packages -e \'{{"base_packages_extra": ["ffmpeg"]}}\'), '
-        "or in the image",
+        cause=(
+            "FFmpeg is not installed in this environment or image in a version that torchcodec supports: torchcodec "
+            "found none of the supported versions' libraries ({library} and others)."
+        ),
+        remedy=(
+            "run conda install -c conda-forge 'ffmpeg<8' in the job's environment, or install FFmpeg with sudo "
+            "apt-get install ffmpeg on each node (ansible-playbook site.yml --tags base_packages -e "
+            '\'{{"base_packages_extra": ["ffmpeg"]}}\') or in the image'
+        ),
         certain=True,
     ),
     EvidenceRule(
         id="codec-of-other-torch",
         entries=("torchcodec-not-loaded",),
         shows=(r"undefined symbol|Could not load this library",),
-        cause="torchcodec was built for another release of torch than the installed one.",
-        remedy="install the release of torchcodec for your torch (0.3 for 2.7, 0.7 for 2.8, 0.8 or 0.9 for 2.9, 0.10 "
-        "for 2.10), from torch's own index: pip install --force-reinstall --no-deps torchcodec==0.7 --index-url "
-        "https://download.pytorch.org/whl/cu128",
+        cause="torchcodec was built for a different version of torch from the installed one.",
+        remedy=(
+            "install the torchcodec version for your torch version (0.3 for 2.7, 0.7 for 2.8, 0.8 or 0.9 for 2.9, "
+            "0.10 for 2.10), from torch's own index: pip install --force-reinstall --no-deps torchcodec==0.7 "
+            "--index-url https://download.pytorch.org/whl/cu128"
+        ),
     ),
     EvidenceRule(
         id="library-of-other-torch",
@@ -84,10 +98,14 @@ RULES: tuple[EvidenceRule, ...] = (
             r"(?P<library>lib(?:torch|c10)\w{0,40}\.so[.\d]{0,12}): cannot open shared object",
             r'/(?:site|dist)-packages/(?P<package>(?!torch/|nvidia/)[A-Za-z]\w{0,60})(?:/[^"\n]{1,200})?", line',
         ),
-        cause="{library} belongs to another release or build of torch (with CUDA, for example) than the installed one: "
-        "a compiled package, most likely {package}, was built for that one.",
-        remedy="install the release of {package} that is for your torch (torchvision and torchaudio: ansible-playbook "
-        f"site.yml --tags python_env,pytorch), or compile it in this environment: {REBUILD}",
+        cause=(
+            "{library} belongs to a different version or build of torch (with CUDA, for example) from the installed "
+            "one: a compiled package, most likely {package}, was built for that other torch."
+        ),
+        remedy=(
+            "install the version of {package} for your torch version (for torchvision and torchaudio, run "
+            f"ansible-playbook site.yml --tags python_env,pytorch), or compile it in this environment: {REBUILD}"
+        ),
     ),
     *(of_cuda_library(prefix, requirement) for prefix, requirement in CUDA_LIBRARIES.items()),
     EvidenceRule(
@@ -97,9 +115,11 @@ RULES: tuple[EvidenceRule, ...] = (
             r"(?P<directory>/(?!\S{0,300}\.\.)[\w.+@/-]{1,200}/torch_extensions)/[^\s:'\"]{1,200}\.so: "
             r"undefined symbol: _Z",
         ),
-        cause="A CUDA extension that was compiled earlier, for another torch, is still in the cache {directory}, and "
-        "the installed torch cannot load it.",
-        remedy="remove the cache on each node, so that the extension is compiled again: rm -rf {directory}",
+        cause=(
+            "A CUDA extension that was compiled earlier, for a different torch version, is still in the cache "
+            "{directory}, and the installed torch cannot load it."
+        ),
+        remedy="remove the cache on each node with rm -rf {directory}, so that the extension is compiled again",
         certain=True,
     ),
     EvidenceRule(
@@ -108,51 +128,69 @@ RULES: tuple[EvidenceRule, ...] = (
         shows=(rf"{OBJECT}{NAMESPACE}St10filesystem",),
         cause="{package} was compiled with GCC 8, whose std::filesystem is in a separate library (libstdc++fs) that "
         "was not linked.",
-        remedy="install a prebuilt wheel of {package}, or compile it again with GCC 9 or newer: "
-        f"CC=gcc-11 CXX=g++-11 {REBUILD} (sudo apt-get install g++-11, or conda install -c conda-forge gxx=11)",
+        remedy=(
+            "install a prebuilt wheel of {package}, or recompile it with GCC 9 or newer: CC=gcc-11 CXX=g++-11 "
+            f"{REBUILD} (to install GCC, run sudo apt-get install g++-11 or conda install -c conda-forge gxx=11)"
+        ),
         certain=True,
     ),
     EvidenceRule(
         id="symbol-of-itself",
         entries=("extension-abi",),
         shows=(rf"{OBJECT}{NAMESPACE}\d{{1,3}}(?P=package)",),
-        cause="The compiled parts of {package} do not belong together: one lacks a function of {package} itself, which "
-        "another one uses. They are from different releases, or a build was interrupted or used an old build "
-        "directory.",
-        remedy="remove all of its parts (`pip list | grep -i {package}` also shows those with suffixes such as _torch "
-        "or -cu12), then install it in one step: pip install --no-cache-dir {package}; from source, remove its build "
-        "directory first",
+        cause=(
+            "The compiled parts of {package} do not match: one part lacks a function of {package} itself, which "
+            "another part uses. They are from different versions, or a build was interrupted or used an old build "
+            "directory."
+        ),
+        remedy=(
+            "remove all of its parts (`pip list | grep -i {package}` also shows those with suffixes such as _torch "
+            "or -cu12), then install it in one step with pip install --no-cache-dir {package}; to install it from "
+            "source, remove its build directory first"
+        ),
     ),
     EvidenceRule(
         id="symbol-of-torch",
         entries=("extension-abi",),
         shows=(rf"{OBJECT}{NAMESPACE}(?:St\w{{0,40}}?)?(?:3c10|2at|5torch|6caffe2|4c10d)",),
-        cause="The compiled part of {package} was built for a release of torch, or a C++ ABI, other than the installed "
-        "one: it uses a function of torch that the latter lacks.",
-        remedy="install the release of {package} that is for your torch (python -c 'import torch; "
-        "print(torch.__version__, torch.compiled_with_cxx11_abi())'), or compile it in this environment: "
-        f"{REBUILD}",
+        cause=(
+            "The compiled part of {package} was built for a torch version, or a C++ ABI, other than the installed "
+            "one: it uses a torch function that the installed torch lacks."
+        ),
+        remedy=(
+            "install the version of {package} for your torch version (python -c 'import torch; "
+            "print(torch.__version__, torch.compiled_with_cxx11_abi())'), or compile it in this environment: "
+            f"{REBUILD}"
+        ),
         certain=True,
     ),
     EvidenceRule(
         id="symbol-of-libstdcxx",
         entries=("extension-abi",),
         shows=(rf"{OBJECT}{NAMESPACE}S[tabsiod]",),
-        cause="{package} was compiled with a newer GCC than the C++ library (libstdc++) that is loaded, which lacks a "
-        "function.",
-        remedy="in a conda environment: conda install -c conda-forge libstdcxx-ng. Otherwise remove LD_LIBRARY_PATH, "
-        "which may name an older library, install an older release of {package}, or compile it on this node: "
-        f"{REBUILD}",
+        cause=(
+            "{package} was compiled with a GCC version that is newer than the loaded C++ library (libstdc++), which "
+            "lacks a function."
+        ),
+        remedy=(
+            "in a conda environment, run conda install -c conda-forge libstdcxx-ng. Otherwise, remove "
+            "LD_LIBRARY_PATH, which may name an older library, install an older version of {package}, or compile "
+            f"it on this node: {REBUILD}"
+        ),
     ),
     EvidenceRule(
         id="symbol-of-python",
         entries=("extension-abi",),
         shows=(rf"{OBJECT}undefined symbol: _?Py(?P<symbol>[A-Z_]\w{{0,80}})",),
-        cause="The compiled part of {package} is for another version of Python than the job's: Python lacks a function "
-        "that it uses.",
-        remedy="install {package} again with the job's Python, as a wheel for it: pip install --force-reinstall "
-        "--no-deps --no-cache-dir {package}; if PYTHONPATH or ~/.local/lib contains packages of another Python, remove "
-        "it from the path",
+        cause=(
+            "The compiled part of {package} is for a different version of Python from the job's: the job's Python "
+            "lacks a function that it uses."
+        ),
+        remedy=(
+            "reinstall {package} with the job's Python, as a wheel for this Python version: pip install "
+            "--force-reinstall --no-deps --no-cache-dir {package}. If PYTHONPATH or ~/.local/lib contains packages "
+            "of another Python, remove it from the path"
+        ),
         certain=True,
     ),
 )

@@ -16,8 +16,8 @@ INSTANTIATE = (
 )
 FSDP_TWICE = ("fsdp-twice",)
 WITHOUT_DDP_OPTIMIZER = (
-    "torch._dynamo.config.optimize_ddp = False at the start of the script; or torch.compile(model, dynamic=False) "
-    "with drop_last=True; newer releases of torch have fixed several of these errors"
+    "set torch._dynamo.config.optimize_ddp = False at the start of the script, or use torch.compile(model, "
+    "dynamic=False) with drop_last=True; newer versions of torch have fixed several of these errors"
 )
 
 RULES: tuple[EvidenceRule, ...] = (
@@ -28,11 +28,15 @@ RULES: tuple[EvidenceRule, ...] = (
             r"Detected mismatch between collectives on ranks",
             r"/deepspeed/runtime/zero/(?:partition|stage3|parameter_offload)",
         ),
-        cause="ZeRO 3 gathers the weights of each layer when it runs, and the ranks run different layers: this batch "
-        "has images, experts or adapters on some ranks only, or generate() ended sooner on one.",
-        remedy="feed a dummy image (times 0) where a sample has none, or batches of one kind on all ranks at once; "
-        "generate(synced_gpus=True); deepspeed.utils.set_z3_leaf_modules(model, [BLOCK]) for mixtures of experts; or "
-        "use ZeRO 2",
+        cause=(
+            "ZeRO 3 gathers the weights of each layer when that layer runs, and the ranks run different layers: this "
+            "batch has images, experts or adapters on only some ranks, or generate() ended sooner on one rank."
+        ),
+        remedy=(
+            "feed a dummy image (times 0) where a sample has none, or use batches of one kind on all ranks at the "
+            "same time; use generate(synced_gpus=True); for mixtures of experts, call "
+            "deepspeed.utils.set_z3_leaf_modules(model, [BLOCK]); or use ZeRO 2"
+        ),
         certain=True,
     ),
     EvidenceRule(
@@ -42,21 +46,30 @@ RULES: tuple[EvidenceRule, ...] = (
             r"Detected mismatch between collectives on ranks",
             r"/torch/distributed/(?:fsdp/_(?:runtime_utils|flat_param)|_composable/fsdp/|fsdp/_fully_shard/)",
         ),
-        cause="FSDP gathers the weights of each layer when it runs, and the ranks run different layers or numbers of "
-        "passes: this batch uses images, experts or a branch on some ranks only, or one rank has more batches.",
-        remedy="run every wrapped layer on all ranks in each step (a dummy input times 0 where a sample has none), and "
-        "give all ranks the same number of batches (drop_last=True); or do not wrap the layers of that branch",
+        cause=(
+            "FSDP gathers the weights of each layer when that layer runs, and the ranks run different layers or "
+            "numbers of passes: this batch uses images, experts or a branch on only some ranks, or one rank has more "
+            "batches."
+        ),
+        remedy=(
+            "run every wrapped layer on all ranks in each step (with a dummy input times 0 where a sample has none), "
+            "and give all ranks the same number of batches (drop_last=True); or do not wrap the layers of that branch"
+        ),
     ),
     EvidenceRule(
         id="trainer-without-engine",
         entries=("zero3-outside-engine",),
         shows=(r"/transformers/trainer\.py\", line \d{1,6}, in compute_loss\n\s{1,20}outputs = model\(\*\*inputs",),
         unless=r"/deepspeed/runtime/engine\.py\"",
-        cause="The Trainer itself calls the model without a DeepSpeed engine, although the weights were loaded for "
-        "ZeRO 3: the script was started as one plain process, without a distributed launcher, or the Trainer did not "
-        "get the DeepSpeed configuration.",
-        remedy="start it through a launcher, even for one GPU (torchrun, muster's default; FORCE_TORCHRUN=1 for "
-        "LLaMA-Factory); or leave the DeepSpeed configuration out",
+        cause=(
+            "The Trainer itself calls the model without a DeepSpeed engine, although the weights were loaded for "
+            "ZeRO 3: the script was started as a single plain process, without a distributed launcher, or the "
+            "Trainer did not receive the DeepSpeed configuration."
+        ),
+        remedy=(
+            "start it through a launcher, even for one GPU (use torchrun, which is muster's default; for "
+            "LLaMA-Factory, set FORCE_TORCHRUN=1); or leave the DeepSpeed configuration out"
+        ),
         certain=True,
     ),
     EvidenceRule(
@@ -66,10 +79,15 @@ RULES: tuple[EvidenceRule, ...] = (
             r"got mixed torch\.Tensor and DTensor",
             r"in (?:_?get_total_norm|clip_grad_norm_?\w{0,20}|_clip_grads_with_norm_?|clip_grads_with_norm_)\b",
         ),
-        cause="Clipping takes one norm over all gradients, and some are DTensors while others are plain tensors: "
-        "tensor parallelism or FSDP2 splits only a part of the model.",
-        remedy="turn clipping off to go on (max_grad_norm=0 or -1; gradient_clip_val=None in Lightning); or split all "
-        "parameters over the same mesh (also norms, embeddings and the head), or clip each kind on its own",
+        cause=(
+            "Clipping computes one norm over all gradients, but some are DTensors while others are plain tensors: "
+            "tensor parallelism or FSDP2 shards only a part of the model."
+        ),
+        remedy=(
+            "turn clipping off to continue (max_grad_norm=0 or -1; gradient_clip_val=None in Lightning); or shard "
+            "all parameters over the same mesh (including norms, embeddings and the head), or clip each kind "
+            "separately"
+        ),
         certain=True,
     ),
     EvidenceRule(
@@ -79,12 +97,17 @@ RULES: tuple[EvidenceRule, ...] = (
             r"aten\._?(?:foreach|fused)_\w{1,40}\.\w{1,20}: got mixed torch\.Tensor and DTensor",
             r"/optim/|optimizer\.step\(|in step\b|in _multi_tensor_\w{1,20}",
         ),
-        cause="The optimizer updates all parameters in one operation (foreach, fused), and its parameters or their "
-        "states are partly DTensors and partly plain tensors: only a part of the model is split, or the state was "
-        "created or loaded before the model was split.",
-        remedy="torch.optim.AdamW(..., foreach=False, fused=False), or one parameter group for each kind; upgrade the "
-        "package of an optimizer that is not torch's; create the optimizer after fully_shard or parallelize_module, "
-        "and load its state with torch.distributed.checkpoint.state_dict.set_optimizer_state_dict",
+        cause=(
+            "The optimizer updates all parameters in one operation (foreach, fused), but some of its parameters or "
+            "their states are DTensors and others are plain tensors: only a part of the model is sharded, or the "
+            "state was created or loaded before the model was sharded."
+        ),
+        remedy=(
+            "use torch.optim.AdamW(..., foreach=False, fused=False), or one parameter group for each kind; if the "
+            "optimizer is not torch's, upgrade its package; create the optimizer after fully_shard or "
+            "parallelize_module, and load its state with "
+            "torch.distributed.checkpoint.state_dict.set_optimizer_state_dict"
+        ),
         certain=True,
     ),
     EvidenceRule(
@@ -95,8 +118,10 @@ RULES: tuple[EvidenceRule, ...] = (
             r"(?P<what>symbolic sizes|SymInt|symbolic shape|dynamic shape|While executing %submod|"
             r"higher order op|DDPOptimizer backend: Found)",
         ),
-        cause="torch.compile splits a model under DDP into several graphs (its DDPOptimizer), which fails for this one "
-        "({what}), as for inputs of varying sizes such as a smaller last batch.",
+        cause=(
+            "torch.compile splits a model under DDP into several graphs (its DDPOptimizer), which fails for this "
+            "model ({what}), for example because inputs vary in size, such as in a smaller last batch."
+        ),
         remedy=WITHOUT_DDP_OPTIMIZER,
         certain=True,
     ),
@@ -113,10 +138,14 @@ RULES: tuple[EvidenceRule, ...] = (
         id="compile-under-ddp",
         entries=COMPILE,
         shows=(r"/torch/_dynamo/backends/distributed\.py\"",),
-        cause="torch.compile failed while it compiled the parts of a model under DDP, which it splits at the borders "
-        "of DDP's buckets.",
-        remedy=f"{WITHOUT_DDP_OPTIMIZER}. To train without compiling: "
-        """-e '{{"launch_environment": {{"TORCH_COMPILE_DISABLE": "1"}}}}'""",
+        cause=(
+            "torch.compile failed while it was compiling the parts of a model under DDP, which it splits at the "
+            "boundaries of DDP's buckets."
+        ),
+        remedy=(
+            f'{WITHOUT_DDP_OPTIMIZER}. To train without compiling, use -e \'{{{{"launch_environment": '
+            '{{"TORCH_COMPILE_DISABLE": "1"}}}}\''
+        ),
     ),
     EvidenceRule(
         id="component-without-key",
@@ -126,38 +155,52 @@ RULES: tuple[EvidenceRule, ...] = (
             r"(?P<what>[A-Za-z_][\w.]{0,100}?)(?:\.__init__)?\(\) got an unexpected keyword argument "
             r"['\"](?P<name>\w{1,80})['\"]",
         ),
-        cause="The configuration builds {what} and sets {name} for it, which it does not have: the key belongs to "
-        "another component, or to another release of the library or project.",
-        remedy="compare that part of the configuration with the examples of the installed release: name the component "
-        "that they name there, or remove {name}",
+        cause=(
+            "The configuration builds {what} and sets {name} for it, which it does not support: the key belongs to "
+            "another component, or to a different version of the library or project."
+        ),
+        remedy=(
+            "compare that part of the configuration with the examples for the installed version: use the component "
+            "that the examples name there, or remove {name}"
+        ),
         certain=True,
     ),
     EvidenceRule(
         id="accelerate-optimizer-names",
         entries=("distributed-checkpoint-keys", "rank-error-lost"),
         shows=(r"in load_fsdp_optimizer\b",),
-        cause="This release of accelerate saves the optimizer of FSDP2 under other names than those under which it "
-        "looks for them: its sharded checkpoints of the optimizer cannot be loaded.",
-        remedy="upgrade accelerate; or save with fsdp_state_dict_type: FULL_STATE_DICT; to use this checkpoint, resume "
-        "with the weights only",
+        cause=(
+            "This version of accelerate saves the FSDP2 optimizer under different names from those that it looks for "
+            "when loading, so its sharded optimizer checkpoints cannot be loaded."
+        ),
+        remedy=(
+            "upgrade accelerate; or save with fsdp_state_dict_type: FULL_STATE_DICT. To use this checkpoint, resume "
+            "with the weights only"
+        ),
         certain=True,
     ),
     EvidenceRule(
         id="wrapped-after-full-memory",
         entries=FSDP_TWICE,
         shows=(r"/accelerate/utils/memory\.py\", line \d{1,6}, in decorator",),
-        cause="auto_find_batch_size started the training again with a smaller batch, after the memory of a GPU was "
-        "full, and FSDP refuses the model that it had already wrapped.",
-        remedy="auto_find_batch_size=False, and half the per_device_train_batch_size with twice the "
-        "gradient_accumulation_steps",
+        cause=(
+            "auto_find_batch_size restarted the training with a smaller batch after a GPU ran out of memory, and "
+            "FSDP rejects the model that it had already wrapped."
+        ),
+        remedy=(
+            "set auto_find_batch_size=False, and use half the per_device_train_batch_size with twice the "
+            "gradient_accumulation_steps"
+        ),
         certain=True,
     ),
     EvidenceRule(
         id="wrapped-and-compiled",
         entries=FSDP_TWICE,
         shows=(r"Expected _orig_mod\b",),
-        cause="The model was compiled after FSDP had wrapped it, and then wrapped again: this release of accelerate "
-        "or transformers does not combine torch_compile with FSDP.",
+        cause=(
+            "The model was compiled after FSDP had wrapped it, and then wrapped again: this version of accelerate or "
+            "transformers does not support combining torch_compile with FSDP."
+        ),
         remedy="upgrade accelerate and transformers together; or leave torch_compile (dynamo_backend) out",
         certain=True,
     ),
@@ -165,12 +208,16 @@ RULES: tuple[EvidenceRule, ...] = (
         id="batches-dispatched",
         entries=("shapes-differ",),
         shows=(r"/accelerate/data_loader\.py\", line \d{1,6}, in _fetch_batches",),
-        cause="accelerate reads a streamed data set (IterableDataset) on rank 0 and joins the batches of all ranks "
-        "into one, and their samples have different lengths.",
-        remedy="dispatch_batches=False, so that each rank reads its own batches "
-        "(accelerator_config={{'dispatch_batches': False}} in TrainingArguments, "
-        "DataLoaderConfiguration(dispatch_batches=False) for Accelerator); or split_batches=True; or pad all samples "
-        "to one length",
+        cause=(
+            "accelerate reads a streamed dataset (IterableDataset) on rank 0 and joins the batches of all ranks into "
+            "one, but the samples in these batches have different lengths."
+        ),
+        remedy=(
+            "set dispatch_batches=False, so that each rank reads its own batches "
+            "(accelerator_config={{'dispatch_batches': False}} in TrainingArguments, "
+            "DataLoaderConfiguration(dispatch_batches=False) for Accelerator); set split_batches=True; or pad all "
+            "samples to one length"
+        ),
         certain=True,
     ),
     EvidenceRule(
@@ -181,18 +228,24 @@ RULES: tuple[EvidenceRule, ...] = (
             r"torch\.Size\(\[(?P<rows>\d{2,9}), (?P<saved>\d{1,6})\]\) from checkpoint, the shape in current model is "
             r"torch\.Size\(\[(?P=rows), (?P<current>\d{1,6})\]\)",
         ),
-        cause="The checkpoint is of a model of another size: its embedding has the width {saved}, and this model's "
-        "{current}, with equal vocabularies.",
-        remedy="choose the architecture or configuration of the checkpoint (--arch, the name of the model, hidden "
-        "size), or a checkpoint of this size",
+        cause=(
+            "The checkpoint is from a model of a different size: its embedding has a width of {saved}, and this "
+            "model's has {current}, with equal vocabulary sizes."
+        ),
+        remedy=(
+            "choose the architecture or configuration of the checkpoint (--arch, model name, hidden size), or a "
+            "checkpoint of this size"
+        ),
         certain=True,
     ),
     EvidenceRule(
         id="unused-in-static-graph",
         entries=("ddp-unused-parameters",),
         shows=(r"not compatible with static_graph set to True",),
-        cause="DistributedDataParallel was told that each step uses the same parameters (static_graph=True, "
-        "_set_static_graph()), and this step leaves some out.",
+        cause=(
+            "DistributedDataParallel was told that each step uses the same parameters (static_graph=True, "
+            "_set_static_graph()), but this step leaves some out."
+        ),
         remedy="DistributedDataParallel(..., static_graph=False, find_unused_parameters=True)",
         certain=True,
     ),
@@ -205,10 +258,14 @@ RULES: tuple[EvidenceRule, ...] = (
             r"use_fsdp|dynamo_backend|nproc[-_]per[-_]node|nnodes|node[-_]rank|master[-_](?:addr|port)|rdzv[-_]\w{1,20}|"
             r"hostfile|num_gpus|num_nodes|include))\b",
         ),
-        cause="{name} is an option of the launcher (accelerate, torchrun, deepspeed), and it stands after the name of "
-        "the script, so that the script gets it.",
-        remedy="put it before the name of the script (a path with blanks in quotes); muster sets such options itself: "
-        "leave it out of launch_args",
+        cause=(
+            "{name} is a launcher option (accelerate, torchrun, deepspeed), but it is placed after the script's "
+            "name, so the script receives it."
+        ),
+        remedy=(
+            "put it before the name of the script (quote a path that contains spaces); muster sets such options "
+            "itself, so leave it out of launch_args"
+        ),
         certain=True,
     ),
     EvidenceRule(
@@ -218,10 +275,15 @@ RULES: tuple[EvidenceRule, ...] = (
             r"\bhydra_main\b|/hydra/_internal/",
             r"No such file or directory: '(?P<path>(?![/~]|\w{2,8}://)[^'\n]{1,300})'",
         ),
-        cause="{path} is a relative path, and Hydra starts the job in a directory of its own (outputs/DATE/TIME), "
-        "where it does not exist.",
-        remedy="give it from the root: KEY=$PWD/{path}; or hydra.job.chdir=False; in code: "
-        "hydra.utils.to_absolute_path(path). If the path is from the root already, copy the file to this node",
+        cause=(
+            "{path} is a relative path, and Hydra starts the job in its own output directory (outputs/DATE/TIME), "
+            "where the path does not exist."
+        ),
+        remedy=(
+            "pass an absolute path (KEY=$PWD/{path}), set hydra.job.chdir=False, or call "
+            "hydra.utils.to_absolute_path(path) in the code. If the path is already absolute, copy the file to this "
+            "node"
+        ),
     ),
     EvidenceRule(
         id="checkpoint-named-by-metric",
@@ -230,11 +292,16 @@ RULES: tuple[EvidenceRule, ...] = (
             r"No such file or directory: '[^'\n]{0,300}(?P<metric>(?<![A-Za-z_])[A-Za-z_]{0,20}(?:loss|acc|"
             r"auc|f1|map|metric|score|rmse|mae)\w{0,20}=-?\d{1,6}\.\d{1,8})[^'\n]{0,60}\.ckpt'",
         ),
-        cause="The file's name has the value of a metric ({metric}), which each rank computes from its own part of the "
-        "data: a rank looks for a name that rank 0 never wrote. If the value is that of rank 0, the file is only on "
-        "the first node, since the nodes share no drive.",
-        remedy="self.log(NAME, value, sync_dist=True) for the metric in the file name, or leave it out of the name; on "
-        "several nodes save to a drive that all of them mount (ansible-playbook site.yml --tags data)",
+        cause=(
+            "The file name contains the value of a metric ({metric}), which each rank computes from its own part of "
+            "the data, so this rank looks for a name that rank 0 never wrote. If the value is rank 0's, the file is "
+            "only on the first node, since the nodes share no drive."
+        ),
+        remedy=(
+            "call self.log(NAME, value, sync_dist=True) for the metric in the file name, or leave the metric out of "
+            "the name; on several nodes, save to a drive that all of them mount (ansible-playbook site.yml --tags "
+            "data)"
+        ),
     ),
     EvidenceRule(
         id="attribute-of-one-rank",
@@ -243,20 +310,29 @@ RULES: tuple[EvidenceRule, ...] = (
             r"\bself\.(?P<name>\w{1,60})\b(?!\()[^\n]{0,200}\n(?:[^\n]{0,300}\n){0,2}?[^\n]{0,40}AttributeError: "
             r"'(?P<kind>\w{1,60})' object has no attribute '(?P=name)'",
         ),
-        cause="This object of {kind} has no {name} on this rank: the code sets it in a branch that this rank did not "
-        "take (mostly `if rank == 0`, is_main_process), or in a method that was not called before.",
-        remedy="set it on all ranks, in __init__ outside of that branch, or read it only in the same branch; for a "
-        "package, upgrade it",
+        cause=(
+            "This {kind} object has no {name} on this rank: the code sets it in a branch that this rank did not take "
+            "(usually `if rank == 0` or is_main_process), or in a method that was not called before."
+        ),
+        remedy=(
+            "set the attribute on all ranks, in __init__ outside of that branch, or read it only in the same branch; "
+            "if the code is from a package, upgrade the package"
+        ),
     ),
     EvidenceRule(
         id="random-states-of-one-rank",
         entries=("checkpoint-file-missing", "file-not-on-node", "file-missing"),
         shows=(r"No such file or directory: '[^'\n]{0,300}/(?P<name>(?:random_states|rng_state)_\d{1,6}\.\w{2,4})'",),
-        cause="Each rank saves a file of its own in the checkpoint, and that of this rank ({name}) is missing: the "
-        "script saved on the main process only (if is_main_process: save_state), with fewer ranks, or on a disk that "
-        "the nodes do not share.",
-        remedy="call accelerator.save_state(path) on all ranks, outside of `if is_main_process`, on a drive that all "
-        "nodes mount (save_on_each_node otherwise); to use this checkpoint, copy random_states_0.pkl to {name}",
+        cause=(
+            "Each rank saves its own file in the checkpoint, and this rank's file ({name}) is missing: the script "
+            "saved on the main process only (if is_main_process: save_state), with fewer ranks, or on a disk that "
+            "the nodes do not share."
+        ),
+        remedy=(
+            "call accelerator.save_state(path) on all ranks, outside of `if is_main_process`, and save to a drive "
+            "that all nodes mount (otherwise set save_on_each_node); to use this checkpoint, copy "
+            "random_states_0.pkl to {name}"
+        ),
     ),
     EvidenceRule(
         id="checkpoint-without-its-end",
@@ -265,10 +341,15 @@ RULES: tuple[EvidenceRule, ...] = (
             r"No such file or directory: '[^'\n]{0,300}/checkpoint-\d{1,9}/"
             r"(?P<name>trainer_state\.json|scheduler\.pt|optimizer\.pt|training_args\.bin)'",
         ),
-        cause="The checkpoint lacks {name}, which the Trainer writes last: the job ended while it was saved (or this "
-        "release of transformers left it out); or only the first node has it, since the nodes share no drive.",
-        remedy="list the directory on the first node: if the file is missing there as well, resume from the checkpoint "
-        "before (resume_from_checkpoint=DIRECTORY) and upgrade transformers; otherwise save to a drive that all nodes "
-        "mount (ansible-playbook site.yml --tags data)",
+        cause=(
+            "The checkpoint lacks {name}, which the Trainer writes last: the job ended while the checkpoint was "
+            "being saved (or this version of transformers left the file out), or only the first node has the file, "
+            "since the nodes share no drive."
+        ),
+        remedy=(
+            "list the directory on the first node: if the file is missing there as well, resume from the previous "
+            "checkpoint (resume_from_checkpoint=DIRECTORY) and upgrade transformers; otherwise save to a drive that "
+            "all nodes mount (ansible-playbook site.yml --tags data)"
+        ),
     ),
 )

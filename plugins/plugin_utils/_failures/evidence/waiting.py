@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Evidence about ranks that waited in vain: what the rank they waited for was doing, or how their operations differ."""
+"""Evidence about ranks that waited in vain: what the awaited rank was doing, or how their operations differ."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ OUTPUT = (
 # The errors from `hang.py`: "it was in load (data.py:41): `x = y`".
 STACK = r"\b(?:it was|they were) (?:running |in |at )?(?P<place>(?=[^\n;]{{0,120}}?(?:{pattern}))[^\n;]{{1,200}})"
 SAME_CALLS = (
-    "make the same calls in the same order on every rank: no rank may skip a sample, a layer or a step that others "
-    "run (drop bad samples before they are distributed; give a batch without images or tokens a dummy input)"
+    "make the same calls in the same order on every rank: no rank may skip a sample, a layer or a step that "
+    "others run (drop bad samples before the data is distributed; use a dummy input for a batch without images "
+    "or tokens)"
 )
 
 
 def of_output(activity: Activity) -> EvidenceRule:
-    """Return the rule for a rank whose last output shows an activity."""
+    """Return the rule for a rank whose last output indicates an activity."""
     return EvidenceRule(
         id=f"waited-while-{activity.name.replace(' ', '-')}",
         entries=AT_WORK,
@@ -41,7 +42,7 @@ def of_output(activity: Activity) -> EvidenceRule:
 
 
 def of_stack(activity: Activity) -> EvidenceRule:
-    """Return the rule for a rank whose stack shows an activity."""
+    """Return the rule for a rank whose stack indicates an activity."""
     return EvidenceRule(
         id=f"hang-while-{activity.name.replace(' ', '-')}",
         entries=("hang",),
@@ -57,30 +58,42 @@ RULES: tuple[EvidenceRule, ...] = (
         id="networks-of-ranks-differ",
         entries=("nccl-time-out", "nccl-first-collective", "nccl-start-waits"),
         shows=(r"; NCCL uses different networks: (?P<list>[^\n;]{1,160})",),
-        cause="The nodes use different networks for NCCL ({list}), which cannot be connected: only some of them load a "
-        "plug-in (libnccl-net.so, from HPC-X, EFA or a cloud provider) or have an adapter that NCCL can use.",
-        remedy="""use NCCL's own network on all nodes: -e '{{"launch_environment": {{"NCCL_NET_PLUGIN": "none"}}}}'; """
-        "or install the same plug-in, with the same LD_LIBRARY_PATH, on all of them. `grep 'Using network'` in the "
-        """logs shows the network of each node. Sockets work everywhere: -e '{{"launch_environment": """
-        """{{"NCCL_NET": "Socket"}}}}'""",
+        cause=(
+            "The nodes use different NCCL networks ({list}), which cannot connect to each other: only some of the "
+            "nodes load a plug-in (libnccl-net.so, from HPC-X, EFA or a cloud provider) or have an adapter that NCCL "
+            "can use."
+        ),
+        remedy=(
+            'launch with -e \'{{"launch_environment": {{"NCCL_NET_PLUGIN": "none"}}}}\' to use NCCL\'s own network '
+            "on all nodes, or install the same plug-in, with the same LD_LIBRARY_PATH, on all of them. Run `grep "
+            "'Using network'` on the logs to see the network of each node. Sockets work everywhere; to use them, "
+            'launch with -e \'{{"launch_environment": {{"NCCL_NET": "Socket"}}}}\''
+        ),
         certain=True,
     ),
     EvidenceRule(
         id="nccl-versions-of-ranks",
         entries=("nccl-time-out", "nccl-first-collective", "nccl-start-waits"),
         shows=(r"; NCCL's versions differ: (?P<list>[^\n;]{1,160})",),
-        cause="The ranks have different releases of NCCL ({list}), which need not be able to talk to each other.",
-        remedy="install the same torch on all nodes, or use the same image: ansible-playbook site.yml --tags "
-        "python_env,pytorch; remove a libnccl of the system from LD_LIBRARY_PATH and LD_PRELOAD",
+        cause="The ranks use different versions of NCCL ({list}), which may not be able to talk to each other.",
+        remedy=(
+            "install the same torch version on all nodes (ansible-playbook site.yml --tags python_env,pytorch), or "
+            "use the same image; remove the system's libnccl from LD_LIBRARY_PATH and LD_PRELOAD"
+        ),
     ),
     EvidenceRule(
         id="addresses-of-ranks-differ",
         entries=("ranks-missing", "rendezvous-unreached", "store-time-out"),
         shows=(r"; the (?:first node's|rendezvous') address differs: (?P<list>[^\n;]{1,160})",),
-        cause="The nodes were given different addresses of the first node ({list}): unless both are its own, they look "
-        "for each other in different places.",
-        remedy="give all nodes the same --master_addr (MASTER_ADDR, --rdzv_endpoint): {first_address}, an address of "
-        "the node with node rank 0 that the others reach. muster does so (leave launch_launcher out)",
+        cause=(
+            "The nodes were given different addresses for the first node ({list}): unless both addresses belong to "
+            "it, the nodes look for each other in different places."
+        ),
+        remedy=(
+            "give all nodes the same --master_addr (MASTER_ADDR, --rdzv_endpoint): {first_address}, an address of "
+            "the node with node rank 0 that the other nodes can reach. muster does this by default (leave "
+            "launch_launcher out)"
+        ),
     ),
     EvidenceRule(
         id="peer-access-hangs",
@@ -88,24 +101,30 @@ RULES: tuple[EvidenceRule, ...] = (
         # All ranks are connected through their GPUs only, and none is late.
         shows=(r"\bvia P2P/(?P<way>\w{1,12})", r"; all (?P<count>\d{1,7}) ranks wait in \w{1,40} (?:\d|10)$"),
         unless=r"\bvia (?:NET|SHM)/|\[(?:send|receive)\] via",
-        cause="All {count} ranks are on one node and wait in their first collective: data that a GPU sends directly to "
-        "another one (P2P/{way}) does not arrive, usually since the IOMMU or PCIe's ACS redirects it.",
-        remedy="""-e '{{"launch_environment": {{"NCCL_P2P_DISABLE": "1"}}}}' goes through the host's memory instead. """
-        "To keep P2P: disable ACS and the IOMMU (VT-d, AMD-Vi) in the BIOS, or boot with iommu=pt; `sudo lspci -vvv | "
-        "grep ACSCtl` must not show SrcValid+",
+        cause=(
+            "All {count} ranks are on one node and are waiting in their first collective: data that one GPU sends "
+            "directly to another (P2P/{way}) does not arrive, usually because the IOMMU or PCIe ACS redirects it."
+        ),
+        remedy=(
+            'launch with -e \'{{"launch_environment": {{"NCCL_P2P_DISABLE": "1"}}}}\' to transfer data through host '
+            "memory instead. To keep P2P, disable ACS and the IOMMU (VT-d, AMD-Vi) in the BIOS, or boot with "
+            "iommu=pt; `sudo lspci -vvv | grep ACSCtl` must not show SrcValid+"
+        ),
     ),
     EvidenceRule(
         id="all-ranks-wait",
         entries=("nccl-time-out", "nccl-first-collective"),
         shows=(r"; all (?P<count>\d{1,7}) ranks wait in (?P<operation>\w{1,40}) (?P<number>\d|10)$",),
         cause=(
-            "All {count} ranks are waiting in the same collective at the beginning ({operation} {number}), so none "
-            "of them is late: most likely the network between the nodes, or between the GPUs of a node, moves no "
-            "data."
+            "All {count} ranks are waiting in the same collective at the beginning ({operation} {number}), so "
+            "none of them is late: most likely no data is getting through the network between the nodes, or "
+            "between the GPUs of a node."
         ),
-        remedy="""see whether it works without InfiniBand or RoCE, and what NCCL uses: -e '{{"launch_environment": """
-        """{{"NCCL_IB_DISABLE": "1", "NCCL_DEBUG": "INFO"}}}}' (on one node: NCCL_P2P_DISABLE=1); ansible-playbook """
-        "preflight.yml tests the network",
+        remedy=(
+            'launch with -e \'{{"launch_environment": {{"NCCL_IB_DISABLE": "1", "NCCL_DEBUG": "INFO"}}}}\' to see '
+            "whether the job works without InfiniBand or RoCE, and what NCCL uses (on one node, set "
+            "NCCL_P2P_DISABLE=1); run ansible-playbook preflight.yml to test the network"
+        ),
     ),
     EvidenceRule(
         id="broadcast-of-waiting-root",
@@ -116,39 +135,45 @@ RULES: tuple[EvidenceRule, ...] = (
             r"OpType=BROADCAST\b",
         ),
         cause=(
-            "Rank 0, which sends this first broadcast (number {number}), is waiting in it like the others, so it is "
-            "not late: most likely the network between the nodes, or between the GPUs of a node, moves no data. "
-            "Otherwise another rank did not arrive."
+            "Rank 0, which sends this first broadcast (number {number}), is waiting in it like the others, so it "
+            "is not late: most likely no data is getting through the network between the nodes, or between the "
+            "GPUs of a node. Otherwise another rank did not arrive."
         ),
-        remedy="""see whether it works without InfiniBand or RoCE, and what NCCL uses: -e '{{"launch_environment": """
-        """{{"NCCL_IB_DISABLE": "1", "NCCL_DEBUG": "INFO"}}}}' (on one node: NCCL_P2P_DISABLE=1); ansible-playbook """
-        "preflight.yml tests the network. If it does, look for the rank that did not wait: ansible-playbook logs.yml "
-        "-e fetch=true",
+        remedy=(
+            'launch with -e \'{{"launch_environment": {{"NCCL_IB_DISABLE": "1", "NCCL_DEBUG": "INFO"}}}}\' to see '
+            "whether the job works without InfiniBand or RoCE, and what NCCL uses (on one node, set "
+            "NCCL_P2P_DISABLE=1); run ansible-playbook preflight.yml to test the network. If the network works, run "
+            "ansible-playbook logs.yml -e fetch=true and look for the rank that did not wait"
+        ),
     ),
     EvidenceRule(
         id="collective-not-started",
         entries=("rank-behind",),
         shows=(r"\brank (?P<rank>\d{1,7}) after (?P<number>\d{1,12})[^\n;]{0,200}, behind: rank",),
         cause=(
-            "Rank {rank} never started the collective in which the others are waiting: its last one was {number}. It "
-            "skipped work that the others did (fewer batches, an empty or dropped sample, a branch), or hangs before "
-            "it."
+            "Rank {rank} never started the collective in which the others are waiting: its last one was "
+            "{number}. It skipped work that the others did (fewer batches, an empty or dropped sample, a "
+            "branch), or is hanging before that collective."
         ),
         remedy=(
-            f"{SAME_CALLS}; use DataLoader(drop_last=True) or model.join() for different numbers of batches. "
-            "ansible-playbook logs.yml -e rank={rank} shows what it did last, and ansible-playbook stacks.yml "
-            "shows where it hangs"
+            f"{SAME_CALLS}; if the ranks have different numbers of batches, use DataLoader(drop_last=True) or "
+            "model.join(). Run ansible-playbook logs.yml -e rank={rank} to see what the rank did last, and "
+            "ansible-playbook stacks.yml to see where it hangs"
         ),
     ),
     EvidenceRule(
         id="sharded-sizes-differ",
         entries=("ranks-pass-different-sizes",),
         shows=(r"ranks pass different sizes to (?P<operation>_ALLGATHER_BASE|_REDUCE_SCATTER_BASE)",),
-        cause="The ranks run different layers of a sharded model (FSDP, ZeRO): the sizes are those of the layers' "
-        "weights, so one rank skipped a layer that another runs, such as an encoder without input in this batch, or "
-        "took another branch.",
-        remedy=f"{SAME_CALLS}; batches of one kind at a time also help. -e debug=true makes torch name the call that "
-        "differs first",
+        cause=(
+            "The ranks run different layers of a sharded model (FSDP, ZeRO): the tensor sizes are those of the "
+            "layers' weights, so one rank skipped a layer that another runs, such as an encoder without input in "
+            "this batch, or took another branch."
+        ),
+        remedy=(
+            f"{SAME_CALLS}; using batches of a single kind at a time also helps. Launch with -e debug=true to make "
+            "torch name the first call that differs"
+        ),
     ),
     EvidenceRule(
         id="single-number-differs",
@@ -156,8 +181,8 @@ RULES: tuple[EvidenceRule, ...] = (
         shows=(r"ranks pass different sizes to (?P<operation>ALLREDUCE[^:\n]{0,20}): [^\n]{0,80}passes 1 elements",),
         cause=(
             "The ranks are at different points of the script: one is waiting in a barrier or reducing a single "
-            "number (a metric, a token count), while another is still reducing gradients. It ran out of batches, or "
-            "evaluates, logs or stops at another step."
+            "number (a metric, a token count), while another is still reducing gradients. The first rank ran out "
+            "of batches, or evaluates, logs or stops at a different step."
         ),
         remedy="give all ranks the same number of batches: DataLoader(drop_last=True), DistributedSampler, or "
         "model.join(); evaluate, log and stop at the same steps on all ranks",
@@ -166,12 +191,14 @@ RULES: tuple[EvidenceRule, ...] = (
         id="gathered-sizes-differ",
         entries=("ranks-pass-different-sizes",),
         shows=(r"ranks pass different sizes to (?P<operation>ALLGATHER|BROADCAST|GATHER|SCATTER)\b",),
-        cause="The ranks pass tensors of different sizes to {operation}, which needs equal ones: usually a last or "
-        "padded batch that is shorter on one rank, or objects and buffers that differ between the ranks.",
+        cause=(
+            "The ranks pass tensors of different sizes to {operation}, which requires equal sizes: usually the last "
+            "batch or a padded batch is shorter on one rank, or objects or buffers differ between the ranks."
+        ),
         remedy=(
-            "use DataLoader(drop_last=True), pad to one length (accelerator.pad_across_processes), or "
-            "all_gather_object and broadcast_object_list for objects; for buffers, use DistributedDataParallel(..., "
-            "broadcast_buffers=False)"
+            "use DataLoader(drop_last=True), pad to one length (accelerator.pad_across_processes), or use "
+            "all_gather_object and broadcast_object_list for objects; for buffers, use "
+            "DistributedDataParallel(..., broadcast_buffers=False)"
         ),
     ),
     *map(of_output, ACTIVITIES),
@@ -182,13 +209,15 @@ RULES: tuple[EvidenceRule, ...] = (
             r"waited for it, its last output: (?P<output>[^\n;]{1,200}); [^\n]{0,160}OpType=ALLREDUCE, NumelIn=1\)",
         ),
         cause=(
-            "This rank was still in its training steps ({output}) while the others waited for it in a barrier or an "
-            "all_reduce of a single number: most likely the ranks have different numbers of batches, so the others "
-            "reached the end of the epoch earlier; or it hangs in a step."
+            "This rank was still in its training steps ({output}) while the others waited for it in a barrier or "
+            "an all_reduce of a single number: most likely the ranks have different numbers of batches, so the "
+            "others reached the end of the epoch earlier, or this rank is hanging in a step."
         ),
-        remedy="give all ranks the same number of batches: DataLoader(drop_last=True), DistributedSampler, a fixed "
-        "number "
-        "of steps for streaming data, or model.join(). If it hangs: ansible-playbook stacks.yml shows where",
+        remedy=(
+            "give all ranks the same number of batches: use DataLoader(drop_last=True), DistributedSampler, a fixed "
+            "number of steps for streaming data, or model.join(). If the rank hangs, run ansible-playbook stacks.yml "
+            "to see where"
+        ),
     ),
     EvidenceRule(
         id="trained-while-others-waited",
@@ -196,18 +225,24 @@ RULES: tuple[EvidenceRule, ...] = (
         shows=(
             r"waited for it, its last output: (?P<output>[^\n;]{1,200}); [^\n]{0,160}OpType=(?P<operation>\w{1,40})",
         ),
-        cause="This rank did not continue after a training step ({output}), and the others waited for it in "
-        "{operation}: it "
-        "hangs or is slow in that step, usually while it loads the next batch, or it skipped work that the others did.",
-        remedy="ansible-playbook stacks.yml shows where it is while it hangs; try num_workers=0 or "
-        f"DataLoader(timeout=120), and {SAME_CALLS}",
+        cause=(
+            "This rank did not continue after a training step ({output}), and the others waited for it in "
+            "{operation}: it is hanging or slow in that step, usually while loading the next batch, or it skipped "
+            "work that the others did."
+        ),
+        remedy=(
+            "run ansible-playbook stacks.yml while the rank hangs to see where it is; try num_workers=0 or "
+            f"DataLoader(timeout=120), and {SAME_CALLS}"
+        ),
     ),
     EvidenceRule(
         id="hang-stopped",
         entries=("hang",),
         shows=(r"\b(?:it was|they were) stopped \(process state T",),
         cause="The process of this rank is stopped (by SIGSTOP, Ctrl-Z or a debugger), so the others wait for it.",
-        remedy="`kill -CONT PID` on that node resumes it; detach the debugger, and find out who stopped it",
+        remedy=(
+            "run `kill -CONT PID` on that node to resume it; detach the debugger, and find out who stopped the process"
+        ),
         certain=True,
     ),
     EvidenceRule(
@@ -218,8 +253,10 @@ RULES: tuple[EvidenceRule, ...] = (
             "This rank is waiting for a disk or network file system that is not responding, and the others are "
             "waiting for this rank."
         ),
-        remedy="`ls` on the mounts of that node shows which one hangs; check its server, and mount it again: "
-        "ansible-playbook site.yml --tags data",
+        remedy=(
+            "run `ls` on that node's mounts to see which one hangs; check its server, and mount it again: "
+            "ansible-playbook site.yml --tags data"
+        ),
         certain=True,
     ),
     EvidenceRule(
@@ -249,11 +286,13 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=("hang",),
         shows=(r"\b(?:it was|they were) waiting for the GPU in (?P<place>[^\n;]{1,160})",),
         cause=(
-            "This rank's GPU is not finishing its work ({place}): it is waiting in an earlier collective that the "
-            "others have passed or never started, or the GPU or its network hangs."
+            "This rank's GPU is not finishing its work ({place}): it is waiting in an earlier collective that "
+            "the others have passed or never started, or the GPU or its network is hanging."
         ),
-        remedy="ansible-playbook stacks.yml shows the operation of each rank; look for 'NVRM: Xid' in dmesg on that "
-        "node, and make the same calls on every rank",
+        remedy=(
+            "run ansible-playbook stacks.yml to see each rank's operation; look for 'NVRM: Xid' in dmesg on that "
+            "node, and make the same calls on every rank"
+        ),
     ),
     EvidenceRule(
         id="hang-at-input",
@@ -262,10 +301,14 @@ RULES: tuple[EvidenceRule, ...] = (
             r"\b(?:it was|they were) [^\n;]{0,120}(?P<place>DataLoader\w{0,40}|_wait_for_tensor|"
             r"_try_get_data|queue\.get|worker process)",
         ),
-        cause="This rank waited for its DataLoader ({place}) while the others waited for it: a worker hangs or is "
-        "slow.",
-        remedy="try num_workers=0, or DataLoader(timeout=120), which names a worker that hangs; look for locks that "
-        f"were held at fork (multiprocessing_context='spawn'). If it is only slow, {LIMIT}",
+        cause=(
+            "This rank was waiting for its DataLoader ({place}) while the others waited for this rank: a worker is "
+            "hanging or slow."
+        ),
+        remedy=(
+            "try num_workers=0, or DataLoader(timeout=120), which names a worker that hangs; look for locks that "
+            f"were held at fork (multiprocessing_context='spawn'). If the worker is only slow, {LIMIT}"
+        ),
     ),
     *map(of_stack, ACTIVITIES),
 )

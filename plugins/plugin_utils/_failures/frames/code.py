@@ -57,26 +57,35 @@ RULES: tuple[FrameRule, ...] = (
     ),
     FrameRule(
         id="checkpoint-sharded",
-        title="A checkpoint has only a part of the tensors",
+        title="A checkpoint contains only part of the tensors",
         message=r"Trying to resize storage that is not resizable",
         source=r"_rebuild_tensor|torch\.load\(|load_from_checkpoint|load_state_dict|\bset_\(",
-        cause="{where} loads a checkpoint whose tensors are incomplete: it was saved by a rank of a sharded model "
-        "(FSDP, ZeRO) without gathering the weights, or is damaged.",
-        remedy="save the full state dict (FULL_STATE_DICT, consolidate, zero_to_fp32.py), or load it as a distributed "
-        "checkpoint with the same number of ranks",
+        cause=(
+            "{where} loads a checkpoint whose tensors are incomplete: it was saved by one rank of a sharded model "
+            "(FSDP, ZeRO) without gathering the weights, or is damaged."
+        ),
+        remedy=(
+            "save the full state dict (FULL_STATE_DICT, consolidate, zero_to_fp32.py), or load the checkpoint as a "
+            "distributed checkpoint with the same number of ranks"
+        ),
         certain=False,
         over=("samples-not-alike",),
     ),
     FrameRule(
         id="checkpoint-entry-missing",
-        title="A checkpoint does not have an entry that is read from it",
+        title="The script reads an entry that the checkpoint does not have",
         exceptions=("KeyError",),
         message=r"KeyError: ?\n?\s{0,4}(?P<name>[^\n]{1,160})",
         source=r"(?i:load_state_dict|checkpoint|\bckpt|state_dict|resume)",
-        cause="{where} reads {name} from a checkpoint that does not have it: it contains only weights or other parts, "
-        "was saved under another name or by another release, script or set of trainable parameters.",
-        remedy="print(torch.load(path, map_location='cpu').keys()) shows what it has; resume without the missing part "
-        "(weights only), or from a complete checkpoint of the same script",
+        cause=(
+            "{where} reads {name} from a checkpoint that does not have it: the checkpoint contains only weights or "
+            "other parts, or it was saved under another name or by a different version, script or set of trainable "
+            "parameters."
+        ),
+        remedy=(
+            "run print(torch.load(path, map_location='cpu').keys()) to see what it contains; resume without the "
+            "missing part (weights only), or from a complete checkpoint of the same script"
+        ),
         certain=False,
     ),
     FrameRule(
@@ -86,8 +95,8 @@ RULES: tuple[FrameRule, ...] = (
         cause="{where}: a batch normalization layer got a single sample: the batch per rank is 1, or the last batch of "
         "a rank has only one sample.",
         remedy=(
-            "use DataLoader(drop_last=True), or a larger batch per rank: the global batch is divided by the number "
-            "of ranks; SyncBatchNorm counts the samples of all ranks"
+            "use DataLoader(drop_last=True), or a larger batch per rank, since the global batch is divided by "
+            "the number of ranks; SyncBatchNorm counts the samples of all ranks"
         ),
     ),
     FrameRule(
@@ -105,22 +114,30 @@ RULES: tuple[FrameRule, ...] = (
         title="Tensors have incompatible shapes",
         exceptions=("RuntimeError", "ValueError", "IndexError", "AssertionError"),
         message=SHAPES,
-        cause="{where} combines tensors with incompatible shapes: {message}. The sizes of the data and the "
-        "configuration of the model disagree, or a batch (often the last of a rank) is smaller.",
-        remedy="print the shapes before that line, with the options of the model (hidden size, classes, channels, "
-        "length) next to them; drop_last=True for smaller last batches; remove cached features of an earlier "
-        "configuration",
+        cause=(
+            "{where} combines tensors with incompatible shapes: {message}. The sizes of the data do not match the "
+            "configuration of the model, or a batch (often the last of a rank) is smaller."
+        ),
+        remedy=(
+            "print the shapes before that line, and compare them with the options of the model (hidden size, "
+            "classes, channels, length); use drop_last=True if the last batch is smaller; remove cached features "
+            "from an earlier configuration"
+        ),
     ),
     FrameRule(
         id="module-attribute-missing",
-        title="A module does not have a name that the script uses",
+        title="The script uses a name that a module does not have",
         exceptions=("AttributeError",),
         message=r"module '(?P<module>[\w.]{1,100})' has no attribute '(?P<name>\w{1,80})'",
-        cause="{where} uses {module}.{name}, which the installed release of {module} does not have: the code was "
-        "written for another release, or a file of the project has the same name as the package.",
-        remedy="install the release that the project requires (ansible-playbook site.yml --tags python_env), the same "
-        "on all nodes; python -c 'import {module}; print({module}.__file__, {module}.__version__)' shows which one is "
-        "used",
+        cause=(
+            "{where} uses {module}.{name}, which the installed version of {module} does not have: the code was "
+            "written for a different version, or a file in the project has the same name as the package."
+        ),
+        remedy=(
+            "install the version that the project requires (ansible-playbook site.yml --tags python_env), and the "
+            "same one on all nodes; run python -c 'import {module}; print({module}.__file__, {module}.__version__)' "
+            "to see which one is used"
+        ),
     ),
     FrameRule(
         id="value-is-none",
@@ -128,10 +145,14 @@ RULES: tuple[FrameRule, ...] = (
         exceptions=("AttributeError", "TypeError"),
         message=r"'?NoneType'? object (?:has no attribute|is not (?:subscriptable|iterable|callable)|cannot be)|"
         r"(?:argument of type|unsupported operand type\(s\)[^\n]{1,80}) '?NoneType",
-        cause="{where} uses a value that is None: {message}. A function or option returned nothing, a file had no such "
-        "entry, or only rank 0 has the value because it is set inside `if rank == 0`.",
-        remedy="print the value before that line on each rank; set the option that it comes from, or create it on all "
-        "ranks (torch.distributed.broadcast_object_list sends it from rank 0)",
+        cause=(
+            "{where} uses a value that is None: {message}. A function or option returned nothing, a file did not "
+            "contain the entry, or only rank 0 has the value because it is set inside `if rank == 0`."
+        ),
+        remedy=(
+            "print the value before that line on each rank; set the option that it comes from, or create the value "
+            "on all ranks (torch.distributed.broadcast_object_list sends it from rank 0)"
+        ),
         certain=False,
     ),
     FrameRule(
@@ -142,12 +163,14 @@ RULES: tuple[FrameRule, ...] = (
         r"multiple values for (?:keyword )?argument",
         two_packages=True,
         fallback=True,
-        cause="The releases of {caller} and {callee} are incompatible: {caller} passes an argument that the "
-        "installed {callee} does not accept ({message}, at {inner}).",
+        cause=(
+            "The versions of {caller} and {callee} are incompatible: {caller} passes an argument that the installed "
+            "{callee} does not accept ({message}, at {inner})."
+        ),
         remedy=(
-            "upgrade both together, or install the release of {callee} that was current when this {caller} was "
-            "released (its requirements name it: pip show {caller} {callee}), as {callee}==VERSION in the job's "
-            "requirements, then run ansible-playbook site.yml --tags python_env"
+            "upgrade both together; or add {callee}==VERSION to the job's requirements, with the version of "
+            "{callee} that was current when this {caller} was released (its requirements name it: pip show "
+            "{caller} {callee}), then run ansible-playbook site.yml --tags python_env"
         ),
     ),
     FrameRule(
@@ -157,21 +180,29 @@ RULES: tuple[FrameRule, ...] = (
         message=r"unexpected keyword argument|required (?:positional|keyword-only) argument|positional arguments? but|"
         r"multiple values for (?:keyword )?argument",
         fallback=True,
-        cause="{where}: {message}. The call does not match the function: it was written for a different release of "
-        "the package, or for a different version of the project's code.",
-        remedy="install the releases that the project requires (ansible-playbook site.yml --tags python_env), and copy "
-        "the same code to all nodes (ansible-playbook site.yml --tags code); or change the call",
+        cause=(
+            "{where}: {message}. The call does not match the function: it was written for a different version of the "
+            "package or of the project's code."
+        ),
+        remedy=(
+            "install the versions that the project requires (ansible-playbook site.yml --tags python_env), and copy "
+            "the same code to all nodes (ansible-playbook site.yml --tags code); or change the call"
+        ),
     ),
     FrameRule(
         id="rank-not-started",
         title="A rank cannot be started with these objects",
         message=r"(?i:can't pickle|cannot pickle|could not pickle|pickling)",
         source=r"\bmp\.spawn\(|\bmultiprocessing\.spawn\(|mp_spawn_kwargs",
-        cause="{where} starts its ranks with spawn (Lightning: ddp_spawn), which sends the model and everything it "
-        "refers to as a pickle, and a part of it cannot be pickled: {message}.",
-        remedy='start each rank as a process of its own: Trainer(strategy="ddp") for Lightning, or torchrun '
-        "(muster's launcher) instead of mp.spawn in your own code. Otherwise define the function or class that the "
-        "message names at the top of a module",
+        cause=(
+            "{where} starts its ranks with spawn (Lightning: ddp_spawn), which pickles the model and everything it "
+            "refers to, and a part of it cannot be pickled: {message}."
+        ),
+        remedy=(
+            'start each rank as its own process: use Trainer(strategy="ddp") for Lightning, or torchrun (muster\'s '
+            "launcher) instead of mp.spawn in your own code. Otherwise define the function or class that the message "
+            "names at the top level of a module"
+        ),
         over=("worker-not-picklable",),
     ),
     FrameRule(
@@ -182,8 +213,10 @@ RULES: tuple[FrameRule, ...] = (
             "{where} passes an object that cannot be pickled to another process: {message}. Lambdas, local functions "
             "and classes, locks, open files and generators cannot be pickled."
         ),
-        remedy="define functions and classes at the top of a module; open files and connections inside the worker; "
-        "num_workers=0 avoids it",
+        remedy=(
+            "define functions and classes at the top level of a module; open files and connections inside the "
+            "worker; or set num_workers=0 to avoid pickling"
+        ),
         over=("worker-not-picklable",),
     ),
     FrameRule(
@@ -191,8 +224,8 @@ RULES: tuple[FrameRule, ...] = (
         title="A function calls itself endlessly",
         exceptions=("RecursionError",),
         cause=(
-            "{where}: a function calls itself endlessly, often an attribute lookup (__getattr__) of a class that is "
-            "not initialized yet, as after unpickling in a worker."
+            "{where}: a function calls itself endlessly; often this is an attribute lookup (__getattr__) of a "
+            "class that is not initialized yet, for example after unpickling in a worker."
         ),
         remedy="look at the functions that alternate in the traceback; a class with __getattr__ must not read its own "
         "missing attributes",
@@ -201,8 +234,10 @@ RULES: tuple[FrameRule, ...] = (
         id="interrupted",
         title="A person or program interrupted the process",
         exceptions=("KeyboardInterrupt",),
-        cause="The process received SIGINT: somebody pressed Ctrl-C, or a scheduler or script sent it. It was at "
-        "{where}.",
+        cause=(
+            "The process received SIGINT: somebody pressed Ctrl-C, or a scheduler or script sent the signal. The "
+            "process was at {where}."
+        ),
         remedy="launch again from the last checkpoint; if nobody pressed Ctrl-C, look in the scheduler's log",
     ),
     FrameRule(
@@ -213,10 +248,15 @@ RULES: tuple[FrameRule, ...] = (
         message=r"'(?P<owner>\w{1,80})' object has no attribute '(?P<name>\w{1,80})'",
         source=r"\bself\.(?P<used>\w{1,80})\b[^\n]{0,400}\Z",
         equal=("name", "used"),
-        cause="{package}, called at {where}, uses an attribute of its own object before it is set: {owner}.{name}. "
-        "Such objects are often set up on rank 0 only and used on all ranks; otherwise this is a bug of this release.",
-        remedy="upgrade {package}; or do without {owner} on the ranks other than 0 (if rank == 0: ...), or without the "
-        "option that enables it",
+        cause=(
+            "{package}, called at {where}, uses an attribute of its own object before it is set: {owner}.{name}. "
+            "Such objects are often set up on rank 0 only and used on all ranks; otherwise this is a bug in this "
+            "version."
+        ),
+        remedy=(
+            "upgrade {package}; or use {owner} only on rank 0 (if rank == 0: ...), or disable the option that "
+            "enables it"
+        ),
         certain=False,
     ),
     FrameRule(
@@ -225,12 +265,15 @@ RULES: tuple[FrameRule, ...] = (
         exceptions=("AttributeError", "NameError", "ImportError"),
         raised_by="package",
         fallback=True,
-        cause="{package}, called at {where}, uses a name that does not exist: {message}. Usually another package is "
-        "newer or older than this release of {package} expects; in rare cases it got an argument of the wrong type.",
+        cause=(
+            "{package}, called at {where}, uses a name that does not exist: {message}. Usually another package is "
+            "newer or older than this version of {package} expects; in rare cases the package got an argument of the "
+            "wrong type."
+        ),
         remedy=(
-            "install compatible releases: upgrade {package}, or pin the package of the missing name to the release "
-            "from before the last update (ansible-playbook site.yml --tags python_env); use the same releases on all "
-            "nodes"
+            "install compatible versions: upgrade {package}, or pin the package that lacks the name to the "
+            "version from before the last update (ansible-playbook site.yml --tags python_env); use the same "
+            "versions on all nodes"
         ),
         certain=False,
     ),
@@ -241,11 +284,14 @@ RULES: tuple[FrameRule, ...] = (
         raised_by="script",
         fallback=True,
         cause=(
-            "{where} uses an attribute that the object does not have: {message}. The package that defines its class "
-            "is not the release that the code expects, or the value has a different type on this rank."
+            "{where} uses an attribute that the object does not have: {message}. The installed version of the "
+            "package that defines its class is not the one that the code expects, or the value has a different "
+            "type on this rank."
         ),
-        remedy="install the releases that the project requires (ansible-playbook site.yml --tags python_env), or print "
-        "the type of the object before that line",
+        remedy=(
+            "install the versions that the project requires (ansible-playbook site.yml --tags python_env), or print "
+            "the type of the object before that line"
+        ),
         certain=False,
     ),
     FrameRule(
@@ -270,8 +316,10 @@ RULES: tuple[FrameRule, ...] = (
         raised_by="package",
         fallback=True,
         cause="{package} rejects a setting or an argument when {where} calls it: {message}",
-        remedy="change the option that the message names, in the script, its configuration or launch_args; if it "
-        "worked before, compare the releases of {package} (ansible-playbook preflight.yml compares the nodes)",
+        remedy=(
+            "change the option that the message names, in the script, its configuration or launch_args; if it worked "
+            "before, compare the versions of {package} (ansible-playbook preflight.yml compares the nodes)"
+        ),
     ),
     FrameRule(
         id="path-asserted",
@@ -279,9 +327,11 @@ RULES: tuple[FrameRule, ...] = (
         exceptions=("AssertionError",),
         source=r"\bassert\b[^\n]{0,120}\b(?:exists|isfile|isdir|is_file|is_dir)\(",
         cause="{where} requires a file or directory that does not exist on this node.",
-        remedy="`ls -ld` the paths among the job's arguments on that node; relative ones start at "
-        "launch_working_directory. Data must be on each node (ansible-playbook stage_data.yml copies it) or on a "
-        "shared drive",
+        remedy=(
+            "run `ls -ld` on that node for each path in the job's arguments; relative paths start at "
+            "launch_working_directory. Data must be on each node (ansible-playbook stage_data.yml copies it) or on a "
+            "shared drive"
+        ),
     ),
     FrameRule(
         id="asserted-by-script",
@@ -290,8 +340,10 @@ RULES: tuple[FrameRule, ...] = (
         raised_by="script",
         fallback=True,
         cause="The script checks a condition at {where} that does not hold: {message}",
-        remedy="the condition shows what the script expects of its options, data or number of ranks: change these, or "
-        "the check",
+        remedy=(
+            "look at the condition, which shows what the script expects of its options, data or number of ranks; "
+            "change these, or the check"
+        ),
     ),
     FrameRule(
         id="asserted-by-package",
@@ -300,8 +352,10 @@ RULES: tuple[FrameRule, ...] = (
         raised_by="package",
         fallback=True,
         cause="{package}, called at {where}, checks a condition that does not hold: {message}",
-        remedy="the condition is in the last lines of the traceback: it concerns the arguments of that call, the "
-        "options behind them or the number of ranks",
+        remedy=(
+            "look at the condition in the last lines of the traceback; it concerns the arguments of that call, the "
+            "options behind them or the number of ranks"
+        ),
     ),
     FrameRule(
         id="raised-by-script",
@@ -309,9 +363,11 @@ RULES: tuple[FrameRule, ...] = (
         raised_by="script",
         source=r"\A\s{0,9}(?:raise\b|sys\.exit\(|exit\(|quit\()",
         fallback=True,
-        cause="The script raised it itself: {message} ({where}).",
-        remedy="the lines above that one show which condition it checks: change the option, file or data that the "
-        "message names",
+        cause="The script itself raised this error: {message} ({where}).",
+        remedy=(
+            "look at the lines above that one, which show the condition that the script checks; change the option, "
+            "file or data that the message names"
+        ),
     ),
     FrameRule(
         id="error-in-script",
@@ -331,12 +387,14 @@ RULES: tuple[FrameRule, ...] = (
         raised_by="script",
         fallback=True,
         cause=(
-            "The script's own line {where} failed: {exception}: {message}. The line is wrong, or does not expect the "
-            "value that it got on this rank: an option, an entry of the data, or something that only other ranks "
-            "have."
+            "The script's own line {where} failed: {exception}: {message}. The line is wrong, or does not handle "
+            "the value that it got on this rank, such as an option, an entry in the data, or something that only "
+            "other ranks have."
         ),
-        remedy="print the values of that line on this rank; if the code worked elsewhere, copy the same code and data "
-        "to all nodes: ansible-playbook site.yml --tags code",
+        remedy=(
+            "print the values that the line uses on this rank; if the code worked elsewhere, copy the same code and "
+            "data to all nodes: ansible-playbook site.yml --tags code"
+        ),
         certain=False,
     ),
     FrameRule(
@@ -354,8 +412,10 @@ RULES: tuple[FrameRule, ...] = (
         source=r"(?:^|\n)\s{0,9}raise\b[^\n]{0,500}\Z",
         fallback=True,
         cause="{package} rejects what {where} passes to it: {message}",
-        remedy="change the argument or option that the message names; if the code worked before, compare the releases "
-        "of {package}",
+        remedy=(
+            "change the argument or option that the message names; if the code worked before, compare the versions "
+            "of {package}"
+        ),
         certain=False,
     ),
     FrameRule(
@@ -376,8 +436,10 @@ RULES: tuple[FrameRule, ...] = (
         raised_by="script",
         fallback=True,
         cause="The script's own line {where} failed: {exception}: {message}",
-        remedy="print the values of that line on this rank, and compare them with a rank or run that works; search for "
-        "the message in the documentation of the package whose function the line calls",
+        remedy=(
+            "print the values that the line uses on this rank, and compare them with a rank or run that works; "
+            "search for the message in the documentation of the package whose function the line calls"
+        ),
         certain=False,
     ),
     FrameRule(
@@ -386,8 +448,11 @@ RULES: tuple[FrameRule, ...] = (
         raised_by="package",
         fallback=True,
         cause="The error comes from {package}, which {where} calls: {exception}: {message}",
-        remedy="if the message does not say what to change: search for it in the issues of {package}, compare the "
-        "package's release with the one that worked, and look at the options and data that this call gets",
+        remedy=(
+            "change what the message asks for; if it does not say, search for it in the issues of {package}, compare "
+            "the package's version with the one that worked, and look at the options and data that are passed to "
+            "this call"
+        ),
         certain=False,
     ),
 )

@@ -29,8 +29,8 @@ MAX_SOURCE = 100  # number of characters of a line of code in a cause
 PATH = re.compile(r"'([^'\n]{2,300})'|\"([^\"\n]{2,300})\"|(?<![\w/.])(/[\w.@+-]{1,100}(?:/[\w.@+=-]{1,200}){1,20})")
 CRASH = "native-crash"
 CRASHED_AT = (
-    "Compiled code crashed while Python was at {where}: a package that was built for a different torch, CUDA or "
-    "Python version, or one that is used in several processes or threads at once."
+    "Compiled code crashed while Python was at {where}: a package was built for a different torch, CUDA or "
+    "Python version, or is used in several processes or threads at the same time."
 )
 
 
@@ -87,8 +87,10 @@ def explain_crash(lines: Iterable[str]) -> Explanation | None:
     return {
         "id": CRASH,
         "cause": CRASHED_AT.format(where=where),
-        "remedy": "reinstall or upgrade the package of the innermost frame; in DataLoader workers try num_workers=0; "
-        "ansible-playbook preflight.yml compares the versions on all nodes",
+        "remedy": (
+            "reinstall or upgrade the package of the innermost frame; if the crash is in a DataLoader worker, try "
+            "num_workers=0; run ansible-playbook preflight.yml to compare the versions on all nodes"
+        ),
         "seen": "",
         "confidence": "log",
     }

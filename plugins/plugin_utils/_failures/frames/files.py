@@ -26,8 +26,9 @@ UNREADABLE = (
     r"unsupported|not recogni[sz]ed|bad )"
 )
 LOOK_AT_IT = (
-    "look at it on that node: `ls -l FILE`, `file FILE`, `head -c 200 FILE`; a few hundred bytes of text are a Git LFS "
-    "pointer (git lfs pull) or an error page. Copy or download it again, on all nodes"
+    "inspect the file on that node with `ls -l FILE`, `file FILE` and `head -c 200 FILE`; if it is only a few "
+    "hundred bytes of text, it is a Git LFS pointer (run git lfs pull) or an error page. Copy or download the "
+    "file again, on all nodes"
 )
 # Libraries, and the kinds of files that they read.
 KINDS: dict[str, tuple[str, ...]] = {
@@ -49,10 +50,11 @@ RULES: tuple[FrameRule, ...] = (
         exceptions=("FileNotFoundError",),
         message=r"No such file or directory: (?P<name>'[^'\n]{1,200}')",
         source=r"subprocess\.|Popen\(|_execute_child|os\.exec|check_output\(|check_call\(",
-        cause="{where} starts the program {name}, which is not installed on this node or not in the job's PATH.",
+        cause="{where} starts the program {name}, which is not installed on this node or is not on the job's PATH.",
         remedy=(
-            "install it on all nodes (system packages: base_packages_extra in the inventory, then ansible-playbook "
-            "site.yml --tags base_packages), or give its full path; in a container it must be in the image"
+            "install it on all nodes (for system packages, add it to base_packages_extra in the inventory, then "
+            "run ansible-playbook site.yml --tags base_packages), or give its full path; if the job runs in a "
+            "container, the image must contain the program"
         ),
         over=("file-missing",),
     ),
@@ -63,8 +65,9 @@ RULES: tuple[FrameRule, ...] = (
         message=r"Command (?P<name>.{1,200}?)'? (?:returned non-zero exit status|died with)",
         cause="{where} starts another program, which failed: {message}",
         remedy=(
-            "its own output is above the traceback in the log and says why: ansible-playbook logs.yml; exit status "
-            "127 means that the program is not installed, and 137 or SIGKILL means that memory ran out"
+            "look at the program's own output above the traceback in the log (ansible-playbook logs.yml), which "
+            "says why it failed; exit status 127 means that the program is not installed, and 137 or SIGKILL "
+            "means that memory ran out"
         ),
         certain=False,
     ),
@@ -74,11 +77,13 @@ RULES: tuple[FrameRule, ...] = (
         exceptions=("FileNotFoundError", "NotADirectoryError"),
         message=r"'(?P<name>(?:[^'\n]{0,200}\$\{?\w{1,60}|~|https?:/|s3:/|gs:/|None(?:/|'))[^'\n]{0,200})",
         cause=(
-            "{where} opens {name}, which is not a file path: ~ or a variable in it was not expanded, it is a URL, or "
-            "the option for it was not set (None)."
+            "{where} opens {name}, which is not a file path: it contains ~ or a variable that was not expanded, "
+            "it is a URL, or the option for it was not set (None)."
         ),
-        remedy="pass an absolute path; in the script use os.path.expanduser and os.path.expandvars. A variable in "
-        "launch_args is not expanded by a shell: set it in launch_environment and read it in the script",
+        remedy=(
+            "pass an absolute path; in the script, use os.path.expanduser and os.path.expandvars. Variables in "
+            "launch_args are not expanded by a shell, so set them in launch_environment and read them in the script"
+        ),
         over=("file-missing",),
     ),
     FrameRule(
@@ -87,24 +92,26 @@ RULES: tuple[FrameRule, ...] = (
         exceptions=("FileNotFoundError",),
         source=REMOVES,
         cause=(
-            "{path} no longer existed when this rank tried to remove or rename it ({where}): several ranks or nodes "
-            "clean up or rotate the same files, and another one got there first (a race). In rare cases the path is "
-            "wrong."
+            "{path} no longer existed when this rank tried to remove or rename it ({where}): several ranks or "
+            "nodes clean up or rotate the same files, and another rank got there first (a race condition). In "
+            "rare cases the path is wrong."
         ),
-        remedy="let only one rank do it, rank 0 of the whole job on a shared drive and local rank 0 of each node "
-        "otherwise, and let the others wait at a barrier; or tolerate it: shutil.rmtree(path, ignore_errors=True), "
-        "Path.unlink(missing_ok=True)",
+        remedy=(
+            "let only one rank do this (rank 0 of the whole job on a shared drive, otherwise local rank 0 of each "
+            "node), and let the others wait at a barrier; or ignore the missing file: shutil.rmtree(path, "
+            "ignore_errors=True), Path.unlink(missing_ok=True)"
+        ),
         certain=False,
         over=("file-missing",),
     ),
     FrameRule(
         id="directory-not-empty",
-        title="A directory is not empty while it is removed",
+        title="A directory to be removed is not empty",
         exceptions=("OSError",),
         message=r"\[Errno 39\] Directory not empty",
         cause=(
-            "Another rank or process is still writing to {path} while this rank removes or replaces it ({where}); on "
-            "a network drive, also a file that is still open (.nfs...)."
+            "Another rank or process is still writing to {path} while this rank removes or replaces it "
+            "({where}); on a network drive, the cause can also be a file that is still open (.nfs...)."
         ),
         remedy=(
             "let only one rank remove it, after a barrier; close the files in it first; or use shutil.rmtree(path, "
@@ -114,15 +121,17 @@ RULES: tuple[FrameRule, ...] = (
     ),
     FrameRule(
         id="output-directory-missing",
-        title="The directory of a file to be written does not exist",
+        title="The directory for an output file does not exist",
         exceptions=("FileNotFoundError",),
         source=OPEN_FOR_WRITING,
         cause=(
             "{where} writes {path}, but its directory does not exist on this node: nothing created it here, or only "
             "rank 0 did, on another node."
         ),
-        remedy="create it first, on every node: os.makedirs(os.path.dirname(path), exist_ok=True). Relative paths "
-        "start at launch_working_directory",
+        remedy=(
+            "create the directory first, on every node: os.makedirs(os.path.dirname(path), exist_ok=True). Relative "
+            "paths start at launch_working_directory"
+        ),
         over=("file-missing",),
     ),
     FrameRule(
@@ -130,13 +139,13 @@ RULES: tuple[FrameRule, ...] = (
         title="A directory is used as a file, or a file as a directory",
         exceptions=("IsADirectoryError", "NotADirectoryError"),
         cause=(
-            "{where} uses {path} as a file although it is a directory, or the other way around: an option expects "
-            "the path of a file and got a directory (IsADirectoryError), or a directory and got a file "
+            "{where} uses {path} as a file although it is a directory, or the other way around: an option "
+            "expects a file path and got a directory (IsADirectoryError), or expects a directory and got a file "
             "(NotADirectoryError)."
         ),
         remedy=(
-            "run ls -ld on the path on that node, and pass what the option expects; a mount or container volume "
-            "whose source is missing also becomes an empty directory"
+            "run ls -ld on the path on that node, and pass what the option expects; if the source of a mount or "
+            "container volume is missing, an empty directory appears in its place"
         ),
     ),
     FrameRule(
@@ -145,27 +154,34 @@ RULES: tuple[FrameRule, ...] = (
         message=r"\[Errno 36\] File name too long",
         cause=(
             "{where} uses a file name of more than 255 characters, such as a run name made up of all options, or "
-            "text that was meant as content."
+            "text that was meant to be the file's content."
         ),
-        remedy="set a short run or output name; some caches allow fewer characters on encrypted drives",
+        remedy=(
+            "set a shorter name for the run or the output; on encrypted drives, some caches allow fewer characters"
+        ),
     ),
     FrameRule(
         id="unreadable-encoding",
-        title="A file is not in the encoding in which it is read",
+        title="A file is read with the wrong encoding",
         exceptions=("UnicodeDecodeError", "UnicodeEncodeError"),
-        cause="{where}: {message}. With 'ascii' the job's locale is POSIX, as in many containers; with 'utf-8' the "
-        "file is binary, compressed, or in another encoding.",
+        cause=(
+            "{where}: {message}. If the message names 'ascii', the job's locale is POSIX, as in many containers; if "
+            "it names 'utf-8', the file is binary, compressed, or in another encoding."
+        ),
         remedy=(
-            'for \'ascii\', use -e \'{{"launch_environment": {{"PYTHONUTF8": "1"}}}}\'; otherwise use open(path, '
-            "encoding=...), or check with `file` that it is a text file, not an archive or a pointer"
+            'if the message names \'ascii\', launch with -e \'{{"launch_environment": {{"PYTHONUTF8": "1"}}}}\'; '
+            "otherwise use open(path, encoding=...), or check with `file` that the file is a text file, not an "
+            "archive or a pointer"
         ),
     ),
     FrameRule(
         id="image-not-read",
         title="OpenCV read no image",
         message=r"![\w.]{0,20}\.empty\(\)",
-        cause="{where}: OpenCV got an empty image, since cv2.imread returns None for a file that is missing or "
-        "unreadable instead of raising an error.",
+        cause=(
+            "{where}: OpenCV got an empty image, since cv2.imread returns None instead of raising an error when a "
+            "file is missing or unreadable."
+        ),
         remedy="print the path before imread and check it with os.path.exists on that node; copy the data to all nodes "
         "(ansible-playbook stage_data.yml), or skip broken images",
     ),
@@ -180,27 +196,27 @@ RULES: tuple[FrameRule, ...] = (
         "launch_working_directory), the file is only on other nodes, or another rank has not written it yet or has "
         "removed it.",
         remedy=(
-            "run `ls -l` on the path on each node. ansible-playbook site.yml --tags code copies the code, and "
-            "ansible-playbook stage_data.yml copies a bucket to all nodes; what the job itself writes must be on a "
-            "shared drive, or be written on each node, with a barrier before others read it"
+            "run `ls -l` on the path on each node. To copy the code to all nodes, run ansible-playbook site.yml "
+            "--tags code; to copy a bucket, run ansible-playbook stage_data.yml. Files that the job itself "
+            "writes must be on a shared drive, or be written on each node, with a barrier before others read them"
         ),
         certain=False,
         over=("file-missing",),
     ),
     FrameRule(
         id="dataset-not-downloaded",
-        title="A torchvision or torchaudio dataset is missing or differs",
+        title="A torchvision or torchaudio dataset is missing or does not match",
         packages=("torchvision", "torchaudio"),
         message=r"(?:(?i:dataset)[^\n]{0,40} not found|does ?n.t exist)[^\n]{0,200}download ?= ?True",
         raised_by="package",
         cause=(
-            "{where} reads a dataset that is missing from its `root` directory on this node, or whose files are not "
-            "those of the release that {package} expects (it compares their checksums)."
+            "{where} reads a dataset that is missing from its `root` directory on this node, or whose files are "
+            "not from the release that {package} expects (it compares their checksums)."
         ),
         remedy=(
-            "run `ls -lR` on the directory on that node; a relative root starts at launch_working_directory. Copy "
-            "the dataset to all nodes (ansible-playbook stage_data.yml), or let one rank of each node, with "
-            "LOCAL_RANK 0, download it (download=True) while the others wait at a barrier"
+            "run `ls -lR` on the directory on that node; a relative root starts at launch_working_directory. "
+            "Copy the dataset to all nodes (ansible-playbook stage_data.yml), or let one rank per node "
+            "(LOCAL_RANK 0) download it (download=True) while the others wait at a barrier"
         ),
     ),
     *(
@@ -211,9 +227,9 @@ RULES: tuple[FrameRule, ...] = (
             message=UNREADABLE,
             raised_by="package",
             cause=(
-                "{package} cannot read {path}, a file that {where} uses: {message}. It is missing, empty or "
-                f"cut off, or is not {'an' if kind[0] in 'aeio' else 'a'} {kind} in a format that {{package}} "
-                "supports."
+                "{package} cannot read {path}, a file that {where} uses: {message}. The file is missing, "
+                f"empty or cut off, or is not {'an' if kind[0] in 'aeio' else 'a'} {kind} in a format that "
+                "{package} supports."
             ),
             remedy=LOOK_AT_IT,
             certain=False,
@@ -224,10 +240,14 @@ RULES: tuple[FrameRule, ...] = (
         id="text-file-broken",
         title="A JSON, YAML or other text file has a syntax error",
         exceptions=("JSONDecodeError", "ScannerError", "ParserError", "TOMLDecodeError", "ParseError", "ComposerError"),
-        cause="A file or text that is read at {where} has a syntax error: {message}. It is empty, cut off, still being "
-        "written by another rank, or was edited by hand.",
-        remedy="`python -m json.tool FILE` (or yaml.safe_load) shows the position on that node; if the file is an "
-        "incomplete download or copy, remove it and copy it again",
+        cause=(
+            "A file or text that is read at {where} has a syntax error: {message}. It is empty, was cut off, is "
+            "still being written by another rank, or was edited by hand."
+        ),
+        remedy=(
+            "run `python -m json.tool FILE` (or yaml.safe_load) on that node to see the position of the error; if "
+            "the file is an incomplete download or copy, remove it and copy it again"
+        ),
         over=("json-error",),
     ),
 )

@@ -101,11 +101,16 @@ RULES: tuple[FrameRule, ...] = tuple(
         message=feature.message,
         source=feature.source,
         raised_by=feature.raised_by,
-        cause=f"{{where}}: the code uses {feature.what}, which needs Python {feature.version} or newer, and the job's "
-        "Python is older.",
-        remedy="use a newer Python for the job's environment: ansible-playbook site.yml --tags python_env -e "
-        f"python_env_python=python{feature.version}; or an older release of the package whose file is last in the "
-        "traceback. In your own code, `from __future__ import annotations` as the first line suffices for annotations",
+        cause=(
+            f"{{where}}: the code uses {feature.what}, which requires Python {feature.version} or newer, but the "
+            "job's Python is older."
+        ),
+        remedy=(
+            "use a newer Python for the job's environment: ansible-playbook site.yml --tags python_env -e "
+            f"python_env_python=python{feature.version}; or install an older version of the package whose file is "
+            "last in the traceback. In your own code, if only annotations use it, adding `from __future__ import "
+            "annotations` as the first line is enough"
+        ),
         over=("import-name-missing", "module-missing"),
     )
     for number, feature in enumerate(FEATURES)

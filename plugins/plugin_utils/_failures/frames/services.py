@@ -35,26 +35,34 @@ RULES: tuple[FrameRule, ...] = (
     ),
     FrameRule(
         id="tracked-value-too-long",
-        title="MLflow refuses a parameter that is too long",
+        title="MLflow rejects a parameter that is too long",
         message=r"(?:Param|Tag|Metric|Parameter)s?(?: value| key| name)? [^\n]{0,2000}(?:had length \d{1,9}, "
         r"which exceeded length limit of|exceeds the maximum length)",
         packages=("mlflow",),
-        cause="{where} logs a parameter that is longer than MLflow allows: {message}. A dictionary of the "
-        "configuration (id2label, task_specific_params) is logged as one value.",
-        remedy="upgrade mlflow: newer releases allow 6000 characters and cut longer values; or log it as a file "
-        "(mlflow.log_dict). transformers' Trainer: MLFLOW_FLATTEN_PARAMS=True in launch_environment, or report_to "
-        "without mlflow",
+        cause=(
+            "{where} logs a parameter that is longer than MLflow allows: {message}. A dictionary in the "
+            "configuration (id2label, task_specific_params) is logged as a single value."
+        ),
+        remedy=(
+            "upgrade mlflow, since newer versions allow 6000 characters and truncate longer values; or log the value "
+            "as a file (mlflow.log_dict). For transformers' Trainer, set MLFLOW_FLATTEN_PARAMS=True in "
+            "launch_environment, or leave mlflow out of report_to"
+        ),
     ),
     FrameRule(
         id="launcher-variable-missing",
-        title="A variable of another launcher is not set",
+        title="A variable from another launcher is not set",
         exceptions=("KeyError",),
         message=r"KeyError: ['\"](?P<name>(?:OMPI|PMI|PMIX|MPI|MV2|FLUX|LSB|PBS|AZ|AZUREML|SM|VC|"
         r"HOROVOD)_\w{1,60})['\"]",
-        cause="{where} reads {name}, which another launcher or cluster sets (OMPI_ and PMI_: mpirun); this job was "
-        "started without it.",
-        remedy="launch with -e launch_launcher=mpirun if it begins with OMPI_ or PMI_; otherwise read RANK, LOCAL_RANK "
-        "and WORLD_SIZE instead, which muster sets",
+        cause=(
+            "{where} reads {name}, which another launcher or cluster sets (mpirun sets OMPI_ and PMI_ variables), "
+            "but this job was started without it."
+        ),
+        remedy=(
+            "launch with -e launch_launcher=mpirun if the name begins with OMPI_ or PMI_; otherwise read RANK, "
+            "LOCAL_RANK and WORLD_SIZE instead, which muster sets"
+        ),
     ),
     FrameRule(
         id="environment-variable-missing",
@@ -72,7 +80,7 @@ RULES: tuple[FrameRule, ...] = (
         exceptions=("TypeError", "ValueError"),
         message=r"argument must be a string|NoneType|invalid literal for int|could not convert string to float: ''",
         source=r"(?:int|float)\(\s?(?:os\.)?(?:environ\.get|getenv)\(['\"](?P<name>\w{1,80})",
-        cause="{where} reads the environment variable {name} as a number, and it is not set or not a number.",
+        cause="{where} reads the environment variable {name} as a number, but it is not set or is not a number.",
         remedy=f"{SET_VARIABLES}. Set it: {SET_IT}, or give the script a default",
     ),
     FrameRule(
@@ -86,8 +94,8 @@ RULES: tuple[FrameRule, ...] = (
             "on this node, has expired, or has no access to this resource."
         ),
         remedy=(
-            "the job gets no variables from your shell: export the token and pass it on with "
-            "launch_pass_environment: [NAME]; check that the account has access, and that the name in the request is "
+            "export the token and pass it on with launch_pass_environment: [NAME], since the job gets no "
+            "variables from your shell; check that the account has access, and that the name in the request is "
             "right"
         ),
         certain=False,
@@ -99,8 +107,10 @@ RULES: tuple[FrameRule, ...] = (
         message=r"\b404\b|Not Found\b|EntryNotFound|RepositoryNotFound|RevisionNotFound|NoSuchKey|NoSuchBucket|does "
         r"not exist",
         cause="The server that {package} contacts at {where} does not have the resource: {message}",
-        remedy="check the name, revision and file in the request; a private one is also `not found` without a token: "
-        "pass it on with launch_pass_environment: [NAME]",
+        remedy=(
+            "check the name, revision and file in the request; a private resource is also reported as `not found` "
+            "without a token, so pass the token on with launch_pass_environment: [NAME]"
+        ),
         certain=False,
     ),
     FrameRule(
@@ -110,10 +120,14 @@ RULES: tuple[FrameRule, ...] = (
         message=r"(?P<name>\b429\b|\b50[0234]\b|Too Many Requests|Bad Gateway|Service Unavailable|Internal Server "
         r"Error|"
         r"SlowDown)",
-        cause="The server that {package} contacts at {where} responds with {name}: it limits requests or has an "
-        "outage. All ranks of all nodes asking at once reach such limits quickly.",
-        remedy="let one rank download before the others start, or stage the files beforehand; then launch again, "
-        "offline (HF_HUB_OFFLINE=1, WANDB_MODE=offline in launch_environment) if possible",
+        cause=(
+            "The server that {package} contacts at {where} responds with {name}: it is rate-limiting requests or has "
+            "an outage. When all ranks on all nodes send requests at the same time, they reach such limits quickly."
+        ),
+        remedy=(
+            "let one rank download the files before the others start, or stage the files beforehand; then launch "
+            "again, offline (HF_HUB_OFFLINE=1, WANDB_MODE=offline in launch_environment) if possible"
+        ),
         certain=False,
     ),
     FrameRule(
@@ -123,11 +137,14 @@ RULES: tuple[FrameRule, ...] = (
         message=r"NameResolutionError|Name or service not known|Temporary failure in name resolution|nodename nor "
         r"servname|"
         r"Failed to resolve|getaddrinfo failed|Cannot connect to host [^\n]{1,200}\[Name",
-        cause="{package}, called at {where}, cannot resolve the name of a server: this node has no DNS or no access to "
-        "the Internet, as on many compute nodes.",
+        cause=(
+            "{package}, called at {where}, cannot resolve the name of a server: this node has no DNS or no Internet "
+            "access, as on many compute nodes."
+        ),
         remedy=(
-            "`getent hosts NAME` on the node tests it. Without Internet access: download before the job, and set "
-            "HF_HUB_OFFLINE=1, HF_DATASETS_OFFLINE=1 or WANDB_MODE=offline in launch_environment"
+            "run `getent hosts NAME` on the node to test name resolution. Without Internet access, download "
+            "everything before the job, and set HF_HUB_OFFLINE=1, HF_DATASETS_OFFLINE=1 or WANDB_MODE=offline in "
+            "launch_environment"
         ),
         certain=False,
     ),
@@ -136,8 +153,10 @@ RULES: tuple[FrameRule, ...] = (
         title="A proxy refuses a request",
         packages=HTTP,
         message=r"ProxyError|Unable to connect to proxy|Tunnel connection failed|\b407\b",
-        cause="{package}, called at {where}, goes through a proxy that refuses the request or does not respond: "
-        "HTTP_PROXY or HTTPS_PROXY is set on this node.",
+        cause=(
+            "{package}, called at {where}, uses a proxy that rejects the request or is not responding: HTTP_PROXY or "
+            "HTTPS_PROXY is set on this node."
+        ),
         remedy="correct or remove HTTP_PROXY and HTTPS_PROXY on the node or in launch_environment, and list internal "
         "hosts in NO_PROXY",
     ),
@@ -149,19 +168,19 @@ RULES: tuple[FrameRule, ...] = (
         r"could not connect|couldn't connect|unreachable|endpointconnectionerror|incompleteread|remotedisconnected|"
         r"failed to connect|ssl|certificate)",
         cause=(
-            "{package}, called at {where}, cannot reach a server: {message}. The node has no route to it (compute "
-            "nodes often have no Internet access), a firewall or proxy is in between, or the server does not respond "
-            "in time."
+            "{package}, called at {where}, cannot reach a server: {message}. The node has no route to the server "
+            "(compute nodes often have no Internet access), a firewall or proxy is blocking the connection, or "
+            "the server is not responding in time."
         ),
         remedy=(
-            "`curl -I URL` on the node tests it. Without Internet access: stage models and data before the job, and "
-            "set HF_HUB_OFFLINE=1 or WANDB_MODE=offline in launch_environment"
+            "run `curl -I URL` on the node to test the connection. Without Internet access, stage models and "
+            "data before the job, and set HF_HUB_OFFLINE=1 or WANDB_MODE=offline in launch_environment"
         ),
         certain=False,
     ),
     FrameRule(
         id="optional-dependency",
-        title="A package for an option is not installed",
+        title="A package that an option requires is not installed",
         exceptions=("ImportError", "ModuleNotFoundError"),
         message=r"(?i:requires? (?:the )?[`'\"]?[\w-]{2,40}[`'\"]?|(?:please|you need to) (?:pip )?install|pip "
         r"install)",

@@ -15,14 +15,15 @@ RULES: tuple[FrameRule, ...] = (
         title="The gradient scaler finds no gradients",
         message=r"No inf checks were recorded for this optimizer",
         cause=(
-            "{where}: no parameter of the optimizer had a gradient when the gradient scaler was about to step: the "
-            "backward pass was left out or its loss depends on none of them (a skipped or constant loss, frozen "
-            "layers), or the optimizer holds different parameters from the model's, such as those before it was "
-            "wrapped."
+            "{where}: no parameter of the optimizer had a gradient when the gradient scaler was about to step: "
+            "the backward pass was skipped, its loss depends on none of the parameters (a skipped or constant "
+            "loss, frozen layers), or the optimizer holds different parameters from the model's, such as those "
+            "from before the model was wrapped."
         ),
         remedy=(
-            "step only after scaler.scale(loss).backward() of the same batch (`if loss.requires_grad:`, the same on "
-            "all ranks), and create the optimizer from model.parameters() after the model was wrapped or moved"
+            "call step only after scaler.scale(loss).backward() for the same batch (`if loss.requires_grad:`, "
+            "the same on all ranks), and create the optimizer from model.parameters() after the model was "
+            "wrapped or moved"
         ),
     ),
     FrameRule(
@@ -33,9 +34,9 @@ RULES: tuple[FrameRule, ...] = (
         r"the last update|Attempted \w{1,20} but _scale is None",
         cause="{where} calls the gradient scaler in the wrong order: {message}",
         remedy=(
-            "once per optimizer step, in this order: scaler.scale(loss).backward(), scaler.unscale_(optimizer) for "
-            "clipping, scaler.step(optimizer), scaler.update(); with gradient accumulation, call the last three only "
-            "in the step that updates, and clip only once"
+            "make these calls once per optimizer step, in this order: scaler.scale(loss).backward(), "
+            "scaler.unscale_(optimizer) for clipping, scaler.step(optimizer), scaler.update(); with gradient "
+            "accumulation, make the last three only in the step that updates, and clip only once"
         ),
     ),
     FrameRule(
@@ -43,13 +44,13 @@ RULES: tuple[FrameRule, ...] = (
         title="A graph is used for two backward passes",
         message=r"Trying to backward through the graph a second time",
         cause=(
-            "{where} runs backward through a graph that an earlier backward pass has freed: a tensor from an earlier "
-            "step (a hidden state, a cached feature or embedding, a loss that is added up) is used again with its "
-            "graph."
+            "{where} runs backward through a graph that an earlier backward pass has freed: a tensor from an "
+            "earlier step (a hidden state, a cached feature or embedding, an accumulated loss) is used again "
+            "with its graph."
         ),
         remedy=(
-            "detach what is kept between steps: hidden = hidden.detach(), total += loss.item(); compute shared "
-            "features again in each step; retain_graph=True only for two losses from one forward pass"
+            "detach what is kept between steps (hidden = hidden.detach(), total += loss.item()); compute shared "
+            "features again in each step; use retain_graph=True only for two losses from one forward pass"
         ),
     ),
     FrameRule(
@@ -58,8 +59,8 @@ RULES: tuple[FrameRule, ...] = (
         message=r"a leaf Variable that requires grad (?:is being used in an in-place|has been used in an in-place)|a "
         r"view of a "
         r"leaf Variable that requires grad",
-        cause="{where} changes a weight in place while gradients are recorded.",
-        remedy="put it into `with torch.no_grad():` (or change parameter.data)",
+        cause="{where} changes a weight in place while gradients are being recorded.",
+        remedy="wrap the change in `with torch.no_grad():` (or change parameter.data)",
     ),
     FrameRule(
         id="inference-tensor-trained",
@@ -67,8 +68,10 @@ RULES: tuple[FrameRule, ...] = (
         message=r"Inference tensors cannot be saved for backward|[Ii]nplace update to inference tensor outside",
         cause="{where} uses, in training, a tensor that was created under torch.inference_mode(), such as a cached "
         "position or a weight that was loaded during evaluation.",
-        remedy="use torch.no_grad() instead of torch.inference_mode() (Trainer(inference_mode=False) in Lightning), or "
-        ".clone() the tensor",
+        remedy=(
+            "use torch.no_grad() instead of torch.inference_mode() (Trainer(inference_mode=False) in Lightning), or "
+            "call .clone() on the tensor"
+        ),
     ),
     FrameRule(
         id="no-parameters-to-train",
@@ -78,8 +81,10 @@ RULES: tuple[FrameRule, ...] = (
             "{where} creates an optimizer without parameters: all are frozen, a name filter matches none, the "
             "parameter generator was already used up, or the model is empty on this rank (a pipeline stage)."
         ),
-        remedy="print [name for name, value in model.named_parameters() if value.requires_grad] before that line; "
-        "make a list of a filter or generator that is used twice",
+        remedy=(
+            "print [name for name, value in model.named_parameters() if value.requires_grad] before that line; if a "
+            "filter or generator is used twice, turn it into a list"
+        ),
     ),
     FrameRule(
         id="not-a-leaf",
@@ -87,8 +92,10 @@ RULES: tuple[FrameRule, ...] = (
         message=r"can't optimize a non-leaf Tensor",
         cause="{where} gives the optimizer a tensor that was computed from another one, for example by .to(device) or "
         ".cuda() on a parameter.",
-        remedy="move it first: torch.nn.Parameter(torch.zeros(..., device=device)); move whole modules with "
-        "model.to(device) before the optimizer is created",
+        remedy=(
+            "move the tensor first: torch.nn.Parameter(torch.zeros(..., device=device)); move whole modules with "
+            "model.to(device) before the optimizer is created"
+        ),
     ),
     FrameRule(
         id="initial-lr-missing",
@@ -102,14 +109,16 @@ RULES: tuple[FrameRule, ...] = (
     ),
     FrameRule(
         id="scheduler-exhausted",
-        title="The scheduler has fewer steps than the training",
+        title="The scheduler has fewer steps than the training run",
         message=r"Tried to step (?P<done>\d{1,9}) times\. The total number of steps is (?P<total>\d{1,9})",
-        cause="{where}: the learning rate schedule has {total} steps, but the training takes more: total_steps was "
-        "computed for other numbers of batches, ranks, accumulation steps or epochs, or the run was resumed.",
+        cause=(
+            "{where}: the learning rate schedule has {total} steps, but training takes more: total_steps was "
+            "computed for different numbers of batches, ranks, accumulation steps or epochs, or the run was resumed."
+        ),
         remedy=(
-            "set total_steps = epochs * len(loader) // accumulation, using the loader after it was split among the "
-            "ranks; accelerate steps a prepared scheduler once per process: multiply by the number of ranks, or do "
-            "not prepare it"
+            "set total_steps = epochs * len(loader) // accumulation, using the loader after it was split among "
+            "the ranks; accelerate steps a prepared scheduler once per process, so multiply by the number of "
+            "ranks, or do not prepare the scheduler"
         ),
     ),
     FrameRule(
@@ -117,7 +126,7 @@ RULES: tuple[FrameRule, ...] = (
         title="A number is too large for fp16",
         message=r"value cannot be converted to type (?:at::Half|c10::Half|at::BFloat16|c10::BFloat16)? ?[\w:]{0,20} "
         r"?without overflow",
-        cause="{where} writes a number that fp16 cannot hold, usually a mask of -1e9 or larger.",
+        cause="{where} writes a number that fp16 cannot represent, usually a mask of -1e9 or larger.",
         remedy="use torch.finfo(scores.dtype).min for masks, or bf16 instead of fp16",
     ),
     FrameRule(
@@ -126,13 +135,14 @@ RULES: tuple[FrameRule, ...] = (
         message=r"matrix contains invalid numeric entries|found invalid values:|cost matrix is infeasible|cannot "
         r"convert float NaN to|"
         r"Input contains NaN|\bnan loss encountered|(?:[Ll]oss|grad\w{0,8}) (?:is|are|became) (?:nan|inf|NaN|Inf)",
-        cause="{where} got NaN or infinite values ({message}): the training had already diverged, or a sample of the "
-        "data "
-        "has such values.",
+        cause=(
+            "{where} got NaN or infinite values ({message}): training had already diverged, or a sample in the data "
+            "has such values."
+        ),
         remedy=(
             "look at the first step with NaN: lower the learning rate, clip gradients (max_norm=1.0), use bf16 "
-            "instead of fp16, and check the inputs with torch.isfinite; torch.autograd.set_detect_anomaly(True) "
-            "names the operation"
+            "instead of fp16, and check the inputs with torch.isfinite; use "
+            "torch.autograd.set_detect_anomaly(True) to find the operation"
         ),
     ),
     FrameRule(
@@ -140,10 +150,12 @@ RULES: tuple[FrameRule, ...] = (
         title="The model predicts NaN boxes",
         exceptions=("AssertionError",),
         source=r"assert \(?boxes\d?\[",
-        cause="{where}: the model predicts boxes with NaN: the training has diverged (a learning rate that is too high "
-        "for the number of ranks, fp16), or labels have boxes outside the image.",
+        cause=(
+            "{where}: the model predicts boxes with NaN values: training has diverged (a learning rate that is too "
+            "high for the number of ranks, or fp16), or labels have boxes outside the image."
+        ),
         remedy=(
-            "lower the learning rate (it is often given for another global batch size), clip gradients "
+            "lower the learning rate (it is often specified for a different global batch size), clip gradients "
             "(clip_max_norm=0.1), train without fp16, and remove boxes of zero size"
         ),
     ),
@@ -156,31 +168,35 @@ RULES: tuple[FrameRule, ...] = (
         r"result type Float can't be cast to the desired output type",
         cause="{where}: a tensor, usually the labels, does not have the type that the loss or layer expects: {message}",
         remedy=(
-            "pass class labels as integers: labels.long(); pass inputs and targets of regression or binary losses as "
-            "floats: .float() (numpy arrays are float64)"
+            "pass class labels as integers: labels.long(); pass inputs, and targets of regression or binary "
+            "losses, as floats: .float() (numpy arrays are float64)"
         ),
     ),
     FrameRule(
         id="input-and-weight-differ",
-        title="Input and weights are of different types or devices",
+        title="The input and the weights have different types or devices",
         message=r"Input type \((?P<first>[\w.:]{1,60})\) and (?:weight|bias) type \((?P<second>[\w.:]{1,60})\) should "
         r"be "
         r"the same",
-        cause="{where}: the input is {first} and the weights are {second}: with cuda in only one of them, the other "
-        "was "
-        "not moved to the GPU; with Half, BFloat16 or Double in one, their precision differs.",
+        cause=(
+            "{where}: the input is {first} and the weights are {second}: if cuda appears in only one of them, the "
+            "other was not moved to the GPU; if Half, BFloat16 or Double appears in one, their precision differs."
+        ),
         remedy=(
-            "use x = x.to(device=next(model.parameters()).device, dtype=next(model.parameters()).dtype), or run the "
-            "forward pass in torch.autocast('cuda', dtype=torch.bfloat16); call model.to(device) before it is wrapped"
+            "use x = x.to(device=next(model.parameters()).device, dtype=next(model.parameters()).dtype), or run "
+            "the forward pass in torch.autocast('cuda', dtype=torch.bfloat16); call model.to(device) before the "
+            "model is wrapped"
         ),
     ),
     FrameRule(
         id="gpu-tensor-to-numpy",
-        title="A tensor cannot become a numpy array",
+        title="A tensor cannot be converted to a numpy array",
         message=r"can't convert cuda:?\d{0,3} (?:device type )?tensor to numpy|Can't call numpy\(\) on Tensor that "
         r"requires grad|"
         r"Got unsupported ScalarType BFloat16",
-        cause="{where} makes a numpy array from a tensor that is on the GPU, has a gradient or is bf16.",
+        cause=(
+            "{where} converts a tensor to a numpy array, but the tensor is on the GPU, requires a gradient or is bf16."
+        ),
         remedy="tensor.detach().float().cpu().numpy()",
     ),
     FrameRule(
@@ -201,11 +217,11 @@ RULES: tuple[FrameRule, ...] = (
         title="The samples of a batch are not tensors",
         message=r"(?:default_collate|collate): batch must contain tensors[^\n]{0,80}found (?P<kind>[^\n]{1,80})",
         cause=(
-            "The dataset returns {kind} where the DataLoader needs tensors, numbers or lists ({where}): None for a "
-            "sample that could not be read, or an image without ToTensor()."
+            "The dataset returns {kind} where the DataLoader expects tensors, numbers or lists ({where}): None "
+            "for a sample that could not be read, or an image without ToTensor()."
         ),
         remedy=(
-            "return a tensor from __getitem__; for None, read another sample instead (index + 1), so that all "
+            "return a tensor from __getitem__; instead of None, return another sample (index + 1), so that all "
             "batches and ranks keep their sizes; or pass your own collate_fn"
         ),
     ),
@@ -215,24 +231,27 @@ RULES: tuple[FrameRule, ...] = (
         exceptions=("UnboundLocalError",),
         message=r"variable '(?P<name>\w{1,80})'",
         raised_by="script",
-        cause="{where} uses {name}, which this rank never set: the loop or branch that sets it did not run, since its "
-        "DataLoader has no batches (fewer samples than ranks times batch size, drop_last=True), it resumed at the end "
-        "of an epoch, or the branch is `if rank == 0`.",
-        remedy="print len(loader) on each rank before the loop: use a smaller batch, fewer ranks or drop_last=False; "
-        "set "
-        "{name} before the loop or branch",
+        cause=(
+            "{where} uses {name}, which was never set on this rank: the loop or branch that sets it did not run, "
+            "because the DataLoader has no batches (fewer samples than ranks times batch size, drop_last=True), the "
+            "run resumed at the end of an epoch, or the branch is `if rank == 0`."
+        ),
+        remedy=(
+            "print len(loader) on each rank before the loop, and use a smaller batch, fewer ranks or "
+            "drop_last=False; set {name} before the loop or branch"
+        ),
         certain=False,
     ),
     FrameRule(
         id="no-batches",
-        title="A division by a batch count of 0",
+        title="A division by a batch count of zero",
         exceptions=("ZeroDivisionError",),
         cause=(
             "{where} divides by zero, usually by a number of batches, samples or steps: this rank's part of the data "
             "is smaller than one batch (drop_last=True), or the dataset is empty."
         ),
         remedy=(
-            "print the lengths of the dataset and the loader on each rank: use a smaller batch, fewer ranks or "
+            "print the lengths of the dataset and the loader on each rank; use a smaller batch, fewer ranks or "
             "drop_last=False, and check the data path on this node"
         ),
         certain=False,
@@ -246,24 +265,28 @@ RULES: tuple[FrameRule, ...] = (
             "{where} takes a batch from a DataLoader that has none left: the epoch is over, or this rank's part of "
             "the data is smaller than one batch."
         ),
-        remedy="start it again: except StopIteration: iterator = iter(loader) (with sampler.set_epoch); or loop over "
-        "the "
-        "loader; if it happens in the first step, use a smaller batch or fewer ranks",
+        remedy=(
+            "restart the iterator: except StopIteration: iterator = iter(loader) (with sampler.set_epoch); or loop "
+            "over the loader; if this happens in the first step, use a smaller batch or fewer ranks"
+        ),
     ),
     FrameRule(
         id="loss-missing",
         title="The model returns no loss",
-        message=r"The model did not return a loss from the inputs",
+        message="The model did not return a loss from the inputs",
         cause=(
             "The batches have no labels that the model recognizes ({where}): the column has a different name or was "
             "removed, or the collator does not add them."
         ),
-        remedy="name the column `labels` (label_names=[...] for others), keep it with remove_unused_columns=False, and "
-        "use DataCollatorForLanguageModeling(tokenizer, mlm=False) for causal language models",
+        remedy=(
+            "name the column `labels` (or set label_names=[...] for other names), keep it with "
+            "remove_unused_columns=False, and use DataCollatorForLanguageModeling(tokenizer, mlm=False) for causal "
+            "language models"
+        ),
     ),
     FrameRule(
         id="columns-unused",
-        title="The columns of the data do not match the model",
+        title="The dataset's columns do not match the model",
         message=r"No columns in the dataset match the model's forward method signature|You should supply an encoding "
         r"or a list of "
         r"encodings to this method that includes|You have to specify either input_ids or inputs_embeds",
@@ -271,21 +294,22 @@ RULES: tuple[FrameRule, ...] = (
             "The batches do not have the model's inputs ({where}): the dataset was not tokenized, its columns have "
             "different names, or the Trainer removed them."
         ),
-        remedy="tokenize it with dataset.map(...) so that it has input_ids, and set remove_unused_columns=False if "
-        "your "
-        "own collator or wrapped model needs other columns",
+        remedy=(
+            "tokenize the dataset with dataset.map(...) so that it has input_ids, and set "
+            "remove_unused_columns=False if your own collator or wrapped model needs other columns"
+        ),
     ),
     FrameRule(
         id="uniform-requires-grad",
         title="FSDP combines frozen and trained weights",
         message=r"(?:Must flatten tensors with uniform|requires uniform) `?requires_grad`?",
         cause=(
-            "{where}: FSDP combines the weights of a block into one tensor, and some of them are frozen while others "
-            "are trained (LoRA, frozen layers)."
+            "{where}: FSDP combines the weights of a block into one tensor, but some of them are frozen while "
+            "others are trained (LoRA, frozen layers)."
         ),
         remedy=(
             "use FSDP(..., use_orig_params=True) (fsdp_use_orig_params: true for accelerate and the Trainer); or "
-            "wrap the trained layers on their own (fsdp_auto_wrap_policy(model) from peft)"
+            "wrap the trained layers separately (fsdp_auto_wrap_policy(model) from peft)"
         ),
     ),
     FrameRule(
@@ -297,12 +321,13 @@ RULES: tuple[FrameRule, ...] = (
         r"unexpectedly? on cpu device",
         cause=(
             "{where}: FSDP expects the weights on a different device ({message}): the model was still on the CPU "
-            "when it was wrapped, was moved after that, or CPU offload is on for weights that are on the GPU."
+            "when it was wrapped, it was moved after that, or CPU offload is on although the weights are on the "
+            "GPU."
         ),
         remedy=(
-            "pass device_id=torch.cuda.current_device() to FSDP, and move nothing after it: no .to(), .cuda() or "
-            ".cpu() on the model; load checkpoints after accelerator.prepare (upgrade transformers and accelerate); "
-            "with CPU offload leave the model on the CPU"
+            "pass device_id=torch.cuda.current_device() to FSDP, and do not move the model after that with "
+            ".to(), .cuda() or .cpu(); load checkpoints after accelerator.prepare (upgrade transformers and "
+            "accelerate); with CPU offload, leave the model on the CPU"
         ),
     ),
     FrameRule(
@@ -311,13 +336,15 @@ RULES: tuple[FrameRule, ...] = (
         message=r"setStorage: sizes \[[\d, ]{0,60}\][^\n]{0,120}storage of size 0|mat2 must be a matrix, got 1-D "
         r"tensor|weight should "
         r"have at least three dimensions|Cannot writeback when the parameter shape changes",
-        cause="{where} uses a weight of a sharded model (FSDP, ZeRO 3) while it is not gathered: outside the "
-        "forward pass of the wrapped module, such as a tied or shared weight, generate(), a submodule that is called "
-        "directly, or a second forward pass within the backward pass.",
+        cause=(
+            "{where} uses a weight of a sharded model (FSDP, ZeRO 3) while it is not gathered: the weight is used "
+            "outside the forward pass of the wrapped module, such as a tied or shared weight, generate(), a "
+            "submodule that is called directly, or a second forward pass within the backward pass."
+        ),
         remedy=(
-            "call the outermost wrapped module; gather explicitly: with FSDP.summon_full_params(model) or "
-            "deepspeed.zero.GatheredParameters(parameters); wrap modules with tied weights in one unit; for gradient "
-            "checkpointing, set use_reentrant=False"
+            "call the outermost wrapped module; gather weights explicitly (with FSDP.summon_full_params(model) "
+            "or deepspeed.zero.GatheredParameters(parameters)); wrap modules with tied weights in one unit; for "
+            "gradient checkpointing, set use_reentrant=False"
         ),
     ),
     FrameRule(
@@ -327,13 +354,13 @@ RULES: tuple[FrameRule, ...] = (
         r"following tensors "
         r"have different metadata",
         cause=(
-            "{where}: with gradient checkpointing, a block computed something different in the backward pass than in "
-            "the forward pass: its cache is on, it depends on state that changed (autocast, random numbers, "
-            "experts), or it is wrapped by FSDP inside the checkpoint."
+            "{where}: with gradient checkpointing, a block computed something different in the backward pass "
+            "than in the forward pass: its cache is on, it depends on state that changed (autocast, random "
+            "numbers, experts), or FSDP wraps it inside the checkpoint."
         ),
         remedy=(
             "set model.config.use_cache = False; set gradient_checkpointing_kwargs={{'use_reentrant': True}} (or "
-            "False, if it was True); wrap blocks first in checkpoint_wrapper and then in FSDP "
+            "False, if it was True); or wrap blocks first in checkpoint_wrapper and then in FSDP "
             "(activation_checkpointing in fsdp_config, not gradient_checkpointing)"
         ),
         certain=False,
@@ -343,8 +370,10 @@ RULES: tuple[FrameRule, ...] = (
         title="FSDP is in a different state than its backward pass expects",
         message=r"Expects BACKWARD_PRE or BACKWARD_POST state but got|Expects? (?:handle|param)[^\n]{0,60}training "
         r"state",
-        cause="{where}: FSDP runs a forward pass within the backward pass: reentrant gradient checkpointing around a "
-        "module that FSDP wraps.",
+        cause=(
+            "{where}: FSDP runs a forward pass within the backward pass because of reentrant gradient checkpointing "
+            "around a module that FSDP wraps."
+        ),
         remedy=(
             "set use_reentrant=False: gradient_checkpointing_kwargs={{'use_reentrant': False}}, or use fsdp_config "
             "activation_checkpointing instead of gradient_checkpointing"
@@ -352,7 +381,7 @@ RULES: tuple[FrameRule, ...] = (
     ),
     FrameRule(
         id="automatic-value-unknown",
-        title='A value "auto" in DeepSpeed\'s configuration was not replaced',
+        title='A value of "auto" in DeepSpeed\'s configuration was not replaced',
         message=r"input_value='auto'|(?:not supported between instances of|unsupported operand type\(s\) "
         r"for)[^\n]{1,60}'str' and '(?:int|"
         r"float)'|could not convert string to float: 'auto'|invalid literal for int\(\) with base 10: 'auto'",
@@ -360,7 +389,7 @@ RULES: tuple[FrameRule, ...] = (
         cause='DeepSpeed got "auto" for a number in its configuration ({where}): only the Hugging Face Trainer and '
         "accelerate replace such values.",
         remedy=(
-            'write numbers in place of "auto" (train_micro_batch_size_per_gpu, gradient_accumulation_steps, '
+            'write numbers instead of "auto" (train_micro_batch_size_per_gpu, gradient_accumulation_steps, '
             "gradient_clipping, reduce_bucket_size, stage3_* ...), or pass the configuration through "
             "TrainingArguments(deepspeed=...)"
         ),
@@ -371,8 +400,10 @@ RULES: tuple[FrameRule, ...] = (
         message=r"DeepSpeed backend not set, please initialize it|deepspeed\.init_distributed|DeepSpeed backend (?:is "
         r")?not initialized",
         cause="{where} uses DeepSpeed before its communication is initialized.",
-        remedy="call deepspeed.init_distributed() at the start of the script, before the model is built, and start it "
-        "with a launcher for all ranks",
+        remedy=(
+            "call deepspeed.init_distributed() at the start of the script, before the model is built, and start the "
+            "script with a launcher for all ranks"
+        ),
     ),
     FrameRule(
         id="tensor-not-contiguous",
@@ -391,17 +422,23 @@ RULES: tuple[FrameRule, ...] = (
         r")?(?:divisible by|a multiple of))|"
         r"not divisible by (?:the )?(?:number of (?:ranks|gpus|processes|devices|workers)|world.?size|micro batch))",
         cause="{where}: the batch size does not match the number of ranks: {message}",
-        remedy="choose a batch size that is a multiple of the number of ranks (times the micro batch, the accumulation "
-        "steps or the number of generations that the message names), or another number of ranks: -e nproc_per_node=N",
+        remedy=(
+            "choose a batch size that is a multiple of the number of ranks (times the micro batch, the accumulation "
+            "steps or the number of generations that the message names), or a different number of ranks: -e "
+            "nproc_per_node=N"
+        ),
     ),
     FrameRule(
         id="sizes-not-divisible",
-        title="A size of the model is not divisible by its parallelism",
+        title="A model size is not divisible by its parallelism",
         exceptions=("AssertionError", "ValueError"),
         message=r"(?P<size>\d{1,9}) is not divisible by (?P<parts>\d{1,6})\b",
         cause="{where}: a size of the model or batch ({size}) cannot be split into {parts} parts: {message}",
-        remedy="choose a tensor, pipeline or data parallel size that divides the number of attention heads, key-value "
-        "heads, layers, experts and the vocabulary (--make-vocab-size-divisible-by in Megatron), and the global batch",
+        remedy=(
+            "choose a tensor, pipeline or data parallel size that divides the number of attention heads, key-value "
+            "heads and layers, the number of experts, the vocabulary size (--make-vocab-size-divisible-by in "
+            "Megatron) and the global batch size"
+        ),
     ),
     FrameRule(
         id="output-of-graph-overwritten",
@@ -409,8 +446,9 @@ RULES: tuple[FrameRule, ...] = (
         message=r"accessing tensor output of CUDAGraphs that has been overwritten",
         cause="{where} reads a tensor that a CUDA graph from torch.compile overwrote in the next step.",
         remedy=(
-            "call torch.compiler.cudagraph_mark_step_begin() before each forward pass, or .clone() what is kept; "
-            'torch.compile without mode="reduce-overhead" uses no CUDA graphs'
+            "call torch.compiler.cudagraph_mark_step_begin() before each forward pass, or call .clone() on "
+            'tensors that are kept; alternatively, call torch.compile without mode="reduce-overhead", which uses '
+            "no CUDA graphs"
         ),
     ),
     FrameRule(
@@ -419,8 +457,11 @@ RULES: tuple[FrameRule, ...] = (
         message=r"torch\._dynamo\.exc\.(?:Unsupported|InternalTorchDynamoError|TorchRuntimeError|UserError|RecompileLimitExceeded|"
         r"FailOnRecompileLimitHit|BackendCompilerFailed)|torch\._inductor\.exc\.",
         cause="torch.compile cannot compile the code at {where}: {message}",
-        remedy='first run without it: -e \'{{"launch_environment": {{"TORCH_COMPILE_DISABLE": "1"}}}}\'; then exclude '
-        "the function with @torch.compiler.disable, leave fullgraph=True out, or upgrade torch",
+        remedy=(
+            'first launch with -e \'{{"launch_environment": {{"TORCH_COMPILE_DISABLE": "1"}}}}\' to run without '
+            "compilation; then exclude the function with @torch.compiler.disable, leave fullgraph=True out, or "
+            "upgrade torch"
+        ),
         over=("compile-failed",),
         certain=False,
     ),
@@ -432,20 +473,21 @@ RULES: tuple[FrameRule, ...] = (
         cause="{where} saves a model with tied weights as safetensors, which stores each tensor once.",
         remedy=(
             "use save_pretrained(..., safe_serialization=False) (save_safetensors=False for the Trainer), or "
-            "safetensors.torch.save_model(model, path); keep the ties in the configuration (tie_word_embeddings=True)"
+            "safetensors.torch.save_model(model, path); keep the weights tied in the configuration "
+            "(tie_word_embeddings=True)"
         ),
     ),
     FrameRule(
         id="monitored-metric-missing",
-        title="A metric that a callback watches is not logged",
+        title="A metric that a callback monitors is not logged",
         message=r"could not find the monitored key in the returned metrics|conditioned on metric `?[\w/]{1,60}`? which "
         r"is not available|"
         r"The `?metric_for_best_model`? training argument is set to",
         cause="{where}: {message}",
         remedy=(
-            "log it under this name on all ranks (self.log(NAME, value, sync_dist=True) in validation_step; for the "
-            "Trainer, a compute_metrics that returns it), or set monitor or metric_for_best_model to a name that is "
-            "logged"
+            "log the metric under this name on all ranks (self.log(NAME, value, sync_dist=True) in "
+            "validation_step; for the Trainer, a compute_metrics function that returns it), or set monitor or "
+            "metric_for_best_model to a name that is logged"
         ),
     ),
     FrameRule(
@@ -455,8 +497,8 @@ RULES: tuple[FrameRule, ...] = (
         source=r"sys\.argv\[",
         cause="{where} reads a command-line argument that was not given.",
         remedy=(
-            "pass it in launch_args: -e launch_args='[...]'; launchers may add their own arguments, which shifts "
-            "positions: use argparse"
+            "pass the argument in launch_args: -e launch_args='[...]'; launchers may add their own arguments, "
+            "which shifts positions, so use argparse"
         ),
     ),
     FrameRule(
@@ -477,7 +519,7 @@ RULES: tuple[FrameRule, ...] = (
         r"backward|item|detach|float|view|dim)'",
         cause=(
             "{where} got a {kind} where it expects a tensor (.{name}): the dataset or collate function returns "
-            "lists, the model returns a tuple or dictionary, or a value was already converted."
+            "lists, the model returns a tuple or dictionary, or a value was already converted to another type."
         ),
         remedy="print type(...) of that value: move the elements of a batch one by one ([x.to(device) for x in "
         "batch]), "
@@ -492,11 +534,14 @@ RULES: tuple[FrameRule, ...] = (
         r"(?P<least>\d{1,3})",
         raised_by="script",
         cause=(
-            "{where} expects a different number of values than it got ({message}): the data set, loader or model "
-            "returns different values than this code was written for, or a function is from a different release."
+            "{where} expects a different number of values than it got ({message}): the dataset, loader or model "
+            "returns different values than this code was written for, or a function is from a different version "
+            "of its package."
         ),
-        remedy="print what is on the right side of that line (its type and length), and change the names on the left; "
-        "for a function of a package, install the release that the project requires",
+        remedy=(
+            "print the value on the right side of that line (its type and length), and change the names on the left; "
+            "if the function is from a package, install the version that the project requires"
+        ),
         certain=False,
     ),
     FrameRule(
@@ -509,8 +554,8 @@ RULES: tuple[FrameRule, ...] = (
             "they could not be read or do not meet a condition."
         ),
         remedy=(
-            "let __getitem__ return another sample in place of a bad one, so that no batch becomes empty; print the "
-            "reason why samples are dropped (their paths on this node)"
+            "let __getitem__ return another sample in place of a bad one, so that no batch becomes empty; print "
+            "the reason that samples are dropped (and their paths on this node)"
         ),
     ),
     FrameRule(
@@ -518,8 +563,10 @@ RULES: tuple[FrameRule, ...] = (
         title="A DataLoader rejects its prefetch_factor",
         message=r"'>' not supported between instances of 'NoneType' and 'int'|prefetch_factor option could only be",
         source=r"prefetch_factor|raise ValueError\('prefetch",
-        cause="{where} passes a prefetch_factor that this version of torch does not accept: None needs torch 2, and a "
-        "number needs num_workers of at least 1.",
+        cause=(
+            "{where} passes a prefetch_factor that this version of torch does not accept: None requires torch 2, and "
+            "a number requires num_workers of at least 1."
+        ),
         remedy="leave prefetch_factor out if num_workers is 0, or set num_workers=2; or install torch>=2",
     ),
     FrameRule(
@@ -529,7 +576,7 @@ RULES: tuple[FrameRule, ...] = (
         message=r"AssertionError: ?(?P<name>[\w.]{0,200})",
         source=r"nan_to_num\(tensor\) == nan_to_num\(other\)|check_ddp_consistency",
         cause=(
-            "The ranks have different values of {name}, which the script requires to be equal ({where}): it was "
+            "The ranks have different values for {name}, which the script requires to be equal ({where}): it was "
             "initialized with a different seed on each rank, or is a buffer that is not sent to the other ranks."
         ),
         remedy="broadcast parameters and buffers from rank 0 after the model is built: for tensor in "
@@ -543,23 +590,25 @@ RULES: tuple[FrameRule, ...] = (
         source=r"\bassert\b[^\n]{0,160}(?:\.size\(|\.shape\b|\blen\()[^\n]{0,160}(?:==|!=|<=|>=|%)",
         raised_by="script",
         cause=(
-            "{where} requires sizes that the data does not have: the shapes of output, labels or lists differ: "
-            "different numbers of classes or channels, an option of the model, or a batch that is smaller on this "
-            "rank."
+            "{where} requires the shapes of output, labels or lists to match, but they differ: there is a "
+            "different number of classes or channels, an option of the model does not fit the data, or a batch "
+            "is smaller on this rank."
         ),
-        remedy="print both sides of that condition on each rank; set the number of classes or channels to the data's, "
-        "and drop_last=True if only the last batch differs",
+        remedy=(
+            "print both sides of that condition on each rank; set the number of classes or channels to the data's, "
+            "and use drop_last=True if only the last batch differs"
+        ),
         certain=False,
     ),
     FrameRule(
         id="lightning-starts-itself",
-        title="Lightning starts processes on a node that is not the first",
+        title="Lightning starts processes on a node other than the first",
         exceptions=("AssertionError",),
         packages=("pytorch_lightning", "lightning"),
         source=r"assert self\.global_rank == 0",
         cause=(
-            "This release of Lightning cannot start its processes on nodes other than the first: a bug in 1.2.8 and "
-            "nearby releases."
+            "This version of Lightning cannot start its processes on nodes other than the first, because of a "
+            "bug in 1.2.8 and nearby versions."
         ),
         remedy="upgrade pytorch-lightning, or start one process per GPU with torchrun (muster's default launcher)",
     ),
@@ -567,8 +616,10 @@ RULES: tuple[FrameRule, ...] = (
         id="prepare-without-loader",
         title="accelerate does not know the batch size for DeepSpeed",
         message=r"requires you to pass at least one of training or evaluation dataloaders",
-        cause="{where} passes no DataLoader to accelerator.prepare, from which accelerate takes the batch size for "
-        "DeepSpeed.",
+        cause=(
+            "{where} does not pass a DataLoader to accelerator.prepare, although accelerate takes the batch size for "
+            "DeepSpeed from it."
+        ),
         remedy=(
             "prepare everything in one call: model, optimizer, loader = accelerator.prepare(model, optimizer, "
             "loader); or, before it, set "
@@ -581,9 +632,9 @@ RULES: tuple[FrameRule, ...] = (
         message=r"You can't use same `Accelerator\(\)` instance with multiple models",
         cause="{where} prepares several models with one Accelerator, which accelerate does not support with DeepSpeed.",
         remedy=(
-            "prepare only the model that is trained, and move the others yourself: vae.to(accelerator.device); or "
-            "train without DeepSpeed (DDP or FSDP); accelerate 1.1 and later accept several DeepSpeedPlugins, one "
-            "for each Accelerator"
+            "prepare only the model that is trained, and move the others yourself (vae.to(accelerator.device)); "
+            "or train without DeepSpeed (DDP or FSDP); accelerate 1.1 and later accepts several "
+            "DeepSpeedPlugins, one for each Accelerator"
         ),
     ),
     FrameRule(
@@ -596,16 +647,18 @@ RULES: tuple[FrameRule, ...] = (
     ),
     FrameRule(
         id="sharded-types-differ",
-        title="Weights of one sharded layer have different types",
+        title="Weights in one sharded layer have different types",
         message=r"output tensor must have the same type as input tensor|expects uniform original parameter dtype|"
         r"Expects? all parameters? to have the same dtype",
-        cause="{where}: the weights that FSDP or ZeRO gathers together are of different types: some are fp32 and "
-        "others "
-        "bf16 or fp16, as with adapters (LoRA), norms in fp32, or a model that was cast after it was sharded.",
+        cause=(
+            "{where}: the weights that FSDP or ZeRO gathers together have different types: some are fp32 and others "
+            "bf16 or fp16, for example because of adapters (LoRA), norms in fp32, or a model that was cast after it "
+            "was sharded."
+        ),
         remedy=(
-            "cast the whole model to one type before it is wrapped: model.to(torch.bfloat16) (also the adapters), or "
-            "load it with torch_dtype=torch.bfloat16 and without .half() later; wrap layers of a different type "
-            "separately"
+            "cast the whole model to one type before it is wrapped with model.to(torch.bfloat16) (including the "
+            "adapters), or load it with torch_dtype=torch.bfloat16 and do not call .half() later; wrap layers of "
+            "a different type separately"
         ),
     ),
     FrameRule(
@@ -615,9 +668,9 @@ RULES: tuple[FrameRule, ...] = (
         r"must be "
         r"equal to (?:input|output) tensor size times",
         cause=(
-            "{where}: a gather across all ranks got tensors whose sizes do not match the number of ranks: the state "
-            "of a sharded model was changed or loaded for another number of ranks or another wrapping, or the "
-            "releases of torch, accelerate and peft are incompatible."
+            "{where}: a gather across all ranks got tensors whose sizes do not match the number of ranks: the "
+            "state of a sharded model was changed, or was loaded for a different number of ranks or different "
+            "wrapping, or the versions of torch, accelerate and peft are incompatible."
         ),
         remedy="save with SHARDED_STATE_DICT (fsdp_state_dict_type) and the same wrapping for all modules, and upgrade "
         "torch, accelerate, transformers and peft together",
@@ -628,23 +681,24 @@ RULES: tuple[FrameRule, ...] = (
         title="A sampler gets a rank that does not exist",
         message=r"Invalid rank (?P<rank>\d{1,7}), rank should be in the interval \[0, (?P<last>\d{1,7})\]",
         cause=(
-            "{where} passes rank {rank} to a sampler that was told about only ranks 0 to {last}: the number of "
-            "replicas is that of one node (or of the GPUs that torch sees), but the rank is that of the whole job."
+            "{where} passes rank {rank} to a sampler that was told about ranks 0 to {last} only: the number of "
+            "replicas is that of one node (or of the GPUs that torch sees), but the rank is that of the whole "
+            "job."
         ),
         remedy=(
-            "leave both out, so that the sampler asks torch.distributed: DistributedSampler(dataset); or pass "
-            "num_replicas=dist.get_world_size(), rank=dist.get_rank()"
+            "leave both out, so that the sampler gets them from torch.distributed: DistributedSampler(dataset); "
+            "or pass num_replicas=dist.get_world_size(), rank=dist.get_rank()"
         ),
     ),
     FrameRule(
         id="generations-do-not-divide",
-        title="A batch does not have whole groups of generations",
+        title="A batch does not consist of whole groups of generations",
         message=r"shape '\[-1, (?P<count>\d{1,6})\]' is invalid for input of size (?P<size>\d{1,9})",
         source=r"num_generations|group_size|\bn_samples",
         cause=(
             "{where} puts {size} samples into groups of {count}: the global batch size is not a multiple of the "
-            "number of generations per prompt, or became smaller (auto_find_batch_size after memory ran out, or a "
-            "last batch)."
+            "number of generations per prompt, or the batch became smaller (auto_find_batch_size after memory "
+            "ran out, or a last batch)."
         ),
         remedy=(
             "make per_device_train_batch_size times the number of ranks a multiple of num_generations, and set "
@@ -653,18 +707,19 @@ RULES: tuple[FrameRule, ...] = (
     ),
     FrameRule(
         id="configuration-entry-missing",
-        title="A configuration does not have an entry",
+        title="The configuration does not have an entry that the script reads",
         exceptions=("KeyError",),
         message=r"KeyError: (?P<name>['\"][\w./-]{1,100}['\"])",
         source=r"\b(?:cfg|config|conf|opts?|args|params|hparams|settings|options)(?:\.\w{1,40})?\[",
         raised_by="script",
         cause=(
-            "{where} reads {name} from the configuration, which does not have it: this job reads a different file, "
-            "or one from a different release of the project than the code."
+            "{where} reads {name} from the configuration, which does not have it: this job reads a different "
+            "file, or a file from a different version of the project than the code."
         ),
-        remedy="add {name} to the configuration file, or pass the file that belongs to this code (launch_args); check "
-        "on "
-        "that node that the same file is there: ansible-playbook site.yml --tags code",
+        remedy=(
+            "add {name} to the configuration file, or pass the file that belongs to this code (launch_args); check "
+            "that the same file is on that node (ansible-playbook site.yml --tags code)"
+        ),
     ),
     FrameRule(
         id="argument-not-defined",
@@ -675,11 +730,14 @@ RULES: tuple[FrameRule, ...] = (
         r"attribute '(?P<name>\w{1,80})'",
         raised_by="script",
         cause=(
-            "{where} reads {name}, which the arguments or the configuration of this job do not have: the parser does "
-            "not define it, or the code and its configuration are from different releases."
+            "{where} reads {name}, which the arguments or the configuration of this job do not have: the parser "
+            "does not define it, or the code and its configuration are from different versions."
         ),
-        remedy="define it (parser.add_argument('--{name}')), or copy the same release of code and configuration to all "
-        "nodes (ansible-playbook site.yml --tags code); for local_rank: int(os.environ['LOCAL_RANK'])",
+        remedy=(
+            "define the argument (parser.add_argument('--{name}')), or copy the same version of code and "
+            "configuration to all nodes (ansible-playbook site.yml --tags code); for local_rank, use "
+            "int(os.environ['LOCAL_RANK'])"
+        ),
     ),
     FrameRule(
         id="text-instead-of-number",
@@ -689,9 +747,9 @@ RULES: tuple[FrameRule, ...] = (
         r"sequence by "
         r"non-int of type 'float')",
         cause=(
-            "{where} calculates with text: a setting was read without conversion: an argument without type=int or "
-            "type=float, an environment variable, or a number such as 1e-4 in YAML, which YAML reads as text (1.0e-4 "
-            "is a number)."
+            "{where} calculates with text because a setting was read without conversion: an argument without "
+            "type=int or type=float, an environment variable, or a number such as 1e-4 in YAML, which YAML reads "
+            "as text (1.0e-4 is a number)."
         ),
         remedy=(
             "write 1.0e-4 or 0.0001 in YAML, use type=float in add_argument, or put float(...) around an environment "
@@ -702,9 +760,11 @@ RULES: tuple[FrameRule, ...] = (
         id="fft-in-half",
         title="An FFT in fp16 has a size that is not a power of two",
         message=r"cuFFT only supports dimensions whose sizes are powers of two when computing in half precision",
-        cause="{where} computes an FFT in fp16, which cuFFT does only for sizes that are powers of two.",
-        remedy="compute it in fp32: with torch.autocast('cuda', enabled=False): torch.fft.rfft(x.float()), or pad to a "
-        "power of two",
+        cause="{where} computes an FFT in fp16, which cuFFT supports only for sizes that are powers of two.",
+        remedy=(
+            "compute it in fp32 (with torch.autocast('cuda', enabled=False): torch.fft.rfft(x.float())), or pad to a "
+            "power of two"
+        ),
     ),
     FrameRule(
         id="parameter-outside-zero",
@@ -726,8 +786,8 @@ RULES: tuple[FrameRule, ...] = (
         message=r"'status': 'AVAILABLE'|ds_active_sub_modules",
         source=r"assert not param\.ds_active_sub_modules",
         cause=(
-            "{where}: ZeRO 3 tries to re-shard a weight that a module is still using: gathered weights are changed "
-            "or used within or between a forward pass and its backward pass."
+            "{where}: ZeRO 3 tries to re-shard a weight that a module is still using: gathered weights are "
+            "changed or used during a forward or backward pass, or between the two."
         ),
         remedy="use deepspeed.zero.GatheredParameters only outside the forward and backward passes, and not for "
         "weights of a forward pass whose backward pass is still to come; upgrade deepspeed",
@@ -754,13 +814,13 @@ RULES: tuple[FrameRule, ...] = (
     ),
     FrameRule(
         id="no-display",
-        title="A picture is drawn without a display",
+        title="A plot is drawn without a display",
         message=r"no display name and no \$DISPLAY|could not connect to display|Cannot load backend 'TkAgg'|no "
         r"\$DISPLAY environment",
         cause="{where} opens a window, but the node has no display.",
         remedy=(
-            'use -e \'{{"launch_environment": {{"MPLBACKEND": "Agg"}}}}\' (for Qt: QT_QPA_PLATFORM=offscreen), and '
-            "plt.savefig in place of plt.show"
+            'launch with -e \'{{"launch_environment": {{"MPLBACKEND": "Agg"}}}}\' (for Qt, set '
+            "QT_QPA_PLATFORM=offscreen), and use plt.savefig instead of plt.show"
         ),
     ),
 )

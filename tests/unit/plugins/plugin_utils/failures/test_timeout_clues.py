@@ -27,7 +27,7 @@ def watchdog(name: str, number: int = 315, elements: int = 4096) -> str:
         (["Running tokenizer on dataset:  40%", watchdog("BROADCAST", 3)], "about preparing or loading"),
         (["***** Running Evaluation *****", watchdog("ALLREDUCE")], "from an evaluation"),
         (["100%|##########| 16/16 [00:25<00:00,  1.48s/it]", watchdog("ALLREDUCE")], "the end of an epoch"),
-        (["`Trainer.fit` stopped: `max_epochs=9` reached.", watchdog("ALLREDUCE", elements=1)], "training was over"),
+        (["`Trainer.fit` stopped: `max_epochs=9` reached.", watchdog("ALLREDUCE", elements=1)], "raining was over"),
         (["step 31 loss 0.2", watchdog("ALLREDUCE", elements=1)], "in a barrier"),
         (["step 31 loss 0.2", watchdog("BROADCAST", 4)], "at the beginning"),
         (["step 31 loss 0.2", watchdog("_ALLGATHER_BASE")], "sharded model"),

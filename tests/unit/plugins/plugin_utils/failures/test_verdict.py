@@ -300,8 +300,8 @@ def test_interrupted_run_is_explained_with_the_command_to_continue() -> None:
     shown = render_verdict(verdict_from_hub({}, {**made, "run_id": "first"}), "/r", {})
     assert shown.startswith("run first interrupted")
     assert "\n  reason: b: taken away\n" in shown
-    assert "exit codes of 0 do not mean that the job is complete" in shown
-    assert "to continue: ansible-playbook report.yml -e run_id=first shows the command" in shown
+    assert "exit code 0 does not mean that the job is complete" in shown
+    assert "to continue, run ansible-playbook report.yml -e run_id=first to see the command" in shown
 
 
 def test_cost_is_reported_only_if_all_prices_are_known() -> None:
@@ -462,7 +462,7 @@ def test_failure_message_names_node_rank_error_and_log() -> None:
         "  on node1 these processes survive even SIGKILL: 4711; the node needs a reboot\n"
         "  on node1 the container may still exist and hold GPUs: Cannot connect; remove it there with: docker rm "
         "--force muster-first-node1\n"
-        "  on node1 the run's directory could not be written to at times: No space left on device; free up space, or "
+        "  on node1 writing to the run's directory failed at times: No space left on device; free up space, or "
         "set launch_node_directory: /home/u/node1\n"
         "  on node1 the mount /data died during the run: Transport endpoint is not connected; check that its server is "
         "up, then mount it again (site.yml)\n"

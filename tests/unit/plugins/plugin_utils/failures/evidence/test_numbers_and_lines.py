@@ -130,11 +130,11 @@ def test_fields_that_are_not_permitted_are_named() -> None:
 
 def test_package_installed_for_a_different_python_is_explained() -> None:
     error = MODULE.format("datasets")
-    assert "module of the project" not in cause(error)
+    assert "module in the project" not in cause(error)
     text = cause(error, [error, BINARY.format("/apps/python/3.10/bin/python3.10")])
     assert "/apps/python/3.10/bin/python3.10 -m pip install datasets" in text
     assert "whole system" not in cause(error, [error, BINARY.format("/home/me/.venv/bin/python3")])
-    assert "module of the project" in cause(MODULE.format("utils.data"))
+    assert "module in the project" in cause(MODULE.format("utils.data"))
 
 
 def test_rank_0_waiting_in_its_own_broadcast_is_explained() -> None:
@@ -176,7 +176,7 @@ def test_gloo_connecting_to_itself_is_explained() -> None:
     loopback = GLOO.format("127.0.1.1", "Connection refused")
     assert "hosts_file" in cause(loopback, [], TWO_NODES)
     assert "ended earlier" in cause(loopback, [], ONE_NODE)
-    assert "Its own log says why" in cause(GLOO.format("10.0.0.5", "Connection refused"), [], TWO_NODES)
+    assert "own log says why" in cause(GLOO.format("10.0.0.5", "Connection refused"), [], TWO_NODES)
 
 
 def test_kill_in_a_slurm_job_is_explained() -> None:
@@ -198,7 +198,7 @@ def test_checkpoint_file_that_is_not_created_is_explained() -> None:
     ("source", "text"),
     [
         ("root.mkdir(parents=True, exist_ok=True)", "broken link"),
-        ('with open(os.path.join(path, name), "a", encoding="utf-8") as file:', "not LOCAL_RANK 0): if the code"),
+        ('with open(os.path.join(path, name), "a", encoding="utf-8") as file:', "not LOCAL_RANK 0); if the code"),
         ("os.mkdir(path)", "use os.makedirs(path, exist_ok=True)"),
     ],
 )

@@ -222,7 +222,7 @@ def test_raised_message_and_its_location_are_shown_with_their_certainty() -> Non
         frame("/job/loader.py", 'raise ValueError("no file")', "load", 75), error="ValueError: no file"
     ) == (
         "raised-by-script",
-        'The script raised it itself: no file (job/loader.py:75 in load (`raise ValueError("no file")`)).',
+        'The script itself raised this error: no file (job/loader.py:75 in load (`raise ValueError("no file")`)).',
         "error",
     )
     assert explained(frame("a.py", "x = y[3]"), error="IndexError: list index out of range")[2] == "log"
