@@ -695,7 +695,7 @@ def test_failed_template_shows_error_of_service_and_can_be_retried(bench: Bench)
     bench.provide()
     bench.account.outcomes["template-create"] = EventOutcome("error", "no space in the store")
     with pytest.raises(
-        ClusterError, match="no template of bert-0 was created: template-create failed: no space in the"
+        ClusterError, match="no template was created from bert-0: template-create failed: no space in the"
     ):
         bench.image()
     assert bench.image().changed

@@ -229,8 +229,8 @@ def test_measurements_left_on_node_are_listed() -> None:
     assert describe_left_out("gpu1", "first", LEFT) == ""
     assert describe_left_out("gpu1", "first", {**LEFT, "files": [shortened], "count": 1}) == ""
     assert describe_left_out("gpu1", "first", {**LEFT, "files": [kept], "count": 1}) == (
-        "gpu1 did not send 70 MB of run first: measured/ [2Jbig.csv (a node's 64 MiB in 10000 files are "
-        "fetched, smallest first). To fetch all of them: ansible-playbook fetch.yml -e run_id=first"
+        "gpu1 did not send 70 MB of run first: measured/ [2Jbig.csv (at most 64 MiB in 10000 files are fetched "
+        "per node, smallest first). To fetch all of them: ansible-playbook fetch.yml -e run_id=first"
     )
     many = describe_left_out("gpu1", "first", {**LEFT, "files": [kept, shortened, kept], "count": 5})
     assert "140 MB" in many and "big.csv and 3 others (" in many
