@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Nodes whose ranks do nothing while others are working: by made-up samples, and with real supervisors and processes."""
+"""Nodes whose ranks do nothing while others work: by made-up samples, and with real supervisors and processes."""
 
 from __future__ import annotations
 

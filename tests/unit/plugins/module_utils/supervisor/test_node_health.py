@@ -131,7 +131,10 @@ def test_resolved_problem_is_reported_and_does_not_end_the_run(make: RunMaker) -
     eventually(lambda: slow in run.events())
     rewrite(run, "pace", "97, 0x44", "97, 0x4")
     eventually(
-        lambda: "node0: no longer: GPU 1 is running at a reduced clock at 1980 MHz: hardware thermal slowdown" in run.events()
+        lambda: (
+            "node0: no longer: GPU 1 is running at a reduced clock at 1980 MHz: hardware thermal slowdown"
+            in run.events()
+        )
     )
     assert run.events().count(slow) == 1
     eventually(lambda: run_status.read(run.request(0, wait=0))["run"]["health"] == [])
