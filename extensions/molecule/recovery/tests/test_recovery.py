@@ -127,7 +127,7 @@ def test_isolated_first_node_runs_nothing_after_it_returns(
 def test_loss_of_the_first_of_two_nodes_ends_the_run_with_a_command_to_continue(lab: Lab, nodes: list[str]) -> None:
     options: dict[str, Any] = {"nnodes": 2, "launch_launcher": "env", "launch_restarts": 1, **QUICK}
     play = drive.launch(lab, "ticks.py", run_id="first", **options)
-    play.wait_for(r"its loss ends the run: two nodes have no majority")
+    play.wait_for(r"losing it ends the run: two nodes have no majority")
     play.wait_for(r"step 3 of rank 0")
     lab.power_off("node1")
     play.wait()

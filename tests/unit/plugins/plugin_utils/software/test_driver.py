@@ -237,7 +237,7 @@ TABLE: list[tuple[str, dict[str, Any], DesiredDriver, str, str]] = [
         {**NO_DRIVER, "system": "debian", "available": {}},
         DesiredDriver(),
         "refuse",
-        "they have: none. Enable the section non-free",
+        "they have: none. Enable the non-free section",
     ),
     (
         "another system",
