@@ -359,7 +359,7 @@ def foreign_template(bench: Bench) -> None:
         (foreign_template, {"template": "golden"}, "the template golden is in ams1"),
         (occupy, {}, "2 networks are named muster-bert: nw0000015 in ny2, nw0000016 in ny2"),
         (settle_in, {}, "the name bert is taken: the network muster-bert (nw0000015) contains photos"),
-        (lambda bench: bench.account.unavailable.add("A6000x2"), {}, "no A6000x2 is available in ny2 now"),
+        (lambda bench: bench.account.unavailable.add("A6000x2"), {}, "no A6000x2 is currently available in ny2"),
     ],
 )
 def test_impossible_request_is_refused_in_one_line_and_creates_nothing(
