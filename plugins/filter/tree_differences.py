@@ -39,7 +39,7 @@ _value:
   description: One line for each file that differs between nodes, sorted by path. Empty if none does.
   type: list
   elements: str
-  sample: ["train.py: other content on node3", "utils/new.py: only on node0", "model.py: missing on node2"]
+  sample: ["train.py: different content on node3", "utils/new.py: only on node0", "model.py: missing on node2"]
 """
 
 from collections import Counter

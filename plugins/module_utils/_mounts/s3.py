@@ -132,7 +132,7 @@ CAUSES = (
     ),
     KnownFailure(
         "COULDNT_CONNECT|Connection refused|connect error|unable to connect|SOCKET_(CONNECT|TIMEOUT|NO_ROUTE)[A-Z_]*",
-        "the endpoint does not respond, or it cannot be reached",
+        "the endpoint is not responding, or it cannot be reached",
         "check the endpoint's URL, its server, and any firewalls in between (curl -v URL on this node)",
     ),
     KnownFailure(

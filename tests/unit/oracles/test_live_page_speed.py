@@ -147,7 +147,7 @@ def test_the_page_follows_the_run_when_its_first_node_is_lost(
         nodes.lost.add("node0")
         power_off(run, 0)
         eventually(lambda: text_of(window, "#connection") == "connected to node1")
-        eventually(lambda: "node1 leads the run from now on" in text_of(window, "#events"))
+        eventually(lambda: "node1 will lead the run from now on" in text_of(window, "#events"))
         eventually(lambda: [cell(window, row, 2) for row in range(3)] == ["lost", "running", "running"])
         assert cell(window, 1, 4) == "77 %", "earlier samples stay"
         write_sample(run, 1, 10**6, 33.0)

@@ -74,4 +74,4 @@ def test_nodes_of_several_open_runs_are_queried_over_ssh(tmp_path: Path) -> None
     assert completed.returncode == 2, completed.stdout
     assert output.count("connect to host 127.0.0.1 port 1") >= 2, completed.stdout
     assert "this is about second; also active: first on a" in output, completed.stdout
-    assert "b does not respond, so stop.yml stopped nothing there" in output, completed.stdout
+    assert "b is not responding, so stop.yml stopped nothing there" in output, completed.stdout

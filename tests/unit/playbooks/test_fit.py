@@ -113,7 +113,7 @@ def test_interrupted_search_resumes_and_finds_the_memory_limit(directory: Path) 
     [
         (
             '{"fit_args": ["--batch_size", "8"]}',
-            "fit_args, the arguments of the script, do not contain {batch_size}: put it where the script takes its "
+            "fit_args, the script's arguments, do not contain {batch_size}: put it where the script takes its "
             "batch size, such as ",
         ),
         ("fitted=fit", "fitted is the result of a search and cannot be used in another search: remove it"),

@@ -22,7 +22,7 @@ GONE = (
     "rank {} of run first is on c, which is not in the group 'training' of this inventory (it has a, b of this run): "
     "use the inventory the run was launched with, or put c back into it"
 )
-NO_RANK = "run first has the ranks 0 to 5, not {}: correct -e rank"
+NO_RANK = "run first has ranks 0 to 5, not {}: correct -e rank"
 
 
 @pytest.fixture

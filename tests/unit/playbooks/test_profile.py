@@ -43,7 +43,7 @@ def test_a_running_job_is_profiled_and_the_late_rank_is_named(tmp_path: Path) ->
         completed = typed(tmp_path, profile)
         assert completed.returncode == 0, completed.stdout
         assert "2 ranks, 3 steps of" in completed.stdout
-        assert "the other ranks are waiting for rank 1" in completed.stdout
+        assert "the other ranks wait for rank 1" in completed.stdout
         assert json.loads((record / "profile.json").read_text())["late"] == [1]
         timeline = json.loads(gzip.decompress((record / "profiles" / "timeline.json.gz").read_bytes()))
         assert {event["pid"] // 10 for event in timeline["traceEvents"]} == {0, 1}

@@ -37,7 +37,7 @@ def test_unresponsive_node_is_named_with_the_consequences(
     )
     output = " ".join(done.stdout.split())
     assert done.returncode == 2, done.stdout
-    assert "a does not respond, so stop.yml stopped nothing there" in output, done.stdout
+    assert "a is not responding, so stop.yml stopped nothing there" in output, done.stdout
     assert message in output and unsaid not in output, done.stdout
     assert "a unreachable did not respond a moment ago" in output, done.stdout
     assert ("no node has a run unanswered" in output) == (other == HERE)

@@ -62,7 +62,7 @@ def test_two_launches_share_their_nodes_with_different_gpus(tmp_path: Path) -> N
         for run_id, gpus in (("low", "0,1"), ("high", "2,3")):
             status, output = launch(run_id, f"-e gpus={gpus}")
             assert status == 0, output
-            assert f"GPUs {gpus[0]}, {gpus[2]} on ethe CUDAch node" in output
+            assert f"GPUs {gpus[0]}, {gpus[2]} on each node" in output
         for run_id, shown in (("low", "0,1 4"), ("high", "2,3 4")):
             assert printed_by(tmp_path, run_id) == shown
         plans = [

@@ -329,7 +329,7 @@ def test_checkpoint_with_too_many_levels_is_refused(settings: dict[str, Any], tm
     checkpoint = local.read_checkpoint(str(tmp_path / str(local.MAX_DEPTH)), "step", "")
     assert checkpoint is not None and len(checkpoint.files) == 1
     local.remove_checkpoint(checkpoint, "")
-    with pytest.raises(StepError, match="has more than 100 levels of directories"):
+    with pytest.raises(StepError, match="has more than 100 directory levels"):
         local.read_checkpoint(str(tmp_path / "1500"), "step", "")
     bounded.remove_tree(str(tmp_path / "1500"))  # pytest could not
 

@@ -218,7 +218,7 @@ def test_short_rate_limit_is_waited_out_and_a_long_one_is_reported(hub: HubServe
 
 def test_unreachable_hub_is_reported(nodes: HubCluster) -> None:
     message = nodes.fetch_error(endpoint="http://127.0.0.1:1", patience=0.5)
-    assert re.search("http://127.0.0.1:1 does not respond: .*refused.* correct hugging_face_endpoint", message)
+    assert re.search("http://127.0.0.1:1 is not responding: .*refused.* correct hugging_face_endpoint", message)
 
 
 def test_fetch_survives_cut_connections(hub: HubServer, nodes: HubCluster) -> None:

@@ -118,7 +118,7 @@ def test_registry_refusals_are_reported_with_remedy(registry: Registry) -> None:
     registry.hosts.root("node3", "systemctl start docker-registry")
     assert rc == 2 and "connection refused" in output and pulls in output, output[-4000:]
     remedy = (
-        f"whether {registry.place} is running, and whether this node reaches it with `curl "
+        f"whether {registry.place} is running, and whether this node can reach it with `curl "
         f"https://{registry.place}/v2/`"
     )
     assert f"Check {remedy}" in output

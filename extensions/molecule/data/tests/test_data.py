@@ -112,7 +112,9 @@ def test_preflight_reports_mount_faults(data: Data, mounted: drive.Play) -> None
     assert play.rc == 2, play.output
     assert f"--output_dir is {AMAZON}/out, on {AMAZON}, a mount-s3 mount" in output
     assert "launch_working_directory is" not in output
-    assert re.search(r"ERROR mount-stale node2 found: /mnt/data \(fuse.s3fs of data\) does not respond", output), output
+    assert re.search(r"ERROR mount-stale node2 found: /mnt/data \(fuse.s3fs of data\) is not responding", output), (
+        output
+    )
     assert "mount-differs" not in output
     data.undo.clear()
 

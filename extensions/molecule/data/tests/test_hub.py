@@ -91,4 +91,4 @@ def test_directory_of_first_node_is_copied_to_all_nodes(data: Data, tmp_path: Pa
     play = drive.run("stage_data.yml", data.lab.inventory, timeout=600, stage_data_here=here, **destination)
     assert play.rc == 2
     assert "node1: rsync is missing" in data.words(play)
-    assert "node1 does not take part, or has failed" in data.words(play), "no other node takes its place"
+    assert "node1 is not taking part, or has failed" in data.words(play), "no other node takes its place"

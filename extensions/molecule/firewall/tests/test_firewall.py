@@ -213,6 +213,6 @@ def test_firewall_managed_by_iptables_is_refused_and_unchanged(lab: Lab) -> None
     play = drive.run(CONVERGE, lab.inventory, options=("--limit", "node3"))
     assert time.monotonic() - started < 60
     assert play.rc == 2
-    assert "node3: the firewall of this node is managed by iptables" in " ".join(play.output.split())
+    assert "node3: this node's firewall is managed by iptables" in " ".join(play.output.split())
     assert rules(lab, "node3") == before
     assert login(lab, "node3")

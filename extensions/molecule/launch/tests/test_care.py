@@ -131,7 +131,7 @@ def test_profile_of_a_running_job_names_the_late_rank(lab: Lab, nodes: list[str]
     play.wait_for(r"step 2: loss", timeout=300)
     profile = drive.run("profile.yml", lab.inventory, run_id="profiled", profile_steps=3)
     assert profile.rc == 0, profile.output
-    assert "2 ranks, 3 steps of" in profile.output and "the other ranks are waiting for rank 1" in profile.output
+    assert "2 ranks, 3 steps of" in profile.output and "the other ranks wait for rank 1" in profile.output
     for name in nodes[:2]:
         lab.exec(name, ["touch", over])
     play.wait()

@@ -269,7 +269,7 @@ def test_run_continues_after_terminal_is_closed(lab: Lab, nodes: list[str]) -> N
     first = drive.start("logs.yml", lab.inventory)  # rank 0 of the latest run
     refused = drive.run("logs.yml", lab.inventory, run_id="closed", rank=9)
     assert refused.rc == 2, refused.output
-    assert "run closed has the ranks 0 to 3, not 9: correct -e rank" in refused.output, refused.output
+    assert "run closed has ranks 0 to 3, not 9: correct -e rank" in refused.output, refused.output
     follow.wait_for(r"step \d+ of rank 2")
     first.wait_for(r"step \d+ of rank 0")
     before = steps()

@@ -80,7 +80,7 @@ def test_next_node_leads_the_run_after_the_first_is_powered_off(lab: Lab, nodes:
     )
     play.wait_for(r"epoch 3/40 ", timeout=300)
     lab.power_off("node1")
-    play.wait_for(r"node2 leads the run from now on")
+    play.wait_for(r"node2 will lead the run from now on")
     play.wait_for(r"attempt 1 starts: node1 was lost after .*; node4 joins; 2 restarts allowed, 1 remain")
     play.wait_for(r"attempt 1 starts(.|\n)*epoch 2/40 ", timeout=300)
     shown = drive.run("status.yml", lab.inventory, run_id="succession")
@@ -110,7 +110,7 @@ def test_isolated_first_node_runs_nothing_after_it_returns(
     play = drive.launch(lab, "ticks.py", "--until", "end", run_id=run_id, launch_restart_min_nodes=2, **options)
     play.wait_for(r"step 3 of rank 0")
     lab.cut_off("node1", directions=directions)
-    play.wait_for(r"node2 leads the run from now on", timeout=300)
+    play.wait_for(r"node2 will lead the run from now on", timeout=300)
     play.wait_for(r"attempt 1 starts: node1 was lost")
     lab.restore("node1")
     drive.nothing_left(lab, ["node1"], within=60)
@@ -127,7 +127,7 @@ def test_isolated_first_node_runs_nothing_after_it_returns(
 def test_loss_of_the_first_of_two_nodes_ends_the_run_with_a_command_to_continue(lab: Lab, nodes: list[str]) -> None:
     options: dict[str, Any] = {"nnodes": 2, "launch_launcher": "env", "launch_restarts": 1, **QUICK}
     play = drive.launch(lab, "ticks.py", run_id="first", **options)
-    play.wait_for(r"its loss ends the run: two nodes have no majority")
+    play.wait_for(r"losing it ends the run: two nodes have no majority")
     play.wait_for(r"step 3 of rank 0")
     lab.power_off("node1")
     play.wait()

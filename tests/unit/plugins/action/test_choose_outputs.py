@@ -38,7 +38,7 @@ def test_identical_files_on_several_nodes_are_fetched_once(
     }
     assert (answer["count"], answer["size"], answer["ask"]) == (2, 4_000_000, False)
     assert capsys.readouterr().out == (
-        "outputs of the run: 2 files, 4 MB\n  identical on several nodes, fetched once: 1 file\n"
+        "the run's outputs: 2 files, 4 MB\n  identical on several nodes, fetched once: 1 file\n"
         f"  to fetch: 2 files, 4 MB, into {tmp_path}\n"
     )
 
@@ -50,9 +50,9 @@ def test_files_that_are_not_outputs_are_named_with_the_setting_that_fetches_them
     document = {"a": {"files": [], "unlisted": {"logs": 4, "w": 1}}, "b": {"files": [], "unlisted": {"logs": 1}}}
     chosen(monkeypatch, tmp_path, document, compared={})
     assert capsys.readouterr().out == (
-        f"outputs of the run: 0 files, 0 MB\n  to fetch: 0 files, 0 MB, into {tmp_path}\n"
+        f"the run's outputs: 0 files, 0 MB\n  to fetch: 0 files, 0 MB, into {tmp_path}\n"
         "  not fetched: files in the working directory that the job may have written: logs (5 files), w (1 file)\n"
-        """  to fetch them: -e '{"launch_outputs": ["logs", "w"]}'; for later runs, outputs in the job file\n"""
+        """  to fetch them: -e '{"launch_outputs": ["logs", "w"]}'; for later runs, set outputs in the job file\n"""
     )
     chosen(monkeypatch, tmp_path, {"a": {"files": [], "unlisted": hostile}, "b": {"unlisted": 7}}, compared={})
     output = capsys.readouterr().out

@@ -776,7 +776,7 @@ def test_stopping_spot_machines_is_refused(bench: Bench) -> None:
     bench.provide(market="spot")
     bench.server.requests.clear()
     with pytest.raises(
-        PlanRefusedError, match="bert-0, bert-1 of bert cannot be stopped: spot machines can only be removed"
+        PlanRefusedError, match="bert-0, bert-1 of bert cannot be stopped: spot instances can only be removed"
     ):
         stop(bench.work())
     assert bench.changes() == []

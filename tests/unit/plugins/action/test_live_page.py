@@ -42,7 +42,7 @@ def test_a_port_in_use_is_reported_as_a_user_error() -> None:
     ("variables", "reason"),
     [
         (None, "gpu0 is not in this inventory"),
-        ({"ansible_connection": "community.docker.docker"}, "gpu0 is reached by community.docker.docker"),
+        ({"ansible_connection": "community.docker.docker"}, "gpu0 is reached via community.docker.docker"),
     ],
 )
 def test_a_node_that_cannot_be_queried_reports_the_reason_once(

@@ -359,7 +359,7 @@ def foreign_template(bench: Bench) -> None:
         (foreign_template, {"template": "golden"}, "the template golden is in ams1"),
         (occupy, {}, "2 networks are named muster-bert: nw0000015 in ny2, nw0000016 in ny2"),
         (settle_in, {}, "the name bert is taken: the network muster-bert (nw0000015) contains photos"),
-        (lambda bench: bench.account.unavailable.add("A6000x2"), {}, "no A6000x2 is available in ny2 now"),
+        (lambda bench: bench.account.unavailable.add("A6000x2"), {}, "no A6000x2 is currently available in ny2"),
     ],
 )
 def test_impossible_request_is_refused_in_one_line_and_creates_nothing(
@@ -695,7 +695,7 @@ def test_failed_template_shows_error_of_service_and_can_be_retried(bench: Bench)
     bench.provide()
     bench.account.outcomes["template-create"] = EventOutcome("error", "no space in the store")
     with pytest.raises(
-        ClusterError, match="no template of bert-0 was created: template-create failed: no space in the"
+        ClusterError, match="no template was created from bert-0: template-create failed: no space in the"
     ):
         bench.image()
     assert bench.image().changed

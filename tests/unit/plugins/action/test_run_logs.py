@@ -71,7 +71,7 @@ def test_path_outside_target_is_refused(tmp_path: Path, name: str) -> None:
 
 def test_path_with_too_many_directories_is_refused(tmp_path: Path) -> None:
     name = "node0/" + "d/" * 80 + "x"
-    with pytest.raises(AnsibleActionFail, match="has a file in 82 directories: nothing more was unpacked"):
+    with pytest.raises(AnsibleActionFail, match="has a file nested 82 directories deep: nothing more was unpacked"):
         unpack(packed((name, tarfile.REGTYPE, "x")), tmp_path, "node0")
     assert list(tmp_path.rglob("d")) == []
 
@@ -177,7 +177,7 @@ def test_piece_that_is_not_base64_is_refused(tmp_path: Path, monkeypatch: pytest
 
 def test_node_that_sends_endlessly_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     node = Node(size=1000, last=False)
-    with pytest.raises(AnsibleActionFail, match="node1 did not send a complete archive of logs"):
+    with pytest.raises(AnsibleActionFail, match="node1 did not send a complete log archive"):
         fetch(monkeypatch, node, tmp_path)
     assert node.sent == 11
 
@@ -229,8 +229,8 @@ def test_measurements_left_on_node_are_listed() -> None:
     assert describe_left_out("gpu1", "first", LEFT) == ""
     assert describe_left_out("gpu1", "first", {**LEFT, "files": [shortened], "count": 1}) == ""
     assert describe_left_out("gpu1", "first", {**LEFT, "files": [kept], "count": 1}) == (
-        "gpu1 did not send 70 MB of run first: measured/ [2Jbig.csv (a node's 64 MiB in 10000 files are "
-        "fetched, smallest first). To fetch all of them: ansible-playbook fetch.yml -e run_id=first"
+        "gpu1 did not send 70 MB of run first: measured/ [2Jbig.csv (at most 64 MiB in 10000 files are fetched "
+        "per node, smallest first). To fetch all of them: ansible-playbook fetch.yml -e run_id=first"
     )
     many = describe_left_out("gpu1", "first", {**LEFT, "files": [kept, shortened, kept], "count": 5})
     assert "140 MB" in many and "big.csv and 3 others (" in many

@@ -251,7 +251,7 @@ def test_verdict_comes_from_other_nodes_when_rank_0_is_lost(tmp_path: Path, caps
 @pytest.mark.parametrize(
     ("reads", "expected_text"),
     [
-        ({"node0": None, "node1": RUNNING}, "node0 does not respond and 1 other node says the run is still active"),
+        ({"node0": None, "node1": RUNNING}, "node0 is not responding and 1 other node says the run is still active"),
         ({"node0": None, "node1": {**RUNNING, "state": "ended"}}, "1 other node says the run is still active"),
         ({"node0": None, "node1": None}, "no node is reachable from here"),
         ({}, "no node is reachable from here"),

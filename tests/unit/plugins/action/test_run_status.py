@@ -85,10 +85,10 @@ def test_ranks_that_have_exited_are_named() -> None:
         node_status("node3", seen("node3", 2, state="failed", ended_ranks={})),
     ]
     lines = render_status(nodes, 1075.0).splitlines()
-    assert lines[1].endswith("ranks 0-1 exited with 0; no output for 3 min; step 7")
-    assert lines[2].endswith("rank 3 exited with 0; step 7")
+    assert lines[1].endswith("ranks 0-1 exited with code 0; no output for 3 min; step 7")
+    assert lines[2].endswith("rank 3 exited with code 0; step 7")
     assert describe_exited_ranks(nodes) == (
-        "ranks 0-1, 3 on node1, node2 exited with 0 20 s ago; rank 2 on node2 still runs"
+        "ranks 0-1, 3 on node1, node2 exited with code 0 20 s ago; rank 2 on node2 still runs"
     )
     assert describe_exited_ranks(nodes[2:]) == ""
 

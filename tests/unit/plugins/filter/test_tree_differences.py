@@ -24,18 +24,18 @@ def test_equal_trees_have_no_difference() -> None:
 
 def test_each_kind_of_difference_names_the_deviating_nodes() -> None:
     result = tree_differences(trees(node1={"new.py": "1"}, node2={"model.py": None}, node3={"train.py": "2"}))
-    assert result == ["model.py: missing on node2", "new.py: only on node1", "train.py: other content on node3"]
+    assert result == ["model.py: missing on node2", "new.py: only on node1", "train.py: different content on node3"]
 
 
 def test_file_can_be_missing_on_one_node_and_differ_on_another() -> None:
     assert tree_differences(trees(node1={"train.py": None}, node2={"train.py": "2"})) == [
-        "train.py: missing on node1, other content on node2"
+        "train.py: missing on node1, different content on node2"
     ]
 
 
 def test_first_node_wins_a_tie() -> None:
     assert tree_differences(trees(node1={"train.py": "2"}, node3={"train.py": "2"})) == [
-        "train.py: other content on node1, node3"
+        "train.py: different content on node1, node3"
     ]
     assert tree_differences(trees(node0={"new.py": "1"}, node1={"new.py": "1"})) == ["new.py: missing on node2, node3"]
 

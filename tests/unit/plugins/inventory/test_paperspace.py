@@ -386,7 +386,7 @@ def body(code: str, message: str) -> str:
                 body='{"code": "BAD_REQUEST", "message": "Input validation failed", "issues": '
                 '[{"path": ["limit"], "message": "Too big"}]}',
             ),
-            ["HTTP 400 BAD_REQUEST: Input validation failed (limit: Too big). The API rejects this request"],
+            ["HTTP 400 BAD_REQUEST: Input validation failed (limit: Too big). The API rejected this request"],
         ),
         (
             PaperspaceFault(status=302, headers={"Location": "https://example.org/"}),

@@ -293,11 +293,11 @@ def test_invalid_cluster_is_refused_with_all_errors(sources: Sources) -> None:
 @pytest.mark.parametrize(
     ("options", "result"),
     [
-        ({"address": "privat"}, "node9: the expression of address fails: 'privat' is undefined"),
-        ({"address": "private[0"}, "node9: the expression of address fails: Syntax error"),
-        ({"slots": "label / 2"}, "node9: the expression of slots fails: "),
-        ({"slots": "gpus", "strict": True}, "node9: the expression of slots fails: 'gpus' is undefined"),
-        ({"rank": "tags.rank", "strict": True}, "node9: the expression of rank fails: 'tags' is undefined"),
+        ({"address": "privat"}, "node9: the expression in address fails: 'privat' is undefined"),
+        ({"address": "private[0"}, "node9: the expression in address fails: Syntax error"),
+        ({"slots": "label / 2"}, "node9: the expression in slots fails: "),
+        ({"slots": "gpus", "strict": True}, "node9: the expression in slots fails: 'gpus' is undefined"),
+        ({"rank": "tags.rank", "strict": True}, "node9: the expression in rank fails: 'tags' is undefined"),
         ({"slots": "'many'"}, "node9: its number of slots is 'many'"),
         ({"rank": "label ~ 'th'"}, "node9: its node_rank is '0th'"),
     ],

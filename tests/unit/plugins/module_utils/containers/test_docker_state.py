@@ -47,10 +47,10 @@ def test_engine_that_cannot_be_queried_is_an_error(
     stand_in: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stand_in(docker=DOWN, systemctl="echo active")
-    fault = "`docker ps` fails (Cannot connect to the Docker daemon), docker.service is active"
+    fault = "`docker ps` failed (Cannot connect to the Docker daemon), docker.service is active"
     assert state.list_running() == ([], fault)
     stand_in(docker="exit 3")
-    assert state.list_running() == ([], "`docker ps` fails (code 3), docker.service is active")
+    assert state.list_running() == ([], "`docker ps` failed (code 3), docker.service is active")
     (tmp_path / "docker").chmod(0o644)
     assert state.list_running() == ([], "docker cannot be run (Permission denied), docker.service is active")
     stand_in(systemctl="exit 1")

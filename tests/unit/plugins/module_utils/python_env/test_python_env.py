@@ -160,7 +160,7 @@ def test_python_chosen_by_auto_does_not_change_the_lock_key(given: dict[str, Any
 
 def test_python_differing_from_the_first_node_is_refused(given: dict[str, Any]) -> None:
     lock = {**lock_of(given), "python": "3.7.1"}
-    with pytest.raises(StepError, match=r"Python is .* here, but 3\.7\.1 on the first node"):
+    with pytest.raises(StepError, match=r"Python is .* here, but the packages were chosen for 3\.7\.1, "):
         installing.check({**given, "lock": lock})
 
 
@@ -284,7 +284,7 @@ def test_failing_program_is_reported_with_its_own_output(given: dict[str, Any]) 
 def test_settings_error_is_reported_without_program_output(given: dict[str, Any]) -> None:
     _text, answer = ask("solve", {**given, "files": ["/srv/none.txt"]})
     assert answer["output_tells"] is False and answer["fault"].startswith(
-        "no requirements file /srv/none.txt on this node. "
+        "there is no requirements file /srv/none.txt on this node. "
     )
 
 

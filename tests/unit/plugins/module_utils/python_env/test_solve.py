@@ -142,7 +142,7 @@ def test_release_missing_in_the_torch_index_is_taken_from_the_other_index(reques
 def test_companion_missing_in_the_torch_index_is_named(request_of: Any, tmp_path: Path) -> None:
     add_wheel(tmp_path / PYPI, "torchaudio", "2.13.0", ["torch==2.13.0"])
     run_layer(request_of("pytorch", 10, requirements=["torch==2.13.0"]))
-    with pytest.raises(ProgramError, match=r"torchaudio==2\.13\.0 must come from file:.*, the index of torch"):
+    with pytest.raises(ProgramError, match=r"torchaudio==2\.13\.0 must come from file:.*, torch's index"):
         run_layer(request_of("requirements", 20, requirements=["torchaudio"]))
 
 

@@ -19,10 +19,10 @@ def test_ranks_are_listed_as_ranges() -> None:
 def test_message_names_the_ranks_that_exited_and_those_still_running() -> None:
     assert describe_ended_ranks({}, NODES) == ""
     assert describe_ended_ranks(dict.fromkeys(range(8), 180.0), NODES[:2]) == (
-        "ranks 0-7 on node0 exited with 0 3 min ago; ranks 8-15 on node1 still run"
+        "ranks 0-7 on node0 exited with code 0 3 min ago; ranks 8-15 on node1 still run"
     )
     assert describe_ended_ranks(dict.fromkeys(range(47), 61.0), NODES) == (
-        "ranks 0-46 on node0, node1, node2 and 3 more exited with 0 61 s ago; rank 47 on node5 still runs"
+        "ranks 0-46 on node0, node1, node2 and 3 more exited with code 0 61 s ago; rank 47 on node5 still runs"
     )
     assert describe_ended_ranks(dict.fromkeys(range(8), 10.0), NODES[:1]) == (
         "all ranks exited with code 0 10 s ago, but their launchers are still running"

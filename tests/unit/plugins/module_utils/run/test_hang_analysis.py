@@ -94,7 +94,7 @@ LOAD: dict[str, Any] = {"kind": "code", "call": "", "function": "load", "file": 
             [group(0, 1, 2)],
             [3],
             [3],
-            "3 of 4 ranks wait in all_reduce (train.py:88); rank 3 on gpu1 exited with 0 before",
+            "3 of 4 ranks wait in all_reduce (train.py:88); rank 3 on gpu1 exited with code 0 before",
         ),
         (
             [group(0, 1, 2), group(3, kind="none", call="")],
@@ -107,7 +107,7 @@ LOAD: dict[str, Any] = {"kind": "code", "call": "", "function": "load", "file": 
             [],
             [3],
             "3 of 4 ranks wait in all_reduce (train.py:88); rank 3 on gpu1 is in load (data.py:41), in uninterruptible "
-            "sleep (process state D: a disk or network file system does not respond)",
+            "sleep (process state D: a disk or network file system is not responding)",
         ),
     ],
 )

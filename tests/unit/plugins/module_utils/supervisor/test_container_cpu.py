@@ -163,7 +163,7 @@ def test_idle_node_is_named_in_a_run_that_uses_containers(
         run.wait_for("running")
         contained(run.node(0), BUSY)
         contained(run.node(1), SLEEPS)
-        eventually(lambda: f"node1 is idle: {TEXT} 2 s, while others work" in run.events())
+        eventually(lambda: f"node1 is idle: {TEXT} 2 s, while others are working" in run.events())
         run.stop()
     finally:
         end_by_force(run)

@@ -54,7 +54,7 @@ WORKS, IDLE = sample(2.0, 90.0, 95.0), sample(0.02, 0.0, 0.0)
 def test_idle_node_is_named_once_with_its_cost_until_it_works_again() -> None:
     idle = watch()
     samples = {"gpu0": WORKS, "gpu1": WORKS, "gpu2": IDLE, "gpu3": WORKS}
-    text = f"gpu2 is idle: {TEXT} 5 min, while others work; it costs 2.00 USD an hour"
+    text = f"gpu2 is idle: {TEXT} 5 min, while others are working; it costs 2.00 USD an hour"
     assert feed(idle, samples) == [text]
     assert idle.texts() == [text]
     assert feed(idle, samples, 400.0) == []
@@ -67,7 +67,7 @@ def test_several_nodes_share_one_text_and_prices_may_be_unknown() -> None:
     (text,) = feed(watch(10, price=None), {**samples, "gpu0": WORKS})
     assert text == (
         "gpu1, gpu2, gpu3, gpu4, gpu5, gpu6 and 3 more are idle: their ranks have used neither CPU nor GPU for 5 min, "
-        "while others work"
+        "while others are working"
     )
 
 
@@ -135,7 +135,7 @@ def test_idle_node_in_a_run_is_named(tmp_path: Path) -> None:
     run.set_constant("PACE_WINDOW", 2.0)
     run.set_constant("WORKING_CORES", 0.01)  # whatever else this machine does
     run.set_constant("IDLE_CORES", 0.005)
-    text = f"node1 is idle: {TEXT} 2 s, while others work; it costs 3.50 USD an hour"
+    text = f"node1 is idle: {TEXT} 2 s, while others are working; it costs 3.50 USD an hour"
     try:
         run.start()
         run.wait_for("running")

@@ -906,7 +906,7 @@ def test_rank_that_exits_while_others_run_is_named(make: RunMaker, logs: str, ra
     else:
         muster_rank.write_exit(str(make_directory(run.node(rank) / "ranks" / "0") / "exit.json"), rank, 0)
     assert re.fullmatch(
-        rf"rank {rank} on node{rank} exited with 0 \d+ s ago; rank {1 - rank} on node{1 - rank} still runs",
+        rf"rank {rank} on node{rank} exited with code 0 \d+ s ago; rank {1 - rank} on node{1 - rank} still runs",
         eventually(lambda: run.events()[1:])[0],
     )
     assert set(eventually(lambda: status(rank)["ended_ranks"])) == {str(rank)}

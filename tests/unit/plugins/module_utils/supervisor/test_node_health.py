@@ -127,11 +127,14 @@ def test_resolved_problem_is_reported_and_does_not_end_the_run(make: RunMaker) -
     run.start()
     run.wait_for("running")
     rewrite(run, "pace", "97, 0x4", "97, 0x44")
-    slow = "node0: GPU 1 runs at a reduced clock at 1980 MHz: hardware thermal slowdown"
+    slow = "node0: GPU 1 is running at a reduced clock at 1980 MHz: hardware thermal slowdown"
     eventually(lambda: slow in run.events())
     rewrite(run, "pace", "97, 0x44", "97, 0x4")
     eventually(
-        lambda: "node0: no longer: GPU 1 runs at a reduced clock at 1980 MHz: hardware thermal slowdown" in run.events()
+        lambda: (
+            "node0: no longer: GPU 1 is running at a reduced clock at 1980 MHz: hardware thermal slowdown"
+            in run.events()
+        )
     )
     assert run.events().count(slow) == 1
     eventually(lambda: run_status.read(run.request(0, wait=0))["run"]["health"] == [])
@@ -215,7 +218,7 @@ def test_port_memory_and_disk_problems_are_reported() -> None:
     memory = {"total_bytes": 100 * 2**30, "available_bytes": 5 * 2**30, "swap_total_bytes": 2**30, "swap_free_bytes": 0}
     assert list(judge.memory_shortage(memory, was_low=False)) == []
     (low,) = judge.memory_shortage(memory, was_low=True)
-    assert low.text == "only 5.0 of 100.0 GiB of memory are available; 1.0 GiB are in swap"
+    assert low.text == "only 5.0 of 100.0 GiB of memory is available; 1.0 GiB are in swap"
     forecast = host_health.DiskForecast()
     for second in range(0, 200, 10):
         forecast.add(float(second), 10 * 2**30 - second * 2**24)

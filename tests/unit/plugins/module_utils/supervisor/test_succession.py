@@ -105,7 +105,7 @@ def test_next_node_leads_the_run_after_the_loss_of_node_0(make: Maker) -> None:
     assert [(plan["hub"], plan["lifeline"]["address"]) for plan in plans] == [(1, plans[0]["node"]["address"])] * 2
     assert run.read(2, "status.json")["hub"] == 1 == run.read(1, "status.json")["hub"]
     events = (run.node(1) / "events.jsonl").read_text()
-    assert "all 3 nodes have checked in" in events and "node1 leads the run from now on" in events
+    assert "all 3 nodes have checked in" in events and "node1 will lead the run from now on" in events
     run.stop(2)
     result = result_of(run, 1)
     assert (result["state"], result["hub"]) == ("stopped", 1)

@@ -267,7 +267,7 @@ def test_allowed_build_sets_compiler_jobs_and_architectures(
 
 def test_compiler_for_a_different_cuda_version_is_refused(tmp_path: Path) -> None:
     program(tmp_path / "bin" / "nvcc", "echo 'Cuda compilation tools, release 11.8, V11.8.89'")
-    with pytest.raises(StepError, match=r"no nvcc of CUDA 12 on the first node \(found: 11\.8 in "):
+    with pytest.raises(StepError, match=r"no nvcc for CUDA 12 on the first node \(found: 11\.8 in "):
         flash.find_compiler("12.6", str(tmp_path))
 
 

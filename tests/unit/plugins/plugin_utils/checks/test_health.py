@@ -78,7 +78,7 @@ def test_error_is_reported_with_the_gpu_and_the_action_recommended_by_nvidia() -
     logged(facts, "node2", FALLEN)
     (finding,) = findings(facts)
     assert finding.problem.startswith(
-        "0:01:30 ago the driver reported Xid 79 on GPU 1 (GPU has fallen off the bus); NVIDIA: "
+        "0:01:30 ago, the driver reported Xid 79 on GPU 1 (GPU has fallen off the bus); NVIDIA: "
     )
     assert "-e preflight_skip=gpu-xid" in finding.remedy or "--preflight" in finding.remedy
 

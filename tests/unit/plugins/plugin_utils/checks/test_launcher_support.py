@@ -163,7 +163,7 @@ def test_fp16_on_gpus_that_do_not_support_it_names_the_nodes() -> None:
     facts = cluster(4, 1)
     spoil(facts)
     (item,) = [finding for finding in findings(facts, **DEEPSPEED) if finding.id == "deepspeed-precision"]
-    assert "node2 has GeForce GTX 1080 of compute capability 6.1" in item.problem
+    assert "node2 has GeForce GTX 1080 with compute capability 6.1" in item.problem
     assert (
         item.remedy == "train in fp32 (fp16 and bf16 both disabled), or exclude these nodes with -e nodes=node1,node3"
     )

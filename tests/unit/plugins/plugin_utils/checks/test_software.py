@@ -100,9 +100,9 @@ IMAGE = {"interpreter": "/opt/pytorch/bin/python", "torch": "2.7.0", "cuda": "12
 @pytest.mark.parametrize(
     ("projects", "remedy"),
     [
-        ([["toy"]], "use the environment of a project: -e python_env_name=toy; instthe CUDAll torch"),
-        ([["toy", "nano"]], "use the environment of a project: -e python_env_name=nano (or toy); instthe CUDAll torch"),
-        ([["toy"], []], "instthe CUDAll torch"),
+        ([["toy"]], "use the environment of a project: -e python_env_name=toy; install torch"),
+        ([["toy", "nano"]], "use the environment of a project: -e python_env_name=nano (or toy); install torch"),
+        ([["toy"], []], "install torch"),
     ],
 )
 def test_project_environment_is_offered_if_the_job_has_no_torch(projects: list[list[str]], remedy: str) -> None:

@@ -85,7 +85,7 @@ def test_next_action_is_chosen(changes: dict[str, Any], noted: dict[str, Any], e
 @pytest.mark.parametrize(
     ("changes", "noted", "text"),
     [
-        ({"state": UNKNOWN}, {}, "no node of the run responds"),
+        ({"state": UNKNOWN}, {}, "no node of the run is responding"),
         ({"rents": False}, {}, "gpu2 is missing: add a machine to the group in the inventory"),
         ({"has_budget": False}, {}, "restart keep with -e max_usd_per_hour=AMOUNT"),
         ({}, {"rented": 2}, "machines were created for gpu2, but cannot be used"),

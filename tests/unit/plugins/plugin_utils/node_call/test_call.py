@@ -150,7 +150,7 @@ def test_node_that_never_replies_counts_as_unresponsive() -> None:
         released.wait(60)
         return {"rc": 0, "stdout": "", "stderr": ""}
 
-    with pytest.raises(AnsibleConnectionFailure, match="node0 does not respond: .* no reply within 0.1 s"):
+    with pytest.raises(AnsibleConnectionFailure, match="node0 is not responding: .* no reply within 0.1 s"):
         on_node(hang, {}, timeout=0.1)
     released.set()
 

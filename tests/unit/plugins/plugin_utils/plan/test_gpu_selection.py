@@ -84,7 +84,7 @@ def test_job_has_one_process_per_selected_gpu_and_sees_only_those() -> None:
     environment = plans[1]["environment"]
     assert (environment["CUDA_DEVICE_ORDER"], environment["CUDA_VISIBLE_DEVICES"]) == ("PCI_BUS_ID", "2,3")
     assert plans[0]["gpu_samples"][-1] == "--id=2,3"
-    assert "  GPUs         2, 3 of each node" in render_plan(job, table, {}).splitlines()
+    assert "  GPUs         2, 3 on each node" in render_plan(job, table, {}).splitlines()
 
 
 def test_job_without_a_selection_has_all_gpus() -> None:

@@ -85,10 +85,10 @@ def test_extras_of_the_project_add_their_dependencies(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({"txt": "six\n-e ./libs/own\n"}, "has the path ./libs/own in line 2, .* python_env_editable"),
-        ({"txt": "/srv/wheels/a.whl\n"}, "has the path /srv/wheels/a.whl in line 1"),
-        ({"txt": "file:///srv/a.whl\n"}, "in line 1, which pip would"),
-        ({"txt": "-r ../other.txt\n"}, "refers to ../other.txt, but it may refer only to files of the project"),
+        ({"txt": "six\n-e ./libs/own\n"}, "has the path ./libs/own on line 2, .* python_env_editable"),
+        ({"txt": "/srv/wheels/a.whl\n"}, "has the path /srv/wheels/a.whl on line 1"),
+        ({"txt": "file:///srv/a.whl\n"}, "on line 1, which pip would"),
+        ({"txt": "-r ../other.txt\n"}, "refers to ../other.txt, but it may refer only to files in the project"),
         ({"txt": "-r /etc/passwd\n"}, "refers to /etc/passwd"),
         ({"txt": "-r none.txt\n"}, "none.txt cannot be read: No such file"),
         ({"toml": "[project\n"}, "pyproject.toml is not valid TOML: "),

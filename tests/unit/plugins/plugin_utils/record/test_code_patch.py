@@ -120,7 +120,7 @@ def test_patch_that_contains_the_runs_notification_url_is_refused(source: Path) 
     (source / "b.py").write_text("job:\n  script: a.py\n  notify: https://ntfy.example.org/topic\n")
     commit = git(source, "rev-parse", "HEAD")
     patch = make_patch(str(source), NAMES, commit, ["https://other.example.org", "https://ntfy.example.org/topic"])
-    assert patch.text == b"" and patch.problem.startswith("b.py, line 3, has a URL of launch_notify")
+    assert patch.text == b"" and patch.problem.startswith("b.py, line 3, contains a launch_notify URL")
     assert "MUSTER_NOTIFY" in patch.problem and "ntfy.example.org" not in patch.problem
     assert make_patch(str(source), NAMES, commit).problem == ""
     git(source, "add", ".")

@@ -246,14 +246,14 @@ def test_each_choice_is_explained_with_a_reason() -> None:
         "Python 3.12: installed by uv; torch 2.13.0 has no wheel for Python 3.8 (python3 of the nodes; found: 3.8.10 "
         "on a, b)",
         "torch 2.13.0: the newest compatible release",
-        "CUDA 12.6: the newest build that the drivers run (580.65.06 on a, b) and that has kernels for the GPUs "
+        "CUDA 12.6: the newest build that the drivers support (580.65.06 on a, b) and that has kernels for the GPUs "
         "(Quadro P4000 (6.1) on a, b); torch 2.13.0 for CUDA 13.2 has no kernels for Quadro P4000 (compute capability "
         "6.1) on a, b",
     ]
     assert why(node(gpu=H100), flash="auto")[1:] == [
         "torch 2.8.0: the newest compatible release; flash-attention 2.8.3 has no wheel for torch 2.13.0 with CUDA "
         "13.2 and Python 3.10",
-        "CUDA 12.9: the newest build that the drivers run (580.65.06 on a) and that has kernels for the GPUs "
+        "CUDA 12.9: the newest build that the drivers support (580.65.06 on a) and that has kernels for the GPUs "
         "(H100 80GB HBM3 (9.0) on a)",
         "flash-attention 2.8.3: the newest with a wheel for them",
     ]

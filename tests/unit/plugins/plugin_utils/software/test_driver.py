@@ -180,7 +180,7 @@ TABLE: list[tuple[str, dict[str, Any], DesiredDriver, str, str]] = [
         {"has": packages(flag="reinstreq")},
         DesiredDriver(),
         "reinstall",
-        "packages are half installed",
+        "packages are half-installed",
     ),
     (
         "packages of two branches",
@@ -237,7 +237,7 @@ TABLE: list[tuple[str, dict[str, Any], DesiredDriver, str, str]] = [
         {**NO_DRIVER, "system": "debian", "available": {}},
         DesiredDriver(),
         "refuse",
-        "they have: none. Enable the section non-free",
+        "they have: none. Enable the non-free section",
     ),
     (
         "another system",
@@ -314,7 +314,7 @@ TABLE: list[tuple[str, dict[str, Any], DesiredDriver, str, str]] = [
         {"said": "no_driver.txt"},
         DesiredDriver(),
         "reload",
-        "nvidia-smi fails: NVIDIA-SMI has failed",
+        "nvidia-smi failed: NVIDIA-SMI has failed",
     ),
     (
         "a run is on",

@@ -98,7 +98,7 @@ def test_missing_builds_are_refused(node: NodeSoftware, settings: dict[str, Any]
 def test_reasons_name_rocm_and_the_gpus() -> None:
     reasons = choose.choose({"a": amd()}, SoftwareRequest()).reasons
     assert reasons[2] == (
-        "ROCm 7.2: the newest build that the drivers run (6.10.5 on a) and that has kernels for the GPUs "
+        "ROCm 7.2: the newest build that the drivers support (6.10.5 on a) and that has kernels for the GPUs "
         "(AMD Instinct (gfx942) on a)"
     )
 

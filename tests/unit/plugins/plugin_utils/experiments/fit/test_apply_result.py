@@ -61,7 +61,7 @@ def test_launch_without_arguments_uses_those_of_the_search(tmp_path: Path, own: 
             [],
             "fit is an unfinished search, after 3 launches: continue it with the command",
         ),
-        ({"result": 0}, "train.py", [], "fit is a search that found no batch: make the model smaller"),
+        ({"result": 0}, "train.py", [], "fit is a search that found no batch size: make the model smaller"),
         (
             {},
             "other.py",

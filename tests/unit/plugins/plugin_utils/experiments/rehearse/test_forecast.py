@@ -69,7 +69,7 @@ def test_continued_curve_is_approved_with_total_time_and_cost() -> None:
     assert known["total_seconds"] == 10 + 2000 + 100, "the start, the steps, ten checkpoints"
     assert known["total_cost"] == pytest.approx(21.1)
     text = render(known, "r")
-    assert "a checkpoint: 1 GB in 10 s, 100 GB are free" in text and text.endswith("rehearsal r: go")
+    assert "a checkpoint: 1 GB in 10 s, 100 GB is free" in text and text.endswith("rehearsal r: go")
     assert "the whole job, 1000 steps: about 0:35:10, 21.10 USD" in text
 
 
@@ -85,7 +85,7 @@ def test_curve_that_does_not_continue_is_a_problem(second: RehearsalLaunch, mess
     known = judged(FIRST, second)
     assert known["resumed"] is False and known["go"] is False
     assert [item["found"].startswith(message) for item in known["findings"]] == [True], known["findings"]
-    assert "what to do: load model, optimizer and step" in render(known, "r")
+    assert "what to do: load the model, optimizer and step" in render(known, "r")
 
 
 @given(st.floats(-1e6, 1e6), st.floats(0.1, 1e6), st.floats(0, 1))
