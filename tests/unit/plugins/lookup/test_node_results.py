@@ -31,3 +31,11 @@ def test_nodes_that_were_not_called_have_no_result() -> None:
     variables = {"ansible_play_hosts_all": HOSTS, "hostvars": {name: {} for name in HOSTS}}
     template = trust_as_template("{{ lookup('muster.training.node_results', 'state') }}")
     assert Templar(loader=DataLoader(), variables=variables).template(template) == dict.fromkeys(HOSTS)
+
+
+@pytest.mark.parametrize("reply", [{"complete": True}, {"complete": True, "by_node": "a"}])
+def test_malformed_reply_of_a_node_is_the_result_of_that_node_only(reply: dict[str, Any]) -> None:
+    hostvars = {"a": {"state": reply}, "b": {"state": OF_B}, "c": {}}
+    variables = {"ansible_play_hosts_all": HOSTS, "hostvars": hostvars, **hostvars["a"]}
+    template = trust_as_template("{{ lookup('muster.training.node_results', 'state') }}")
+    assert Templar(loader=DataLoader(), variables=variables).template(template) == {"a": reply, "b": OF_B, "c": None}
