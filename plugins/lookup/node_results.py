@@ -64,8 +64,9 @@ from ansible.plugins.lookup import LookupBase
 def results_by_node(name: str, variables: Mapping[str, Any]) -> dict[str, Any]:
     """Return the results that a variable holds: on any host, of all nodes, or on each host, of this host."""
     hosts, registered = variables["ansible_play_hosts_all"], variables.get(name)
-    if isinstance(registered, Mapping) and registered.get("complete"):
-        return {host: registered["by_node"].get(host) for host in hosts}
+    results = registered.get("by_node") if isinstance(registered, Mapping) and registered.get("complete") else None
+    if isinstance(results, Mapping):
+        return {host: results.get(host) for host in hosts}
     return {host: variables["hostvars"][host].get(name) for host in hosts}
 
 

@@ -20,8 +20,9 @@ import signal
 import subprocess
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 LAUNCHER = Path(__file__).resolve().parents[2] / "plugins" / "module_utils" / "_program" / "launcher.py"
 CLONE_NEWNS, CLONE_NEWPID = 0x20000, 0x20000000  # linux/sched.h
@@ -58,20 +59,11 @@ def checked(code: int) -> None:
         raise OSError(number, os.strerror(number))
 
 
-def fork(own_namespace: int) -> int:
-    """Fork; as root, into a PID namespace of its own. own_namespace: a descriptor of this process's namespace."""
-    if os.geteuid():
-        return os.fork()
-    checked(LIBC.unshare(CLONE_NEWPID))
-    pid = os.fork()
-    if pid:
-        checked(LIBC.setns(own_namespace, CLONE_NEWPID))
-        return pid
-    os.close(own_namespace)
+def hide_other_nodes() -> None:
+    """Mount a /proc that shows only the processes of this process's PID namespace."""
     checked(LIBC.unshare(CLONE_NEWNS))
     checked(LIBC.mount(b"none", b"/", None, MS_REC_PRIVATE, None))
     checked(LIBC.mount(b"proc", b"/proc", b"proc", 0, None))
-    return 0
 
 
 def supervise(arguments: Sequence[str]) -> int:
@@ -86,8 +78,45 @@ def supervise(arguments: Sequence[str]) -> int:
     return entry.main(list(arguments))
 
 
+def run_node(line: str, own_namespace: int) -> NoReturn:
+    """Run the supervisor of a line of the input in this forked process, and exit even if that fails."""
+    try:
+        os.close(own_namespace)
+        if os.geteuid() == 0:
+            hide_other_nodes()
+        os._exit(supervise(json.loads(line)))
+    finally:
+        traceback.print_exc()
+        os._exit(1)
+
+
+def fork_nodes(lines: Iterable[str], own_namespace: int) -> None:
+    """Fork a supervisor for each line, as root into a PID namespace of its own; at the end or on failure, kill all.
+
+    Args:
+        lines: The input.
+        own_namespace: A descriptor of the PID namespace of this process.
+    """
+    pids = []
+    try:
+        for line in lines:
+            if os.geteuid() == 0:
+                checked(LIBC.unshare(CLONE_NEWPID))
+            pid = os.fork()
+            if pid == 0:
+                run_node(line, own_namespace)
+            pids.append(pid)
+            if os.geteuid() == 0:
+                checked(LIBC.setns(own_namespace, CLONE_NEWPID))
+            print(pid, flush=True)
+    finally:
+        for pid in pids:  # none has been reaped, so none of these numbers can be another process's
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+
+
 def main(program: str) -> int:
-    """Fork a supervisor for each line of the input."""
+    """Import the supervisor's code, and fork a supervisor for each line of the input."""
     specification = importlib.util.spec_from_file_location("launcher", LAUNCHER)
     assert specification is not None and specification.loader is not None
     launcher = importlib.util.module_from_spec(specification)
@@ -95,23 +124,7 @@ def main(program: str) -> int:
     launcher.make_importable(program)
     importlib.import_module(f"{launcher.PACKAGE}._supervisor.supervisor")
     gc.freeze()  # a collection would write to, and so copy, the memory that all nodes share
-    own_namespace = os.open(NAMESPACE, os.O_RDONLY)
-    pids = []
-    for line in sys.stdin:
-        pid = 1
-        try:
-            pid = fork(own_namespace)
-            if pid == 0:
-                os._exit(supervise(json.loads(line)))
-        finally:
-            if pid == 0:
-                traceback.print_exc()
-                os._exit(1)
-        pids.append(pid)
-        print(pid, flush=True)
-    for pid in pids:  # none has been reaped, so none of these numbers can be another process's
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
+    fork_nodes(sys.stdin, os.open(NAMESPACE, os.O_RDONLY))
     return 0
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,43 @@ from tests.unit.supervised import WORKER, compiled_folder, end_by_force, eventua
 pytestmark = pytest.mark.one_core
 
 NETWORK = f"127.{WORKER + 100}"
+# Forks a node without a supervisor or a namespace. If mount, whose return code is the argument, succeeds, a second fork
+# fails; otherwise the first node has exited before the input ends.
+FORK_NODES = """
+import atexit, os, signal, sys
+from types import SimpleNamespace
+from tests.bench import forked_nodes
+
+mounted, original = int(sys.argv[1]), os.fork
+
+def fork_once():
+    os.fork = fail
+    return original()
+
+def fail():
+    raise BlockingIOError("no more processes")
+
+def lines():
+    yield "[]"
+    if mounted:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+    else:
+        yield "[]"
+
+atexit.register(print, "end of the process", flush=True)
+os.fork, os.geteuid = fork_once, lambda: 0
+forked_nodes.LIBC = SimpleNamespace(unshare=lambda *_: 0, setns=lambda *_: 0, mount=lambda *_: mounted)
+forked_nodes.supervise = lambda _arguments: (signal.alarm(30), signal.pause())
+forked_nodes.fork_nodes(lines(), os.open(os.devnull, os.O_RDONLY))
+"""
+
+
+def fork_nodes(mounted: int) -> tuple[list[str], str]:
+    """Return the output and the errors of FORK_NODES."""
+    command = [sys.executable, "-c", FORK_NODES, str(mounted)]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    completed = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60, env=environment)
+    return completed.stdout.splitlines(), completed.stderr
 
 
 def test_simulation_ends_all_nodes_and_blames_the_failed_one(tmp_path: Path) -> None:
@@ -46,6 +85,18 @@ def test_forked_node_runs_the_real_supervisor_and_ends_with_the_process_that_for
             eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in jobs))
     finally:
         end_by_force(run)
+
+
+def test_forked_nodes_end_if_another_cannot_be_forked() -> None:
+    (pid, end), errors = fork_nodes(mounted=0)
+    assert "no more processes" in errors and end == "end of the process"
+    assert not Path(f"/proc/{pid}").exists()
+
+
+def test_forked_node_whose_proc_cannot_be_mounted_does_not_continue_as_the_process_that_forked_it() -> None:
+    output, errors = fork_nodes(mounted=-1)
+    assert len(output) == 2 and output[-1] == "end of the process", output
+    assert errors.count("OSError: ") == 1
 
 
 def test_node_addresses_are_distinct() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+from itertools import islice
 
 from ansible_collections.muster.training.plugins.module_utils._files.bounded import list_directory, open_regular
 from ansible_collections.muster.training.plugins.module_utils._run.nccl_setups import MAX_SETUPS, TEXTS
@@ -26,8 +27,8 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 MAX_READ = 262_144  # bytes at the beginning of a log
 MAX_TOTAL = 4_194_304  # bytes of all logs
 MAX_LINE = 1000  # characters of a line
+MAX_LINES = 10_000  # lines of NCCL in the logs of a rank
 MAX_TEXT = 60  # characters of a value
-CCL = "CCL"  # in each line of NCCL and RCCL
 LINKS = {"IB": "InfiniBand", "RoCE": "RoCE"}  # link layers of RDMA adapters, by NCCL's names
 LOG_PID = re.compile(r"\.([0-9]{1,7})\.log\Z")  # in the name of a log of NCCL
 VERSION = re.compile(r"\b[NR]CCL version (?P<value>\d{1,3}\.\d{1,3}\.\d{1,3}(?:\+(?:cuda|hip)\d{1,3}\.\d{1,3})?)")
@@ -90,21 +91,14 @@ def read_head(path: str, size: int) -> str:
 
 def setup_in(text: str) -> dict[str, str]:
     """Return the setup that a log of NCCL shows: a text for each of TEXTS, "" if it is not shown."""
-    lines = [line[:MAX_LINE] for line in text.splitlines() if CCL in line]
-    networks: set[str] = set()
-    matches: dict[str, re.Match[str]] = {}
-    for line in lines:
-        networks |= networks_in(line)
-        for name, pattern in (("version", VERSION), ("plugin", PLUGIN), ("link", LINK), ("interface", INTERFACE)):
-            match = None if name in matches else pattern.search(line)
-            if match is not None:
-                matches[name] = match
-    plugin, interface = matches.get("plugin"), matches.get("interface")
+    lines = (line[:MAX_LINE] for line in text.splitlines() if "NCCL " in line or "RCCL " in line)
+    log = "\n".join(islice(lines, MAX_LINES))
+    version, plugin, link, interface = (pattern.search(log) for pattern in (VERSION, PLUGIN, LINK, INTERFACE))
     setup = {
-        "network": " and ".join(sorted(networks)),
-        "link": LINKS[matches["link"]["value"]] if "link" in matches else "",
+        "network": " and ".join(sorted(networks_in(log))),
+        "link": LINKS[link["value"]] if link else "",
         "plugin": (plugin["name"] or plugin["ofi"]).strip() if plugin else "",
-        "version": matches["version"]["value"] if "version" in matches else "",
+        "version": version["value"] if version else "",
         "interface": interface["interface"] if interface else "",
         "address": interface["address"] if interface else "",
     }

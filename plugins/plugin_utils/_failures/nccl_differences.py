@@ -10,8 +10,9 @@ not mention it.
 
 from __future__ import annotations
 
+import ipaddress
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,8 +22,14 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.collecti
 from ansible_collections.muster.training.plugins.plugin_utils._failures.explanation import Explanation
 
 MAX_SHOWN = 4  # values in a message
+NODE = {"name": "?", "first_rank": 0, "slots": 0, "address": ""}  # values of a node whose record lacks them
 TRAINED = re.compile(r"\bloss\b'?[ =:]{1,3}-?\d", re.IGNORECASE)
 COMPLETED = re.compile(r"last completed (?:NCCL )?work: (?P<number>-?\d{1,12})")
+
+
+def release_of(version: str) -> str:
+    """Return the release of a version such as 2.21.5+cuda12.4: builds for several releases of CUDA share it."""
+    return version.partition("+")[0]
 
 
 @dataclass(frozen=True)
@@ -33,12 +40,14 @@ class Aspect:
         field: Its name in a node's report.
         title: What differs, for the error.
         cause, remedy: Texts of the explanation.
+        compared: Returns the part of a value that all ranks should have in common.
     """
 
     field: str
     title: str
     cause: str
     remedy: str
+    compared: Callable[[str], str] = str
 
     @property
     def explanation(self) -> tuple[re.Pattern[str], Explanation]:
@@ -99,6 +108,7 @@ ASPECTS = (
             "image; remove any other libnccl from LD_LIBRARY_PATH and LD_PRELOAD. Run ansible-playbook preflight.yml "
             "to find nodes whose versions differ"
         ),
+        compared=release_of,
     ),
     Aspect(
         field="interface",
@@ -122,11 +132,16 @@ def reported_setups(result: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]
         nodes: Those of its plan, with first_rank, slots and address.
     """
     setups = []
-    for node, peer in zip(result["nodes"], nodes, strict=False):
-        numbers = range(peer.get("first_rank", 0), peer.get("first_rank", 0) + peer.get("slots", 0))
-        address = str(peer.get("address", ""))
+    for node, peer in zip(result["nodes"], with_defaults(nodes), strict=False):
+        numbers = range(peer["first_rank"], peer["first_rank"] + peer["slots"])
+        address = str(peer["address"])
         setups += [(setup, address) for setup in checked_setups((node.get("report") or {}).get("nccl"), numbers)]
     return setups
+
+
+def with_defaults(nodes: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return nodes of a plan with the values that their records lack."""
+    return [{**NODE, **node} for node in nodes]
 
 
 def describe_differences(setups: Sequence[tuple[Mapping[str, Any], str]], nodes: Sequence[Mapping[str, Any]]) -> str:
@@ -136,19 +151,35 @@ def describe_differences(setups: Sequence[tuple[Mapping[str, Any], str]], nodes:
         setups: Those of the ranks, with the address of their node.
         nodes: Those of the plan.
     """
+    nodes = with_defaults(nodes)
     for aspect in ASPECTS:
         ranks: dict[str, list[int]] = {}
         for setup, _address in setups:
             if setup[aspect.field]:
-                ranks.setdefault(setup[aspect.field], []).extend(setup["ranks"])
+                ranks.setdefault(aspect.compared(setup[aspect.field]), []).extend(setup["ranks"])
         if len(ranks) < 2 or not spans_nodes(ranks.values(), nodes):
             continue
-        if aspect.field == "interface" and all(setup["address"] in ("", address) for setup, address in setups):
+        if aspect.field == "interface" and all(
+            not setup["address"] or is_same_address(setup["address"], address) for setup, address in setups
+        ):
             continue  # only the names differ
         values = sorted(ranks.items(), key=lambda item: (-len(item[1]), item[1]))[:MAX_SHOWN]
         shown = ", ".join(f"{value} ({locate_ranks(sorted(numbers), nodes)})" for value, numbers in values)
         return f"NCCL uses different {aspect.title}: {shown}"
     return ""
+
+
+def is_same_address(left: str, right: str) -> bool:
+    """Return whether two texts are the same IP address, in any notation and without its zone, or the same text."""
+    return normalized_address(left) == normalized_address(right)
+
+
+def normalized_address(text: str) -> str:
+    """Return an IP address in its canonical notation without its zone, or the text if it is no IP address."""
+    try:
+        return str(ipaddress.ip_address(text.partition("%")[0]))
+    except ValueError:
+        return text
 
 
 def spans_nodes(groups: Iterable[Sequence[int]], nodes: Sequence[Mapping[str, Any]]) -> bool:

@@ -189,9 +189,7 @@ def describe(setting: str, role: str, options: dict[str, dict[str, Any]]) -> str
 
 
 def read_options(role: str) -> dict[str, dict[str, Any]]:
-    """Return the documented variables of a role in the collection and of the launch role; empty if reading them
-    fails.
-    """
+    """Return the documented variables of a role and of the launch role; empty if reading them fails."""
     roles = [f"muster.training.{name}" for name in dict.fromkeys([role, "launch"])]
     argv = ["ansible-doc", "--type", "role", "--json", *roles]
     try:
@@ -219,9 +217,7 @@ def check_ambiguity(name: str) -> None:
 
 
 def read_script(command: str, argument: str, remaining: list[str], has_job: bool) -> dict[str, str | list[str]]:
-    """Return the variables for the script and its arguments or, after a job file, for settings such as Hydra's
-    a.b=1.
-    """
+    """Return the variables for the script and its arguments, or for settings such as Hydra's a.b=1 after a job file."""
     if has_job and command == "launch" and re.match(r"[+~]{0,2}[\w.@/]+=", argument):
         return {"more_args": [argument, *remaining]}
     script = remaining.pop(0) if argument == "--" and remaining else argument
@@ -274,9 +270,7 @@ def translate(command: str, typed: list[str]) -> list[str]:
 
 
 def misplaced_options(typed: list[str], argv: list[str]) -> list[str]:
-    """Return launch options that are passed to the script because they follow its name. argv: the translated
-    command.
-    """
+    """Return launch options that are passed to the script because they follow its name. argv: translated command."""
     names = {argument.partition("=")[0] for argument in typed} & {*LAUNCH_ONLY.split()} if "--" not in typed else set()
     return [name for name in sorted(names) if not any(word.startswith(JOB[name].split("=")[0]) for word in argv)]
 

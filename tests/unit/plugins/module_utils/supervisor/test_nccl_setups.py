@@ -84,6 +84,20 @@ def test_hostile_logs_are_read_in_bounded_time(tmp_path: Path, line: str) -> Non
     assert len(json.dumps(setups)) < 2000
 
 
+@pytest.mark.parametrize("line", ["CCL", "NCCL ", "RCCL ", f"{PREFIX}Using network"])
+def test_many_short_lines_are_searched_in_bounded_time(line: str) -> None:
+    text = INFINIBAND + f"{line}\n" * (nccl_setups.MAX_TOTAL // (len(line) + 1))
+    begin = time.process_time()
+    assert setup_in(text)["link"] == "InfiniBand"
+    assert time.process_time() - begin < 1
+
+
+def test_number_of_lines_that_are_searched_is_bounded() -> None:
+    other = f"{PREFIX}comm 0x1\n"
+    assert setup_in(f"{other * nccl_setups.MAX_LINES}{LOADED}") == setup()
+    assert setup_in(f"{'epoch 1' * 9}\n" * nccl_setups.MAX_LINES + LOADED)["network"] == "IBext_v8"
+
+
 def test_all_logs_of_a_node_together_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nccl_setups, "MAX_TOTAL", len(INFINIBAND) + 5)
     plan: Any = {"node": {"slots": 2, "first_rank": 0}, "rank_logs": "ranks"}

@@ -9,6 +9,10 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._run.nccl_setups import TEXTS
 from ansible_collections.muster.training.plugins.plugin_utils._failures.catalogue import explain_failure
+from ansible_collections.muster.training.plugins.plugin_utils._failures.nccl_differences import (
+    describe_differences,
+    reported_setups,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import verdict_from_hub
 from tests.unit.plugins.plugin_utils.failures.test_verdict import rank, report, result
 from tests.unit.plugins.plugin_utils.failures.test_waiting import watchdog
@@ -61,6 +65,44 @@ def test_interfaces_differ_only_if_one_is_not_that_of_its_nodes_address() -> Non
     setups[1][0]["address"] = "172.17.0.1"
     error = verdict(*setups)["error"]
     assert error.startswith("NCCL uses different interfaces: eth0 (ranks 0-1, 4-5 on gpu0, gpu2), ens3 (ranks 2-3 on")
+
+
+@pytest.mark.parametrize(
+    ("of_node", "of_nccl"),
+    [
+        ("fd00:0:0::{}", "fd00::{}"),
+        ("FD00::{}", "fd00:0:0:0:0:0:0:{}"),
+        ("fe80::{}%eth0", "fe80::{}"),
+        ("gpu{}.local", ""),
+        ("gpu{}.local", "gpu{}.local"),
+    ],
+)
+def test_notation_of_an_address_is_no_difference(of_node: str, of_nccl: str) -> None:
+    def differences(*own: str) -> str:
+        setups = [
+            ({**of(n, interface=f"eth{n}", address=address), "ranks": [2 * n]}, of_node.format(n + 1))
+            for n, address in enumerate(own)
+        ]
+        return describe_differences(setups, NODES)
+
+    assert differences(of_nccl.format(1), of_nccl.format(2)) == ""
+    assert differences(of_nccl.format(1), "fd00::7").startswith("NCCL uses different interfaces: ")
+    assert differences("fd00::x", of_nccl.format(2)).startswith("NCCL uses different interfaces: ")
+
+
+def test_builds_of_a_release_for_different_releases_of_cuda_are_no_difference() -> None:
+    error = verdict(*same("version", "2.21.5+cuda12.4", "2.21.5+cuda12.6", "2.21.5"))["error"]
+    assert "NCCL uses different" not in error
+    error = verdict(*same("version", "2.21.5+cuda12.4", "2.21.5+cuda12.6", "2.26.2+cuda12.6"))["error"]
+    assert error.startswith("NCCL uses different releases of NCCL: 2.21.5 (ranks 0-3 on gpu0, gpu1), 2.26.2 (ranks 4-5")
+
+
+@pytest.mark.parametrize("missing", ["name", "first_rank", "slots", "address"])
+def test_nodes_whose_records_lack_a_value_have_no_error_of_their_own(missing: str) -> None:
+    nodes = [*NODES[:2], {name: value for name, value in NODES[2].items() if name != missing}]
+    reports = {"nodes": [{"report": {"nccl": nccl}} for nccl in same("network", "IB", "Socket", "IB")]}
+    text = describe_differences(reported_setups(reports, nodes), nodes)
+    assert text.startswith("NCCL uses different networks: ") and "Socket (ranks 2-3 on gpu1)" in text
 
 
 @pytest.mark.parametrize(
