@@ -49,8 +49,8 @@ def test_slow_gpu_is_named_with_its_reason_and_cost() -> None:
     )
     now = feed(pace, texts)
     assert pace.take_news() == [
-        "GPU 1 of gpu2 is running at 1140 MHz, the others at 1900 MHz (400 W, the others 650 W; hardware thermal slowdown)"
-        "; the run is limited to its pace: up to 40 % of the time, 3.20 USD an hour"
+        "GPU 1 of gpu2 is running at 1140 MHz, the others at 1900 MHz (400 W, the others 650 W; hardware thermal "
+        "slowdown); the run is limited to its pace: up to 40 % of the time, 3.20 USD an hour"
     ]
     assert len(pace.texts()) == 1
     feed(pace, texts, now)
