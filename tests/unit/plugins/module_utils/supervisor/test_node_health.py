@@ -150,8 +150,8 @@ def test_slow_gpu_of_a_run_is_named(make: RunMaker) -> None:
     rewrite(run, "pace", "1, GPU-b, 1980", "1, GPU-b, 990")
     run.start()
     expected = (
-        "GPU 1 of node0 runs at 990 MHz, the others at 1980 MHz (598 W, the others 605 W; power limit reached); the "
-        "run is limited to its pace: up to 50 % of the time"
+        "GPU 1 of node0 is running at 990 MHz, the others at 1980 MHz (598 W, the others 605 W; power limit reached)"
+        "; the run is limited to its pace: up to 50 % of the time"
     )
     eventually(lambda: run.node(0).joinpath("events.jsonl").exists() and expected in run.events())
     eventually(lambda: expected in run_status.read(run.request(0, wait=0))["run"]["health"])

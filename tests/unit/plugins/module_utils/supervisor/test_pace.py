@@ -49,8 +49,8 @@ def test_slow_gpu_is_named_with_its_reason_and_cost() -> None:
     )
     now = feed(pace, texts)
     assert pace.take_news() == [
-        "GPU 1 of gpu2 runs at 1140 MHz, the others at 1900 MHz (400 W, the others 650 W; hardware thermal slowdown); "
-        "the run is limited to its pace: up to 40 % of the time, 3.20 USD an hour"
+        "GPU 1 of gpu2 is running at 1140 MHz, the others at 1900 MHz (400 W, the others 650 W; hardware thermal "
+        "slowdown); the run is limited to its pace: up to 40 % of the time, 3.20 USD an hour"
     ]
     assert len(pace.texts()) == 1
     feed(pace, texts, now)
@@ -87,8 +87,8 @@ def test_lower_power_limit_is_named_even_if_prices_are_unknown() -> None:
     pace = watch((None, 2.0, 2.0))
     feed(pace, {"a": figures(1900), "b": figures(1900), "c": figures(1300, power=400.0, power_limit=400.0)})
     assert pace.take_news()[0] == (
-        "GPU 0 of c runs at 1300 MHz, the others at 1900 MHz (400 W, the others 650 W; its power limit is 400 W, the "
-        "others' 700 W; power limit reached); the run is limited to its pace: up to 32 % of the time"
+        "GPU 0 of c is running at 1300 MHz, the others at 1900 MHz (400 W, the others 650 W; its power limit is 400 W, "
+        "the others' 700 W; power limit reached); the run is limited to its pace: up to 32 % of the time"
     )
 
 
