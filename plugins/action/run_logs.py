@@ -41,7 +41,7 @@ MAX_DEPTH = MAX_DIRECTORY_DEPTH + 8  # directory levels in a name; a node search
 MAX_FILES = 100_000  # files in one archive; a node with 16 ranks that was restarted 100 times has a few thousand
 
 
-# The replies to a request for logs, from a node that is trusted as little as its job.
+# The replies to a request for logs, from a node that is no more trusted than its job.
 PIECE = {"data": str, "last": bool}
 PACKED = {
     **PIECE,

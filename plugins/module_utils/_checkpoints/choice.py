@@ -17,7 +17,8 @@ if TYPE_CHECKING:  # importing typing would cost each node a few milliseconds
 
 
 def unite(copies: Mapping[str, Checkpoint]) -> Checkpoint:
-    """Return the union of several nodes' parts of one checkpoint, with the verdict. copies: by node, not empty.
+    """Merge the parts of one checkpoint found on several nodes, and return the result and whether the checkpoint is
+    complete. `copies` maps each node to its parts and must not be empty.
 
     A part that is damaged on one node and intact on another counts as intact. Parts of the same name with different
     sizes are damage: the nodes have saved different checkpoints under one name.

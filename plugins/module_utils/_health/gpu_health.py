@@ -36,7 +36,8 @@ ROW_FIELDS = (
     "remapped_rows.pending",
     "remapped_rows.failure",
 )
-# Fields that change while a job is running. The first of the two throttle fields uses its name before driver 535.
+# Fields that change while a job is running. The first of the two throttle fields is given by the name it had before
+# driver 535.
 PACE_FIELDS = ("index", "uuid", "clocks.current.sm", "clocks.max.sm", "power.draw", "power.limit", "utilization.gpu")
 THROTTLE_FIELDS = ("clocks_throttle_reasons.active", "clocks_event_reasons.active")
 # Bits of the throttle reasons (nvml.h, nvmlClocksEventReasons) that make a GPU slower than expected.

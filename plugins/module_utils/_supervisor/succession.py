@@ -55,7 +55,7 @@ def takeover_delay(timeouts: Timeouts) -> float:
 
 
 def gather_timeout(nnodes: int) -> float:
-    """Return the seconds within which a majority must follow a candidate; some may be waiting for earlier
+    """Return how many seconds a candidate has to gather a majority; some nodes may still be waiting for earlier
     candidates.
     """
     return CANDIDATE_TIMEOUT * (min(nnodes, MAX_CANDIDATES) + 1)

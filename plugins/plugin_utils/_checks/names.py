@@ -62,7 +62,7 @@ def check_own_name(context: CheckContext) -> list[Finding]:
             problem = f"its own name resolves to {loopback[0]}, for programs that use only the first address"
         else:
             problem = f"its own name resolves to {loopback[0]}"
-        # if peers resolve the name, it stands for different addresses on different nodes
+        # whether peers resolve the name: it resolves to a different address on each node
         resolves_for_peers = any(
             viewer != node.name and any(not is_loopback(address) for address in view)
             for viewer, view in views.get(node.name, {}).items()

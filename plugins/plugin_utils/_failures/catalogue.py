@@ -71,7 +71,7 @@ SUBJECT = re.compile(
     r"\b(\d{1,3}(?:\.\d{1,3}){3})\b|\b(?:[Hh]ostname|[Hh]ost|node:) {1,8}([\w.-]{4,255})|\b((?i:numpy|cudnn))\b"
 )
 SOURCE_FILE = re.compile(r"\.(?:py|pyx|c|cc|cpp|cu|h|hpp)$|/site-packages/|/dist-packages/|^/(?:dev|proc)/")
-MAX_SUBJECT_TEXT = 4000  # number of characters of a message that are searched for its subjects
+MAX_SUBJECT_TEXT = 4000  # maximum number of characters of a message to scan for the names it refers to
 SHARED_LOG = re.compile(r"one of ranks \d{1,9} to \d{1,9}: ")
 LAST_OUTPUT = re.compile(
     r"(?:one of ranks \d{1,9} to \d{1,9}: )?ended with [^,\n]{1,60}, its last output: (?P<text>.{1,2000})"

@@ -286,8 +286,8 @@ def work_beside(failure: Mapping[str, Any], waiting: list[dict[str, Any]]) -> tu
 
 
 def still_running(result: Mapping[str, Any], failures: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """Return the rank without a timeout whose last output shows work that only it was doing, as the first failure, or
-    None.
+    """Return the rank that failed first: the one that did not time out and whose last output shows it doing work that
+    no other rank was doing. Return None if there is no such rank.
 
     A rank whose last output is only a training step may have been waiting as well, so it is not named.
     """

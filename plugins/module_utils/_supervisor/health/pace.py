@@ -78,7 +78,9 @@ def find_slow_gpus(samples: Mapping[tuple[str, int], Sequence[Mapping[str, Any]]
 
 
 def explain(gpu: tuple[str, int], samples: Mapping[tuple[str, int], Sequence[Mapping[str, Any]]]) -> str:
-    """Return why a GPU is slow, based on its power and the driver's reasons, or "" if unknown."""
+    """Return why a GPU is slow, based on its power draw and the throttle reasons reported by the driver, or "" if
+    unknown.
+    """
     powers = {name: [entry["power"] for entry in entries if entry["power"]] for name, entries in samples.items()}
     limits = {
         name: [entry["power_limit"] for entry in entries if entry["power_limit"]] for name, entries in samples.items()

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Rank 0's part in notices: which notice is in force, until when the ranks may save, and the run's limits."""
+"""Rank 0's handling of notices: which notice is in force, the deadline for the ranks to save, and the run's limits."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The message about the end of a run from the unit or guard of a supervisor that was killed before it could send it.
+"""The end-of-run message, sent by a supervisor's unit or guard when the supervisor was killed before sending it.
 
 The URLs are removed from the run directory before a supervisor sends its last message, and by this program before it
 sends one. So there is never a second message.

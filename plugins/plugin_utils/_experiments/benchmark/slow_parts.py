@@ -28,7 +28,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.documents 
 from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
 
 SLOW_GPU = 0.93  # fraction of the median for its model: equal GPUs usually differ by 5 %
-# cores are often shared: one of several equal hosts reached 0.68 alone, and 0.93 together with the others
+# cores are often shared: with several identical hosts, one reached 0.68 when measured on its own and 0.93 when measured
+# along with the others
 SLOW_CPU = 0.7
 SLOW_NODE = 0.8  # fraction of the median of all nodes' rates with their best peers
 SLOW_LINK = 0.7  # fraction of the rate that the slower end achieves with its best peer
