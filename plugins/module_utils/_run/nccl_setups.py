@@ -25,7 +25,8 @@ def checked_setups(value: Any, ranks: Iterable[int]) -> list[Data]:
     setups = []
     for entry in value[:MAX_SETUPS] if isinstance(value, list) else []:
         numbers = entry.get("ranks") if isinstance(entry, dict) else None
-        own = {number for number in numbers[:MAX_RANKS] if type(number) is int} if isinstance(numbers, list) else set()
+        numbers = numbers[:MAX_RANKS] if isinstance(numbers, list) else []
+        own = {number for number in numbers if isinstance(number, int) and not isinstance(number, bool)}
         if own & allowed:
             texts = {name: text_of(entry.get(name), MAX_TEXT) for name in TEXTS}
             setups.append({"ranks": sorted(own & allowed), **texts})

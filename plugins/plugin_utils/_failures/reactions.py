@@ -140,10 +140,11 @@ def shows_health(lines: Iterable[str], before: Iterable[str] = ()) -> bool:
         lines: The lines after a message.
         before: Those before it: a progress bar that a program draws again when it ends shows no progress.
     """
-    bars = {bar[0] for line in before for bar in BAR.finditer(line[-MAX_LINE:])}
+    bars = {match[0] for line in before for match in BAR.finditer(line[-MAX_LINE:])}
     shortened = [line[:MAX_LINE] for line in lines]
     return any(
-        WENT_ON.search(line) or (PROGRESS.search(line) and not bars.intersection(bar[0] for bar in BAR.finditer(line)))
+        WENT_ON.search(line)
+        or (PROGRESS.search(line) and not bars.intersection(match[0] for match in BAR.finditer(line)))
         for line in shortened
     )
 
