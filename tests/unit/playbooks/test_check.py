@@ -61,4 +61,4 @@ def test_missing_script_or_script_without_torch_is_reported(directory: Path) -> 
     code, output = check(directory)
     assert code == 2 and "no script is set: ./muster check train.py, or ./muster check job.yml" in output
     code, output = check(directory, "-e", "check_script=nothing.py")
-    assert code == 2 and f"there is no nothing.py in {directory}. Correct the path: ./muster check PATH" in output
+    assert code == 2 and f"nothing.py does not exist in {directory}. Correct the path: ./muster check PATH" in output

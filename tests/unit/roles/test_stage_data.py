@@ -153,7 +153,7 @@ def test_killed_transfer_resumes(s3: S3Server, tmp_path: Path) -> None:
     piece_lists = [file / "pieces" for file in (killed_directory, other_directory)]
     eventually(lambda: all(file.exists() and file.read_text().count("\n") >= 8 for file in piece_lists))
     os.kill(json.loads((killed_directory / "status.json").read_text())["pid"], signal.SIGKILL)
-    assert "ended without returning a result" in cluster.call("follow", 1)["fault"]
+    assert "ended without a result" in cluster.call("follow", 1)["fault"]
     assert [cluster.call("follow", number)["files"] for number in (0, 2)] == [10, 10], (
         "the others did not complete without it"
     )
@@ -200,7 +200,7 @@ def test_corrupt_object_is_reported_and_not_stored(s3: S3Server, tmp_path: Path)
     put_checkpoint(s3, model="0" * 64)
     cluster = StageCluster(s3, tmp_path, nodes=1)
     message = cluster.distribute(manifests="saved/run")[0]["fault"]
-    assert "object saved/run/node0/data/step@1/model of bucket data is corrupt" in message
+    assert "object saved/run/node0/data/step@1/model in bucket data is corrupt" in message
     assert "step/model" not in cluster.read_files(0)
 
 

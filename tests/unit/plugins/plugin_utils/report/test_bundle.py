@@ -61,7 +61,9 @@ def test_archive_contains_the_verdict_the_plan_and_the_ends_of_logs(record: Path
         "result.json",
         "verdict.txt",
     ]
-    assert "cause:        Model, optimizer" in files["verdict.txt"] and "[cuda-out-of-memory]" in files["verdict.txt"]
+    assert (
+        "cause:        The model, optimizer" in files["verdict.txt"] and "[cuda-out-of-memory]" in files["verdict.txt"]
+    )
     assert files["logs/node0/ranks/0/stderr.log"].rstrip().endswith(OOM)
     assert files["logs/node0/ranks/0/stderr.log"].count("early") < 120
     assert files["verdict.txt"].startswith("run-of-may-1 failed\n")
