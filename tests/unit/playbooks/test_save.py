@@ -82,7 +82,7 @@ def test_run_saves_continues_and_is_interrupted_and_the_url_stays_secret(tmp_pat
         assert "[muster] requested to save and end" in output
         eventually(lambda: state_of(tmp_path, "first") == "interrupted")
         output = run("status")
-        assert "run first interrupted" in output and "to continue: " in output
+        assert "run first interrupted" in output and "to continue, run " in output
         assert "reason: requested to save and end" in output
         assert "the run is not active" in run("save", "-e", "run_id=first", expected=2)
         eventually(lambda: [body["event"] for _path, body in received] == ["started", "notice", "notice", "ended"])

@@ -43,7 +43,7 @@ def test_full_disk_fails_the_run_and_is_reported(
     assert play.rc == 2, play.output
     number = nodes.index(node)
     assert f"  failed first: node {node} (node_rank {number}), rank {number}: " in play.output
-    output = f"  on {node} the run's directory could not be written to at times: No space left on device; free up space"
+    output = f"  on {node} writing to the run's directory failed at times: No space left on device; free up space"
     assert output in play.last_lines(), play.output
     assert drive.record(lab, f"full-{node}")["nodes"][number]["state"] == "ended"
     drive.nothing_left(lab, nodes, within=10)
