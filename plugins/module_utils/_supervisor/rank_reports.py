@@ -134,6 +134,7 @@ def rank_reports(
             before = max(0.0, end.moment - ended)
         if before is not None and (report["error"] or code not in (0, None)):
             report["before_end"] = round(before, 1)
+        # mypy accepts only literal keys: these are properties of a RankReport
         marked = {"closed": closed, "first": local_rank == first, "ended_by_us": by_us, "own_error": own}
         report.update({name: True for name, value in marked.items() if value})  # type: ignore[typeddict-item]
         reports.append(report)

@@ -65,9 +65,9 @@ def test_job_that_resumes_is_approved(directory: Path) -> None:
     assert "the second start continued the curve of the first" in done.stdout
     assert "the whole job, 900 steps: about 0:30:36, 1.53 USD" in done.stdout, done.stdout
     assert "rehearsal rehearsal: go" in done.stdout
-    known = json.loads((directory / "runs" / "rehearsal" / "rehearsal.json").read_text())
-    assert [start["run_id"] for start in known["starts"]] == ["rehearsal-all", "rehearsal-resumed"]
-    assert known["starts"][1]["steps"][0] == 21 and known["checkpoint_bytes"] >= 100000 and known["go"] is True
+    record = json.loads((directory / "runs" / "rehearsal" / "rehearsal.json").read_text())
+    assert [start["run_id"] for start in record["starts"]] == ["rehearsal-all", "rehearsal-resumed"]
+    assert record["starts"][1]["steps"][0] == 21 and record["checkpoint_bytes"] >= 100000 and record["go"] is True
 
 
 @pytest.mark.thorough  # the test above, and test_sweep.py for an interrupted sequence
@@ -90,9 +90,9 @@ def test_killed_rehearsal_resumes_and_approves_a_job_that_resumes(directory: Pat
     assert "the second start continued the curve of the first" in done.stdout
     assert "the whole job, 900 steps: about 0:30:36, 1.53 USD" in done.stdout, done.stdout
     assert "rehearsal rehearsal: go" in done.stdout
-    known = json.loads((directory / "runs" / "rehearsal" / "rehearsal.json").read_text())
-    assert [start["run_id"] for start in known["starts"]] == ["rehearsal-all-2", "rehearsal-resumed-2"]
-    assert known["starts"][1]["steps"][0] == 21 and known["checkpoint_bytes"] >= 100000 and known["go"] is True
+    record = json.loads((directory / "runs" / "rehearsal" / "rehearsal.json").read_text())
+    assert [start["run_id"] for start in record["starts"]] == ["rehearsal-all-2", "rehearsal-resumed-2"]
+    assert record["starts"][1]["steps"][0] == 21 and record["checkpoint_bytes"] >= 100000 and record["go"] is True
     done = typed(directory, words(directory))
     assert done.returncode == 2 and "rehearsal is a rehearsal that has ended: choose another name" in done.stdout
 
