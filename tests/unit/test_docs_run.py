@@ -88,7 +88,7 @@ def test_commands_on_pages_print_what_the_pages_show(tmp_path: Path) -> None:
         stderr=subprocess.STDOUT,
         text=True,
         check=False,
-        timeout=1800,
+        timeout=540,
     )
     assert done.returncode == 0, done.stdout
     parts = re.split(rf"^{DONE}(.*)\n", done.stdout, flags=re.M)

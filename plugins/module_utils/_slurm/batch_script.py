@@ -39,6 +39,24 @@ OPTIONS = ("partition", "account", "qos", "time", "gres", "exclude", "reservatio
 """sbatch options that a user may set."""
 
 
+# Give srun these seconds to end, which it does at once if only a node's supervisor was lost. A process of its own counts
+# them: a signal that arrives shortly before a `wait` does not interrupt it.
+END_STEP = """\
+over=
+step=
+end_step() {{
+  [ -z "$over" ] || return
+  over=$1
+  step=${{step:-$!}}
+  seconds={seconds}
+  while kill -0 "$step"; do
+    if [ "$seconds" -le 0 ]; then kill -KILL "$step"; break; fi
+    sleep 1
+    seconds=$((seconds - 1))
+  done 2> /dev/null &
+}}
+"""
+
 # With --requeue=expedite, Slurm requeues and holds a job whose script fails while its nodes are healthy. A run that has
 # failed permanently must not stay in the queue. If Slurm ends the job, the script's exit code does not matter.
 END_OF_EXPEDITED_JOB = (
@@ -171,7 +189,7 @@ def batch_script(
     directories = "".join(
         f"{shlex.quote(name)}) directory={shlex.quote(node['directory'])};;\n" for node, name in zip(nodes, names)
     )
-    ends = "".join(f"trap 'over={code}' {name}\n" for code, name in END_SIGNALS.items())
+    ends = "".join(f"trap 'end_step {code}' {name}\n" for code, name in END_SIGNALS.items())
     return (
         "#!/bin/sh\n"
         f'case "$SLURMD_NODENAME" in\n{directories}esac\n'
@@ -180,23 +198,14 @@ def batch_script(
         f'  mv -f "$directory/{REQUEST}.new" "$directory/{REQUEST}"\n'
         "}\n"
         "trap announce USR1\n"
-        f"over=\n{ends}"
+        f"{END_STEP.format(seconds=LOST_NODE_JOB_TIMEOUT)}{ends}"
         "ended=\ntrap 'ended=yes' TERM\n"  # Slurm ends the tasks as well, and the supervisors record how the run ended
         f"{' '.join(map(shlex.quote, step))} &\n"
-        "step=$!\n"
+        "step=${step:-$!}\n"
         "while :; do\n"
         '  wait "$step"\n'
         "  status=$?\n"
         '  kill -0 "$step" 2> /dev/null || break\n'
-        '  [ -n "$over" ] || continue\n'
-        # srun ends at once if only a node's supervisor was lost
-        f"  seconds={LOST_NODE_JOB_TIMEOUT}\n"
-        '  while [ "$seconds" -gt 0 ] && kill -0 "$step" 2> /dev/null; do\n'
-        "    sleep 1\n"
-        "    seconds=$((seconds - 1))\n"
-        "  done\n"
-        '  kill -KILL "$step" 2> /dev/null\n'
-        "  break\n"
         "done\n"
         # a signal may have interrupted the last wait; 127 if the step was already waited for
         'wait "$step" 2> /dev/null\n'

@@ -134,6 +134,7 @@ def test_two_playbooks_in_one_command_are_refused(directory: Path) -> None:
     assert not (directory / "runs").exists()
 
 
+@pytest.mark.thorough  # unit/plugins/plugin_utils/experiments/fit stops at such a failure
 def test_script_error_ends_the_search_at_the_first_launch(directory: Path) -> None:
     (directory / "job.py").write_text("print(modle)\n")
     done = typed(directory, words(directory))

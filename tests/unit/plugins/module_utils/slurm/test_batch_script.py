@@ -155,6 +155,22 @@ def test_script_ends_after_a_run_that_has_lost_nodes(
         assert process.stderr is not None and process.stderr.read() in ("", "Killed\n")
 
 
+@pytest.mark.parametrize("command", ["step=${step:-$!}", '  wait "$step"'])
+def test_signal_that_arrives_shortly_before_a_wait_ends_the_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setattr(batch_script_module, "LOST_NODE_JOB_TIMEOUT", 0)
+    (tmp_path / "srun").write_text("#!/bin/sh\nexec /bin/sleep 600\n")
+    (tmp_path / "srun").chmod(0o755)
+    text = batch_script("bert", [{"address": "10.0.0.1", "directory": str(tmp_path)}], ["gpu1"])
+    assert f"\n{command}\n" in text
+    script = text.replace(f"\n{command}\n", f"\nkill -{batch_script_module.END_SIGNALS[1]} $$\n{command}\n", 1)
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURMD_NODENAME": "gpu1", "SLURM_JOB_ID": "12"}
+    for shell in ("/bin/sh", "/bin/bash"):
+        completed = subprocess.run([shell, "-c", script], env=environment, timeout=30, check=False)
+        assert completed.returncode == 1
+
+
 FAKE_SRUN = """#!/bin/sh
 while [ "$1" != /bin/sh ]; do shift; done
 for name in $FAKE_NODES; do SLURMD_NODENAME=$name "$@" || echo "$name failed"; done
