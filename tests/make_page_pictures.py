@@ -32,8 +32,8 @@ NODES, GPUS, WIDTH = 4, 8, 1100
 STEP = 30.0  # seconds between two samples: by then, as wide as one of the page's buckets
 AGE = 8047.0  # seconds since the start of the run on the live page
 SLOW = (
-    "GPU 5 of gpu2 runs at 1140 MHz, the others at 1755 MHz (402 W, the others 655 W; hardware thermal slowdown); the "
-    "run is limited to its pace: up to 35 % of the time, 17.50 USD an hour"
+    "GPU 5 of gpu2 is running at 1140 MHz, the others at 1755 MHz (402 W, the others 655 W; hardware thermal slowdown)"
+    "; the run is limited to its pace: up to 35 % of the time, 17.50 USD an hour"
 )
 REPLACED = (
     (r"\b\d+:\d\d:\d\d(?: [AP]M)?\b", "0:00:04"),

@@ -39,8 +39,8 @@ OPTIONS = ("partition", "account", "qos", "time", "gres", "exclude", "reservatio
 """sbatch options that a user may set."""
 
 
-# Give srun these seconds to end, which it does at once if only a node's supervisor was lost. A process of its own counts
-# them: a signal that arrives shortly before a `wait` does not interrupt it.
+# Give srun these seconds to end, which it does at once if only a node's supervisor was lost. They are counted in the
+# background, because a signal that arrives shortly before a `wait` does not interrupt it.
 END_STEP = """\
 over=
 step=
