@@ -48,7 +48,7 @@ def preflight(cluster: Cluster, tmp_path: Path, **extra: Any) -> tuple[drive.Pla
 def test_healthy_hosts_have_no_finding(cluster: Cluster, tmp_path: Path) -> None:
     play, result = preflight(cluster, tmp_path)
     assert (play.rc, result) == (0, []), play.output
-    assert "preflight of 4 nodes: no errors, no warnings" in play.output
+    assert "preflight on 4 nodes: no errors, no warnings" in play.output
 
 
 Fault = Callable[[Cluster], None]

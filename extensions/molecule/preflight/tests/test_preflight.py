@@ -79,7 +79,7 @@ def test_misspelled_variables_are_refused(cluster: Cluster) -> None:
 def test_preflight_can_check_part_of_the_cluster(cluster: Cluster) -> None:
     cluster.fault("node4", "ip link set eth0 mtu 1400", "ip link set eth0 mtu 1500")
     first = drive.run("preflight.yml", cluster.lab.inventory, nnodes=2, preflight_strict=True)
-    assert first.rc == 0 and "preflight of 2 nodes: no errors, no warnings" in first.output, first.output
+    assert first.rc == 0 and "preflight on 2 nodes: no errors, no warnings" in first.output, first.output
     named = drive.run("preflight.yml", cluster.lab.inventory, nodes="node2,node4", preflight_strict=True)
     assert named.rc == 1 and "mtu-mismatch" in named.output, named.output
 
