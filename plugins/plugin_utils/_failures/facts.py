@@ -52,8 +52,14 @@ class RunFacts:
         }
 
     def is_foreign(self, address: str) -> bool:
-        """Return whether an IPv4 address belongs to none of the nodes; False if the nodes' addresses are unknown."""
+        """Return whether an IPv4 address belongs to none of the nodes.
+
+        False if the nodes' addresses are unknown, or if all are loopback addresses: then the nodes share this machine,
+        and may use any of its addresses.
+        """
         if not self.addresses or not all(map(is_ipv4, self.addresses)):
+            return False
+        if all(ipaddress.IPv4Address(own).is_loopback for own in self.addresses):
             return False
         return is_ipv4(address) and address not in self.addresses
 

@@ -325,7 +325,8 @@ def test_requeued_job_starts_the_run_again(lab: Lab, cluster: Path) -> None:
 
 def test_run_outside_the_queue_is_refused_on_nodes_with_a_job(lab: Lab, occupied: str) -> None:
     play = drive.launch(lab, "ticks.py", nnodes=2, run_id="refused", launch_launcher="env").wait()
-    assert play.rc != 0 and f"slurm-job on node2: Slurm is running job {occupied} on the node" in play.output, play.output
+    assert play.rc != 0
+    assert f"slurm-job on node2: Slurm is running job {occupied} on the node" in play.output, play.output
 
 
 def test_accounting_records_finished_jobs(lab: Lab, cluster: Path) -> None:

@@ -79,6 +79,12 @@ CASES: list[tuple[str, str, list[str], RunFacts]] = [
         ["n1:1:1 [0] NCCL INFO Bootstrap : Using enp2:10.10.4.13<0>", "n1:1:1 [0] NCCL INFO misc/socket.cc:567 -> 2"],
         TWO,
     ),
+    (  # nodes that are all this machine
+        "bootstrap-interface",
+        SYSTEM_ERROR,
+        ["n1:1:1 [0] NCCL INFO Bootstrap : Using enp2:10.10.4.13<0>", "n1:1:1 [0] NCCL INFO misc/socket.cc:567 -> 2"],
+        RunFacts(addresses=("127.0.0.1", "127.0.0.2")),
+    ),
     (
         "interface-virtual",
         SYSTEM_ERROR + CONNECT.format("10.8.0.2", "Connection timed out"),
