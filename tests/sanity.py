@@ -117,15 +117,14 @@ def options(flag: str, names: Iterable[str]) -> list[str]:
     return [word for name in names for word in (flag, name)]
 
 
-def imports(number: int, venv: Path, interpreters: Path) -> list[list[str]]:
+def imports(venv: Path, interpreters: Path) -> list[list[str]]:
     """Return the options for import tests, with the oldest node Python available on this machine and the environment's
     own.
     """
     asked = [str(CHECKOUT / venv / "bin" / "python"), "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
     own = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()
-    # The newest ansible-core no longer supports nodes with Python 3.8. Python versions between the two are only used
-    # for compiling.
-    older = [version for version in OF_NODES[bool(number) :] if (interpreters / f"python{version}").exists()]
+    # Python versions between the two are only used for compiling.
+    older = [version for version in OF_NODES if (interpreters / f"python{version}").exists()]
     return [["--test", "import", "--python", version] for version in (*older[:1], own)]
 
 
@@ -138,12 +137,9 @@ def choices(part: str, number: int, venv: Path, interpreters: Path) -> list[list
         return [["--test", "pylint", *(() if everything else SHIPPED)]]
     if everything:
         return [options("--test", BY_CORE) if number else ["--skip-test", "pylint"]]
-    if number:
-        # The first virtual environment has compiled everything with each Python that is here.
-        first = options("--test", (test for test in BY_CORE if test not in ("compile", "import")))
-    else:
-        first = options("--skip-test", ("pylint", "import", *LEFT_OUT))
-    return [first, *imports(number, venv, interpreters)]
+    if number:  # the first virtual environment has compiled and imported everything, and unit tests import it again
+        return [options("--test", (test for test in BY_CORE if test not in ("compile", "import")))]
+    return [options("--skip-test", ("pylint", "import", *LEFT_OUT)), *imports(venv, interpreters)]
 
 
 def sanity(part: str, number: int, venv: Path) -> list[subprocess.CompletedProcess[str]]:
