@@ -213,7 +213,7 @@ def private_bytes(window: Browser) -> int:
     return total
 
 
-@pytest.mark.thorough
+@pytest.mark.thorough  # the tests above, at a small size
 def test_a_day_of_a_large_run_needs_little_memory_and_never_blocks_the_page(large: Page) -> None:
     cluster = large.cluster  # type: ignore[attr-defined]
 
