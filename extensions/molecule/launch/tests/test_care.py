@@ -38,7 +38,7 @@ FAULTS: dict[str, tuple[Callable[[Lab, str], None], str, str]] = {
 
 @pytest.mark.parametrize(
     "name",
-    ["first-off", "off", *(pytest.param(item, marks=pytest.mark.thorough) for item in ("first-reboots", "reboots"))],
+    ["first-off", *(pytest.param(item, marks=pytest.mark.thorough) for item in FAULTS if item != "first-off")],
 )
 def test_the_end_is_reported_in_a_single_message(lab: Lab, nodes: list[str], webhook: Any, name: str) -> None:
     fault, node, state = FAULTS[name]

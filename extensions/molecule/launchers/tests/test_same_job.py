@@ -36,9 +36,9 @@ WAYS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-# tests/unit/oracles checks how Lightning and accelerate read their environment; test_faults starts accelerate, and
-# molecule/launch runs torchrun with unequal slots.
-THOROUGH = ("torchrun", "pdsh", "openmpi", "lightning", "accelerate")
+# tests/unit/oracles checks how Lightning and accelerate read their environment; test_faults starts accelerate and
+# mpirun, molecule/open_mpi compares the ranks of mpirun, and molecule/launch runs torchrun with unequal slots.
+THOROUGH = ("torchrun", "mpirun", "pdsh", "openmpi", "lightning", "accelerate")
 
 
 @pytest.mark.parametrize(

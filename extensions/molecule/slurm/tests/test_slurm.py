@@ -329,6 +329,7 @@ def test_run_outside_the_queue_is_refused_on_nodes_with_a_job(lab: Lab, occupied
     assert f"slurm-job on node2: Slurm is running job {occupied} on the node" in play.output, play.output
 
 
+@pytest.mark.thorough  # installs a database server, which takes two minutes on a busy machine
 def test_accounting_records_finished_jobs(lab: Lab, cluster: Path) -> None:
     play = site(lab, slurm_accounting=True)
     assert play.rc == 0, play.output
