@@ -18,13 +18,15 @@ pytestmark = pytest.mark.one_core
 def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str, said: str = "1 s", code: int = 0) -> str:
     """Return the page after running the benchmarks with these texts, each benchmark writing the same one."""
 
-    def run(command: list[str], **_given: object) -> subprocess.CompletedProcess[str]:
+    def run(command: list[str], env: dict[str, str], **_given: object) -> subprocess.CompletedProcess[str]:
+        assert "PYTHONDONTWRITEBYTECODE" not in env, "Python would compile the plugins again in each command"
         return subprocess.CompletedProcess(command, code, f"{said} {' '.join(command[3:])}\n")
 
     monkeypatch.setattr(bench, "CHECKOUT", tmp_path)
     monkeypatch.setattr(bench, "PAGE", tmp_path / "docs" / "benchmarks.md")
     monkeypatch.setattr(subprocess, "run", run)
     monkeypatch.setattr(sys, "argv", ["bench", *arguments])
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     assert bench.main() == code
     return bench.PAGE.read_text()
 
