@@ -48,7 +48,9 @@ def parse_arguments() -> argparse.Namespace:
         ),
     )
     parser.add_argument("--learning-rate", type=float, default=2e-3, help="learning rate (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="seed for split, order and weights (default: %(default)s)")
+    parser.add_argument(
+        "--seed", type=int, default=0, help=("seed for the split, the order and the weights (default: %(default)s)")
+    )
     parser.add_argument("--checkpoint-every", type=int, default=5, help="interval in epochs (default: %(default)s)")
     parser.add_argument(
         "--checkpoint-dir",

@@ -114,7 +114,7 @@ def find_interrupted(directory: Path, run_id: str, nodes: list[str]) -> bool:
     if files.read_json(BENCHMARK_FILE) is not None:
         description = "a finished benchmark"
     elif not clean_text(plan.get("program"), 4096).endswith(f"/{PROGRAM}"):
-        description = "a run of something other than a benchmark"
+        description = "not a benchmark run"
     elif {clean_text(node.get("name"), 300) for node in to_mappings(plan.get("nodes"))} != set(nodes):
         description = "a benchmark of different nodes"
     elif state:

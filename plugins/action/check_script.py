@@ -43,7 +43,7 @@ def candidate_directories(directory: str, extra_vars: Iterable[Any]) -> list[Pat
 def find_script(script: str, directories: Sequence[Path]) -> Path:
     """Return the path of the script. Raise UserError if it does not exist."""
     if not script:
-        raise UserError("no script is set: ./muster check train.py, or ./muster check job.yml")
+        raise UserError("no script is set: run ./muster check train.py or ./muster check job.yml")
     path = Path(script).expanduser()
     for candidate in [path] if path.is_absolute() else [directory / path for directory in directories]:
         if candidate.is_file():

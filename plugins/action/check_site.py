@@ -262,8 +262,10 @@ def other_roles_options(roles: set[str]) -> dict[str, str]:
 def describe_missing_collections(roles: Iterable[PlayRole]) -> list[str]:
     """Return one sentence for each collection that is not installed."""
     return [
-        f"the collection {name} is not installed, and these roles use it: {', '.join(users)}. "
-        f"Install it: ansible-galaxy collection install {name}"
+        (
+            f"the collection {name} is not installed, but these roles need it: {', '.join(users)}. Install it: "
+            f"ansible-galaxy collection install {name}"
+        )
         for name, users in required_collections(roles).items()
         if not is_installed(name)
     ]

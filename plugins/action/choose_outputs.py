@@ -70,8 +70,8 @@ def describe_unlisted(replies: Mapping[str, Any]) -> list[str]:
     texts = [f"{name} ({count_files(count)})" for name, count in sorted(counts.items())]
     names = json.dumps({"launch_outputs": sorted(counts)[:MAX_SUGGESTED]}, ensure_ascii=False)
     return [
-        f"  not fetched: files in the working directory that the job may have written: {abbreviate(texts)}",
-        f"  to fetch them: -e {shlex.quote(names)}; for later runs, set outputs in the job file",
+        f"  not fetched (files in the working directory that the job may have written): {abbreviate(texts)}",
+        f"  to fetch them, add -e {shlex.quote(names)}; for later runs, set outputs in the job file",
     ]
 
 

@@ -36,7 +36,7 @@ def parse_age(text: str) -> float:
     match = re.fullmatch(r"(\d{1,6})([mhdw])", text)
     if match is None:
         raise AnsibleActionFail(
-            f"older_than is {ascii(text)[:40]}: set a number and a unit (m, h, d or w), such as -e older_than=30d"
+            f"older_than is {ascii(text)[:40]}: use a number with a unit (m, h, d or w), such as -e older_than=30d"
         )
     return float(match[1]) * SECONDS[match[2]]
 

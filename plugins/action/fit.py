@@ -51,7 +51,7 @@ def describe_result(state: SearchState, name: str) -> str:
     if not result:
         if any(probe["fits"] for probe in history):
             return f"{name}: no batch size passed the longer confirmation run; see its logs"
-        return f"{name}: not even a batch size of 1 fits: try FSDP or ZeRO, gradient checkpointing, or a smaller model"
+        return f"{name}: not even a batch size of 1 fits; try FSDP or ZeRO, gradient checkpointing, or a smaller model"
     lines = [
         f"{name}: the largest batch size per rank is {result}, after {len(history)} probes, "
         f"with a margin of {state['search']['margin']:.0%}. It is valid for these nodes and this number of ranks: "
@@ -63,7 +63,7 @@ def describe_result(state: SearchState, name: str) -> str:
         if probe["samples_per_second"]
     ]
     if state["fastest"] is not None and state["fastest"] < result:
-        lines.append(f"  batch {state['fastest']} is at most 2 % slower than the fastest larger batch")
+        lines.append(f"  batch {state['fastest']} is at most 2% slower than the fastest larger batch")
     return "\n".join(lines)
 
 

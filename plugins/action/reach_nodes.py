@@ -52,7 +52,7 @@ def exclusion_hint(unreached: list[str], nodes: list[str]) -> str:
     if len(unreached) == len(nodes):
         return ""
     exclusions = ":".join(f"!{name}" for name in unreached[:MAX_NAMES])
-    return f"Fix that, or exclude nodes: --limit 'all:{exclusions}'"
+    return f"Fix this, or exclude nodes with --limit 'all:{exclusions}'"
 
 
 class ActionModule(ActionBase):

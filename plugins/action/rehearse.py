@@ -139,7 +139,7 @@ class ActionModule(ActionBase):
                 raise UserError(f"rehearse_{name}: {error}", result={"changed": False}) from error
         if args["state"] == "played" and not any(STEPS in argument for argument in arguments["args"]):
             error_message = (
-                f"rehearse_args does not contain {STEPS}: put it where the script takes its step limit, such as "
+                f"rehearse_args does not contain {STEPS}: put it where the script expects its step limit, such as "
                 f'-e \'{{"rehearse_args": ["--max_steps", "{STEPS}"]}}\''
             )
         minimums = {"steps": 1, "total_steps": 0, "checkpoint_steps": 0, "checkpoints_kept": 1}

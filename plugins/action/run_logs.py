@@ -89,9 +89,9 @@ def unpack(archive: IO[bytes], target: Path, folder: str, limit: int | None = No
             size += member.size
             if limit is not None and size > limit:
                 raise AnsibleActionFail(
-                    f"the node's archive is larger than {limit >> 20} MiB, more than a run ever measures: nothing "
-                    f"more was unpacked into {target}; check who else can write to the run's directory on this "
-                    "node"
+                    f"the node's archive is larger than {limit >> 20} MiB, more than any run's measurements take "
+                    f"up: nothing more was unpacked into {target}; check who else can write to the run's "
+                    "directory on this node"
                 )
             if number > MAX_FILES:
                 raise AnsibleActionFail(

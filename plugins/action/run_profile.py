@@ -162,7 +162,7 @@ class ActionModule(ActionBase):
         display = Display()
         display.display("\n".join(format_profile(profile)))
         display.display(f"timeline of all ranks: {timeline}")
-        display.display("To view it, drop it onto https://ui.perfetto.dev, which keeps it in the browser")
+        display.display("To view it, drop the file onto https://ui.perfetto.dev, which keeps the data in the browser")
         return {"changed": True, "profile": profile, "timeline": str(timeline)}
 
     @staticmethod

@@ -285,7 +285,7 @@ class ActionModule(ActionBase):
             raise UserError(
                 adapt_commands(
                     f"nothing was started: run {run_id} cannot be repeated exactly ({parts}). To start it anyway, "
-                    "run this with the other options of this command: ansible-playbook launch.yml -e "
+                    "run the following with the other options of this command: ansible-playbook launch.yml -e "
                     f"like={run_id} -e allow_differences=true"
                 ),
                 result={"changed": False},

@@ -49,7 +49,7 @@ class ActionModule(ActionBase):
             return make_report(args, records_directory(args["directory"], args["group"], task_vars))
         except Exception as error:
             run_names = " and ".join(run for run in args["runs"] if run) or "the latest run"
-            message = f"the report of {run_names[:200]} could not be created: {error_text(error)}"
+            message = f"the report for {run_names[:200]} could not be created: {error_text(error)}"
             if args["required"]:
                 raise UserError(adapt_commands(message), result={"changed": False}) from error
             Display().warning(
@@ -88,7 +88,9 @@ def pack(records: list[Path]) -> str:
     if len(records) > 1:
         raise AnsibleActionFail("an archive contains one run: omit bundle, or name a single run")
     path = write_bundle(records[0])
-    Display().display(f"bundle: {path} (secrets are removed, names and paths are not: review it before you share it)")
+    Display().display(
+        f"bundle: {path} (secrets are removed, but names and paths are not; review it before you share it)"
+    )
     return str(path)
 
 

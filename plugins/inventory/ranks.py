@@ -188,8 +188,8 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
             state = "is empty" if group else "does not exist"
             raise AnsibleParserError(
                 f"{self.NAME}: the group {format_value(name)} {state}. Add hosts to it in a source before this "
-                "one: pass this file last (-i hosts.yml -i ranks.yml), or give it a name that sorts last, such as "
-                "99_ranks.yml, if all are in one directory."
+                "one: pass this file last (-i hosts.yml -i ranks.yml), or give it a name that sorts last, such "
+                "as 99_ranks.yml, if all sources are in one directory."
             )
         return hosts
 
@@ -215,7 +215,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
                     problem = f"the expression in {option} fails: {_single_line(exc.message)}"
                     remedy = f"Correct {option} in this file, or the variables of this host"
                     problems.append(
-                        RankTableProblem(host.name, problem, "an expression with a value for every host", remedy)
+                        RankTableProblem(host.name, problem, "an expression that yields a value for every host", remedy)
                     )
             order, topology = values.pop("order_by"), values.pop("topology")
             location: tuple[str, ...] = ()

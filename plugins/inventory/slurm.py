@@ -162,7 +162,7 @@ class InventoryModule(ConstructedInventory):
         except OSError as error:
             raise SlurmOutputError(
                 f"{remote[0]} cannot be run {where}: {error.strerror}. "
-                + ("Install OpenSSH's client" if login else "Name a host of the cluster with `login`")
+                + ("Install OpenSSH's client" if login else "Set `login` to a host of the cluster")
             ) from None
         if completed.returncode != 0:
             message = single_line(completed.stderr or completed.stdout, 500) or f"exit code {completed.returncode}"

@@ -317,7 +317,7 @@ def _host_problem(host: HostSpec, problem: str, requirement: str, remedy: str) -
 
 def _read_hosts(hosts: object, problems: list[RankTableProblem]) -> list[HostSpec]:
     """Return the entries as HostSpec, with unchecked fields."""
-    requirement = "a list of hosts, each with name, address, slots and, if prescribed, rank"
+    requirement = "a list of hosts, each with name, address, slots and, if specified, rank"
     if isinstance(hosts, (str, bytes, Mapping)) or not isinstance(hosts, Iterable):
         problems.append(RankTableProblem(None, f"the hosts are {format_value(hosts)}", requirement, "Pass a list"))
         return []
@@ -330,7 +330,7 @@ def _read_hosts(hosts: object, problems: list[RankTableProblem]) -> list[HostSpe
         else:
             problems.append(
                 RankTableProblem(
-                    None, f"entry {number} of the hosts is {format_value(item)}", requirement, "Correct this entry"
+                    None, f"host entry {number} is {format_value(item)}", requirement, "Correct this entry"
                 )
             )
     if not group and not problems:
@@ -420,8 +420,8 @@ def _check_addresses(group: list[HostSpec], problems: list[RankTableProblem]) ->
             families[address.version].append(host.name)
     if families[4] and families[6]:
         problem = f"some addresses are IPv4 ({abbreviate(families[4])}) and some are IPv6 ({abbreviate(families[6])})"
-        remedy = "Set node_address of all hosts to their addresses in the network they share"
-        problems.append(RankTableProblem(None, problem, "addresses of one IP version", remedy))
+        remedy = "Set node_address of all hosts to their addresses on the network they share"
+        problems.append(RankTableProblem(None, problem, "addresses that all use the same IP version", remedy))
     return addresses
 
 
@@ -457,7 +457,7 @@ def _address_error(address: _Address, *, loopback_ok: bool, link_local_ok: bool)
     elif address.is_link_local:
         # A host assigns itself 169.254.x.y if no network assigns an address. Such an address works only between hosts
         # on one cable.
-        return None if link_local_ok else f"its address {address} is link-local, unlike other addresses of the group"
+        return None if link_local_ok else (f"its address {address} is link-local, unlike other addresses in the group")
     if address.is_reserved or (address.version == 4 and int(address) < 1 << 24):
         return f"its address {address} is reserved, so no host can have it"
     return None

@@ -73,7 +73,7 @@ def main() -> None:
     ]
     if invalid:
         module.fail_json(
-            msg=(f"more contains {invalid[0]!r}. Use paths inside a home directory, such as .config/my-tool")
+            msg=(f"the option more contains {invalid[0]!r}. Use paths inside a home directory, such as .config/my-tool")
         )
     try:
         paths = clean("/", login_users(), module.params["more"], module.check_mode)

@@ -36,7 +36,7 @@ def format_result(result: Any) -> str:
 def _error_message(query: str, error: Exception) -> str:
     expression = ascii(query)[:200]
     if not query.strip():
-        return "the JMESPath expression is empty. An example: nodes[].node"
+        return "the JMESPath expression is empty. Example: nodes[].node"
     position = getattr(error, "lex_position", getattr(error, "lexer_position", None))
     if position is None:  # an error in a function, whose message names the function
         return f"the JMESPath expression {expression} cannot be evaluated: {' '.join(str(error).split())}"
@@ -46,7 +46,7 @@ def _error_message(query: str, error: Exception) -> str:
         if remaining_text
         else "at its end, where something is missing"
     )
-    return f"the JMESPath expression {expression} is invalid {location}. The syntax: https://jmespath.org"
+    return f"the JMESPath expression {expression} is invalid {location}. For the syntax, see https://jmespath.org"
 
 
 def _import_jmespath() -> Any:

@@ -52,8 +52,9 @@ def wait(settings: dict[str, Any], run_id: str) -> dict[str, Any]:
                 print_line(text)
             if time.monotonic() > deadline:
                 raise StepError(
-                    f"after {settings['wait_timeout']} s, some checkpoints of {run_id} have not been copied ({text}). "
-                    "See `journalctl -u muster_checkpoints` on this node, or wait longer with checkpoints_wait_timeout"
+                    f"after {settings['wait_timeout']} s, some checkpoints of {run_id} have not been copied "
+                    f"({text}). See `journalctl -u muster_checkpoints` on this node, or increase "
+                    "checkpoints_wait_timeout to wait longer"
                 )
             time.sleep(1)
         result["copied"][f"node{run.node_rank}"] = {"to": status["to"], "checkpoints": status["copied"]}

@@ -177,8 +177,8 @@ def read_checkpoint(path: str, name: str, marker: str) -> LocalCheckpoint | None
         for directory, directory_names, file_names in os.walk(path, onerror=raise_error):
             if directory.count(os.sep) - path.count(os.sep) > MAX_DEPTH:  # os.walk would recurse endlessly
                 raise StepError(
-                    f"{path} has more than {MAX_DEPTH} directory levels. The checkpoint is not copied. Remove "
-                    "them, or exclude it with checkpoints_exclude"
+                    f"{path} has more than {MAX_DEPTH} directory levels. The checkpoint is not copied. Remove the "
+                    "excess levels, or exclude the path with checkpoints_exclude"
                 )
             changed_at = max(changed_at, os.stat(directory).st_ctime)
             directory_names.sort()

@@ -207,7 +207,7 @@ class CheckpointService:
             self.write_problem(run, text)
             return False
         if self.failures.pop(run.directory, None):
-            self.log(run, "checkpoints are copied to S3 again")
+            self.log(run, "checkpoints are being copied to S3 again")
             self.write_problem(run, "")
         return again
 

@@ -115,7 +115,7 @@ def select_agreed(wanted: Mapping[str, Value], agreed: Any) -> dict[str, Value]:
         names = {part for part in agreed if isinstance(part, str)}
         return {part: value for part, value in wanted.items() if part in names}
     if agreed != hash_names(wanted):
-        raise ValueError("the files of the other nodes differ from those that the nodes agreed on")
+        raise ValueError("the files on the other nodes differ from those that the nodes agreed on")
     return dict(wanted)
 
 

@@ -395,7 +395,7 @@ class ImageTransfer(NodeTransfer):
             first_node, digests = self.request["names"][0], self.entries[0].key.split()
             raise StepError(
                 f"{self.engine.name} has loaded {self.name}, but without the digest {' or '.join(digests)} that "
-                f"it has on {first_node}. Use the same engine release and image store type on all nodes"
+                f"it has on {first_node}. Use the same engine version and image store type on all nodes"
             )
         self.tag(loaded.id, self.name)
         return bool(self.request["ids"][self.rank] != loaded.id)
@@ -411,9 +411,9 @@ class ImageTransfer(NodeTransfer):
             return self.engine.command_error(f"{engine} cannot load {self.name}", completed)
         image_bytes = int(self.entries[0].etag)
         return StepError(
-            f"{engine} cannot load {self.name}: {error_output(completed)}. {root}, where {engine} keeps images, has "
-            f"{format_size(free)} free, but loading the image of {format_size(image_bytes)} needs more than twice its "
-            f"size there. {self.engine.remedy()}. Then run this again: the received data is kept"
+            f"{engine} cannot load {self.name}: {error_output(completed)}. {root}, where {engine} keeps images, "
+            f"has {format_size(free)} free, but loading the {format_size(image_bytes)} image needs more than "
+            f"twice its size there. {self.engine.remedy()}. Then run this again: the received data is kept"
         )
 
     def wait_for_peers(self, failed_at: float) -> None:

@@ -289,7 +289,9 @@ def ensure(path: str, spare_gib: int, delete: bool, check: bool) -> tuple[bool, 
         return delete and not check and delete_old(path), source
     containers = run("docker", "ps", "--format", "{{.Names}}").split()
     if containers:
-        raise DataRootError(f"these containers are running: {', '.join(containers)}. Stop them while the data is moved")
+        raise DataRootError(
+            f"these containers are running: {', '.join(containers)}. Stop them while the data is being moved"
+        )
     check_store()
     check_target(source, path, spare_gib * 2**30)
     read_settings()

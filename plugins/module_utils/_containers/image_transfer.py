@@ -154,7 +154,11 @@ class Engine:
         message = error_output(completed)
         if not (LIMITED.search(message) or (NO_BASE.search(message) and DENIED.search(message))):
             return self.command_error(failure, completed)
-        note = "" if user else "; set container_image_base to the name after FROM, whose registry the login is for"
+        note = (
+            ""
+            if user
+            else ("; set container_image_base to the name after FROM (the login is for that image's registry)")
+        )
         return StepError(f"{failure}: {message}. {suggest_remedy(message, '', user)}{note}")
 
     def remedy(self) -> str:
@@ -172,8 +176,8 @@ class Engine:
             lines.append('runroot = "/run/containers/storage"')
             file = "/etc/containers/storage.conf"
         return (
-            "Remove images that no container uses with `podman image prune --all`, or use a larger disk: write these "
-            f"lines to {file}: [storage], {', '.join(lines)}"
+            "Remove images that no container uses with `podman image prune --all`, or use a larger disk by "
+            f"writing these lines to {file}: [storage], {', '.join(lines)}"
         )
 
 
@@ -228,7 +232,7 @@ def suggest_remedy(message: str, registry: str, user: str) -> str:
     if NO_TLS.search(message):
         return (
             f"Give {registry} a TLS certificate, or let the engine use it without TLS: for docker, set "
-            f"docker_engine_settings: {{insecure-registries: [{registry}]}}; for podman, insecure = true in "
+            f"docker_engine_settings: {{insecure-registries: [{registry}]}}; for podman, set insecure = true in "
             "/etc/containers/registries.conf"
         )
     if NO_TRUST.search(message):
@@ -245,8 +249,8 @@ def suggest_remedy(message: str, registry: str, user: str) -> str:
     if NO_ANSWER.search(message):
         return (
             f"Check whether {registry} is running, and whether this node can reach it with `curl "
-            f"https://{host}/v2/`, then run this again. Without a registry, set container_image_archive to an "
-            "archive written by `docker save` on another machine"
+            f"https://{host}/v2/`, then run this again. If you do not have a registry, set "
+            "container_image_archive to an archive written by `docker save` on another machine"
         )
     return ""
 

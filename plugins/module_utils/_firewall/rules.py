@@ -105,7 +105,9 @@ def replace_block(text: str, lines: list[str]) -> str:
     block = "\n".join([BEGIN, *lines, END, ""])
     match = re.search(r"^\*filter$.*?(^COMMIT$)", text, flags=re.MULTILINE | re.DOTALL)
     if not match:
-        raise StepError("a ufw file has no table `filter` that ends with COMMIT. Restore before.rules as ufw ships it")
+        raise StepError(
+            "a ufw file has no table `filter` that ends with COMMIT. Restore the before.rules that ufw ships"
+        )
     return text[: match.start(1)] + block + text[match.start(1) :]
 
 

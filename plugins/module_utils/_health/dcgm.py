@@ -65,7 +65,7 @@ def describe_failure(code: int | None, text: str, hangs: bool) -> str:
     if hangs:
         return f"dcgmi diag did not finish within {TIMEOUT:.0f} s"
     if NO_ENGINE in text.lower():
-        return "the DCGM service is not running: sudo systemctl enable --now nvidia-dcgm"
+        return "the DCGM service is not running: start it with sudo systemctl enable --now nvidia-dcgm"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return f"dcgmi diag ended with exit code {code}: {lines[-1][:300] if lines else 'no output'}"
 

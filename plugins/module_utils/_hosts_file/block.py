@@ -109,7 +109,11 @@ def _hostname_error(node: Node, hostname: str, owner: Mapping[str, Node]) -> str
     if reason:
         return f"its host name is invalid: {reason}"
     owning_node = owner.get(hostname.lower(), node)
-    return None if owning_node is node else f"its host name is {format_value(hostname)}, a name of {owning_node.name}"
+    return (
+        None
+        if owning_node is node
+        else (f"its host name is {format_value(hostname)}, which is a name of {owning_node.name}")
+    )
 
 
 def _remove_names(names: set[str], line: str) -> str | None:

@@ -88,7 +88,7 @@ def explain(error: Exception, request: dict[str, Any], item: dict[str, Any]) -> 
         access = "the token's account has not been granted access" if has_token else "no token is set"
         return f"{label} is gated, and {access}. Accept its license at {page}, then {SET_TOKEN}"
     if response.status_code == 401 and message.startswith("Invalid credentials"):
-        return f"{endpoint} does not recognize the token. Create one at {endpoint}/settings/tokens, {SET_TOKEN}"
+        return f"{endpoint} does not recognize the token. Create one at {endpoint}/settings/tokens, then {SET_TOKEN}"
     if "RevisionNotFoundError" in kinds:
         return f"{label} has no revision {item['revision']}. Set it to a branch, tag or commit from {page}"
     if response.status_code in (401, 404):

@@ -53,7 +53,9 @@ def credential_problems(credentials: Mapping[str, str]) -> list[str]:
     problems = []
     unknown_keys = sorted(set(credentials) - set(CREDENTIALS))
     if unknown_keys:
-        problems.append(f"credentials with {', '.join(unknown_keys)}: only {', '.join(CREDENTIALS)} are allowed")
+        problems.append(
+            f"the credentials contain {', '.join(unknown_keys)}, but only {', '.join(CREDENTIALS)} are allowed"
+        )
     if credentials and "username" not in credentials:
         problems.append("the credentials lack a username: set the drive's user, or omit credentials for guest access")
     for name, value in credentials.items():
@@ -87,8 +89,9 @@ class Cifs(MountDriver):
             r"cifs filesystem not supported|mount error\(19\)|unknown filesystem type '?cifs",
             "this node's kernel cannot mount CIFS: the module is missing",
             (
-                "modprobe cifs; if it is missing, install the kernel's modules (on Ubuntu, "
-                "linux-modules-extra-$(uname -r)) and reboot the node; in a container, the host's kernel must have it"
+                "run modprobe cifs; if the module is missing, install the kernel's modules (on Ubuntu, "
+                "linux-modules-extra-$(uname -r)) and reboot the node; in a container, the host's kernel must "
+                "have it"
             ),
         ),
         KnownFailure(
@@ -99,7 +102,7 @@ class Cifs(MountDriver):
         KnownFailure(
             "STATUS_(PASSWORD_EXPIRED|PASSWORD_MUST_CHANGE|ACCOUNT_DISABLED|ACCOUNT_LOCKED_OUT|ACCOUNT_EXPIRED"
             "|ACCOUNT_RESTRICTION|INVALID_LOGON_HOURS|INVALID_WORKSTATION)",
-            "the server refuses this user ({1})",
+            "the server rejects this user ({1})",
             "correct the user's account on the server, then run this again",
         ),
         KnownFailure(
@@ -132,7 +135,7 @@ class Cifs(MountDriver):
         ),
         KnownFailure(
             r"bad option (\S+)",
-            "mount.cifs refuses the option {1}",
+            "mount.cifs rejects the option {1}",
             "correct it; `man mount.cifs` describes the valid values",
         ),
         KnownFailure(
@@ -143,18 +146,20 @@ class Cifs(MountDriver):
         KnownFailure(
             r"Dialect not supported|mount error\(95\)",
             "the server does not support this version of SMB",
-            "remove vers from the options: the newest version that both sides support is used, at least 2.1. A server "
-            "that supports only SMB 1 needs vers: '1.0'",
+            (
+                "remove vers from the options: the newest version that both sides support, at least 2.1, is used. A "
+                "server that supports only SMB 1 needs vers: '1.0'"
+            ),
         ),
         KnownFailure(
             r"mount error\(13\)",
-            "the server refuses this user",
+            "the server rejects this user",
             "correct the username and password, and check on the server whether this user may access the share",
         ),
         KnownFailure(
             r"mount error\(111\)|return code = -111|connection refused",
             "the server is reachable, but nothing is listening on its SMB port",
-            "start the file server; if its port is not 445, set the option port",
+            "start the file server; if its port is not 445, set the port option",
         ),
         KnownFailure(
             r"mount error\((?:113|101)\)|return code = -(?:113|101)\b|no route to host|network is unreachable",
@@ -184,12 +189,12 @@ class Cifs(MountDriver):
         KnownFailure(
             r"no space left|quota exceeded",
             "the drive is full",
-            "remove files from it, or enlarge the drive",
+            "remove files from the drive, or enlarge it",
         ),
         KnownFailure(
             r"mount error\(22\)",
             "the kernel rejects an option",
-            "`journalctl --dmesg --grep=cifs` on this node shows which one; correct it",
+            "run `journalctl --dmesg --grep=cifs` on this node to see which one, then correct it",
         ),
     )
 

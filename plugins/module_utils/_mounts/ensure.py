@@ -163,7 +163,7 @@ def validate_mount_point(mount: DesiredMount, is_mounted: bool, is_managed: bool
     if status.get("hangs"):
         raise MountError(f"{path}: a parent directory is not responding. Choose a path in a local directory")
     if status["exists"] and status["real"] != path:
-        raise MountError(f"{path} leads through a link to {status['real']}. Use {status['real']}")
+        raise MountError(f"{path} resolves to {status['real']} through a link. Use {status['real']}")
     if status["exists"] and not status["is_directory"]:
         raise MountError(f"{path} is not a directory. Choose another path")
     if status["entries"]:
@@ -181,7 +181,7 @@ def explain(kind: MountDriver, mount: DesiredMount, error: str, messages: str) -
         return f"{head} Cause: {diagnosis[0]}. To do: {diagnosis[1]}"
     lines = [line.strip() for line in messages.splitlines() if line.strip()]
     last = " / ".join(lines[-4:]) or "nothing"
-    return f"{head} Cause: unknown; the journal says: {last[-800:]}. To do: journalctl -u '{unit_name(mount.path)}'"
+    return f"{head} Cause: unknown; the journal says: {last[-800:]}. To do: run journalctl -u '{unit_name(mount.path)}'"
 
 
 def read_failure_messages(kind: MountDriver, unit: str, since: float) -> str:

@@ -49,10 +49,14 @@ def credential_problems(credentials: Mapping[str, str]) -> list[str]:
     unknown_keys = sorted(names - {"access_key", "secret_key", "session_token"})
     if unknown_keys:
         problems.append(
-            f"credentials with {', '.join(unknown_keys)}: only access_key, secret_key, session_token are allowed"
+            f"the credentials contain {', '.join(unknown_keys)}, but only access_key, secret_key and "
+            "session_token are allowed"
         )
     problems += [
-        f"{name} has a control character or a space around it: copy the key as Amazon shows it, on one line"
+        (
+            f"{name} contains a control character, or has a space before or after it: copy the key as Amazon shows "
+            "it, on one line"
+        )
         for name, value in credentials.items()
         if re.search(r"[\x00-\x1f\x7f]", value) or value != value.strip()
     ]
@@ -78,7 +82,7 @@ CAUSES = (
     KnownFailure(
         "RequestTimeTooSkewed|difference between the request time and the current time",
         "this node's clock is more than 15 minutes off, so S3 rejects its requests (RequestTimeTooSkewed)",
-        "set the clock: timedatectl set-ntp true, then check it with `timedatectl`",
+        "set the clock with timedatectl set-ntp true, then check it with `timedatectl`",
     ),
     KnownFailure(
         "SignatureDoesNotMatch|signature we calculated does not match",
@@ -106,8 +110,10 @@ CAUSES = (
     KnownFailure(
         r"AuthorizationHeaderMalformed|PermanentRedirect|must be addressed using the specified endpoint",
         "the bucket is in a different region from the one set for the mount",
-        "set the region of the mount to the bucket's (aws s3api get-bucket-location --bucket BUCKET), "
-        "and the endpoint's URL if it names a region",
+        (
+            "set the region of the mount to the bucket's (aws s3api get-bucket-location --bucket BUCKET), and "
+            "correct the endpoint's URL if it names a region"
+        ),
     ),
     KnownFailure(
         "NoSuchBucket|bucket does not exist|bucket or key not found|bucket or directory not found",
@@ -151,11 +157,11 @@ FUSE_CAUSES = (
     KnownFailure(
         "fuse: device not found|/dev/fuse.*(No such|not found)|modprobe fuse",
         "FUSE is not available on this node (/dev/fuse is missing)",
-        "modprobe fuse; start a container with --device /dev/fuse --cap-add SYS_ADMIN",
+        "run modprobe fuse; if this node is a container, start it with --device /dev/fuse --cap-add SYS_ADMIN",
     ),
     KnownFailure(
         "/dev/fuse.*(denied|not permitted)|fusermount.*not permitted",
         "this node is not allowed to use /dev/fuse",
-        "start a container with --device /dev/fuse --cap-add SYS_ADMIN",
+        "if this node is a container, start it with --device /dev/fuse --cap-add SYS_ADMIN",
     ),
 )

@@ -56,8 +56,8 @@ def missing_requirement(kind: MountDriver) -> str:
             )
     if kind.device and not os.path.exists(kind.device):
         return (
-            f"{kind.device}, which FUSE needs, is missing. Run `modprobe {kind.filesystem}`; start a container "
-            f"with --device {kind.device} --cap-add SYS_ADMIN"
+            f"{kind.device}, which FUSE needs, is missing. Run `modprobe {kind.filesystem}`; if this node is a "
+            f"container, start it with --device {kind.device} --cap-add SYS_ADMIN"
         )
     return ""
 
@@ -111,8 +111,8 @@ def unmount(path: str) -> None:
         users = find_users(path)
         if users:
             raise MountError(
-                f"{path} is in use by {', '.join(users[:5])}, and was left unchanged. Wait for these processes, "
-                "or stop them (for a run, use stop.yml), then run this again"
+                f"{path} is in use by {', '.join(users[:5])}, and was left unchanged. Wait for these processes to "
+                "end, or stop them (for a run, use stop.yml), then run this again"
             )
         raise MountError(f"`umount {path}` failed: {result.text.strip() or 'no answer'}")
 

@@ -46,7 +46,8 @@ def make_environment(paths: EnvironmentPaths, request: Data, files: list[Data]) 
         )
     if os.path.exists(paths.environment):
         print_line(
-            f"Removing {paths.environment}: created by {manager or 'another manager'}, or its Python does not start"
+            f"Removing {paths.environment}: it was created by {manager or 'another manager'}, or its Python does "
+            "not start"
         )
         shutil.rmtree(paths.environment)
     print_line(f"Creating {paths.environment} with {request['manager']}")

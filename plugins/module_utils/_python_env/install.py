@@ -68,8 +68,8 @@ def check(request: Data) -> Data:
     free = shutil.disk_usage(root).free
     if (missing or not lock) and free < request["space"] * 1e9:
         raise StepError(
-            f"{root} has {free / 1e9:.1f} GB free, but the packages need {request['space']} GB. Free "
-            "some space, or set python_env_directory to a larger disk"
+            f"{root} has {free / 1e9:.1f} GB free, but the packages need {request['space']} GB. Free some space, "
+            "or set python_env_directory to a directory on a larger disk"
         )
     if lock and lock["python"].split(".")[:2] != (installed_version or version or lock["python"]).split(".")[:2]:
         raise StepError(
@@ -189,7 +189,5 @@ def install(request: Data) -> Data:  # noqa: C901
             os.unlink(os.path.join(paths.store, name))
     reply = {"changed": True, "installed": missing, "removed": unneeded}
     if unneeded and not request["url"]:  # reported once, by the first node
-        reply["notice"] = (
-            f"{describe_packages(unneeded)} removed from all nodes, because no package requires it anymore"
-        )
+        reply["notice"] = f"{describe_packages(unneeded)} removed from all nodes (no longer required by any package)"
     return reply

@@ -96,7 +96,8 @@ def download_external(url: str, path: str, digest: str, setting: str) -> None:
         download(url, path, digest, setting)
     except OSError as problem:
         raise StepError(
-            f"cannot download {url} ({problem}). Correct the address, or this node's internet access (proxy, firewall)"
+            f"cannot download {url} ({problem}). Correct the address, or fix this node's internet access (proxy, "
+            "firewall)"
         ) from None
 
 

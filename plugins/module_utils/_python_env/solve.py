@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     Data = Dict[str, Any]
 
 UNSOLVED_ADVICE = (
-    "The packages cannot be resolved for this Python. Correct those that pip names below, in requirements.txt, "
-    "pyproject.toml or python_env_requirements"
+    "The packages cannot be resolved for this Python. In requirements.txt, pyproject.toml or "
+    "python_env_requirements, correct the ones that pip names below"
 )
 
 

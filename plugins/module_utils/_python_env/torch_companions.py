@@ -43,7 +43,7 @@ def companion_pins(resolved: list[Data], earlier: dict[str, Data], companions: S
 def unavailable_advice(pins: list[str], index: str) -> str:
     """Return the remedy if torch's index does not have a package."""
     return (
-        f"{', '.join(pins)} must come from {index}, torch's index, to match its build. Check that it can be "
-        "reached, or remove the versions from the project's requirements, so that a release in the index is "
-        "chosen"
+        f"{', '.join(pins)} must come from {index}, torch's index, to match the torch build. Check that this "
+        "index can be reached, or remove the versions from the project's requirements, so that a version in the "
+        "index is chosen"
     )

@@ -95,9 +95,9 @@ def check_ownership(path: str) -> None:
         else:
             continue
         raise RunError(
-            f"another user could replace the program that will run as {user}: {problem}. No other account may "
-            f"own, or write to, a directory on the path to {path}, except one with the sticky bit, such as /tmp. "
-            f"Choose another launch_node_directory{remedy}"
+            f"another user could replace the program that will run as {user}: {problem}. No directory on the path "
+            f"to {path} may be owned or writable by another account, unless it has the sticky bit set, as /tmp "
+            f"does. Choose another launch_node_directory{remedy}"
         )
 
 

@@ -123,8 +123,9 @@ def check_alive_elsewhere(request: Data) -> None:
             continue
         user = supervisor["owner"]
         raise RunError(
-            f"run {supervisor['run_id']} is still running on this node, in {supervisor['directory']} of {user}, which "
-            f"was not searched: add -e launch_user={user} or -e launch_node_directory={runs}, as in its launch"
+            f"run {supervisor['run_id']} is still running on this node, in {supervisor['directory']} (owned by "
+            f"{user}), which was not searched: add -e launch_user={user} or -e launch_node_directory={runs}, as "
+            "when it was launched"
         )
 
 

@@ -201,7 +201,7 @@ def describe(
         clauses.append(f"{number} other ranks are elsewhere")
     clauses += [f"{locate_ranks(group['ranks'], nodes)} {activity(group)}" for group in named[:3]]
     if ended:
-        clauses.append(f"{locate_ranks(ended, nodes)} exited with code 0 before")
+        clauses.append(f"{locate_ranks(ended, nodes)} exited with code 0 earlier")
     return "; ".join(clauses), culprits
 
 

@@ -35,14 +35,14 @@ METRICS = {
     "muster_job_duration_seconds_total": (COUNTER, "Time since this node's supervisor started."),
     "muster_job_price_dollars_per_hour": (GAUGE, "Price of this node per hour, in US dollars."),
     "muster_job_running": (GAUGE, "Whether the job is running on this node."),
-    "muster_job_attempt": (GAUGE, "Number of the attempt, starting at 0."),
+    "muster_job_attempt": (GAUGE, "Attempt number, starting at 0."),
     "muster_node_memory_used_bytes": (GAUGE, "Host memory in use."),
     "muster_node_memory_total_bytes": (GAUGE, "Host memory."),
-    "muster_node_disk_free_bytes": (GAUGE, "Free space on the disk of the run directory."),
-    "muster_node_disk_total_bytes": (GAUGE, "Size of the disk of the run directory."),
-    "muster_node_health_problems": (GAUGE, "Current health problems of this node."),
-    "muster_run_nodes": (GAUGE, "Nodes of the run by state, on the node that leads the run."),
-    "muster_run_silent_seconds": (GAUGE, "Time since a rank of this node last printed or wrote anything."),
+    "muster_node_disk_free_bytes": (GAUGE, "Free space on the disk that holds the run directory."),
+    "muster_node_disk_total_bytes": (GAUGE, "Size of the disk that holds the run directory."),
+    "muster_node_health_problems": (GAUGE, "Current health problems on this node."),
+    "muster_run_nodes": (GAUGE, "Nodes in the run by state, reported by the node that leads the run."),
+    "muster_run_silent_seconds": (GAUGE, "Time since a rank on this node last printed or wrote anything."),
 }
 # GPU sample field for each metric, and the factor that converts it to the metric's unit.
 GPU_FIELDS = {

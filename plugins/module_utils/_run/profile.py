@@ -100,7 +100,7 @@ def ask_supervisor(path: str, plan: Data, order: Data) -> Data:
         time.sleep(PROFILE_POLL_INTERVAL)
     raise RunError(
         f"the supervisor of run {plan['run_id']} did not respond within {PROFILE_REQUEST_TIMEOUT:.0f} s: it may "
-        "be busy with another profile; try again once that is finished"
+        "be busy with another profile; try again once that profile is finished"
     )
 
 

@@ -87,8 +87,8 @@ def start_locked(request: Data) -> Data:  # noqa: C901
                 label = supervision_label(unit_of(supervisor["pid"]))
                 return {"changed": False, "directory": directory, "supervision": label, "stopped": []}
             raise RunError(
-                f"run {plan['run_id']} is already running on this node with another plan: stop it first, or choose "
-                "another run_id"
+                f"run {plan['run_id']} is already running on this node with a different plan: stop it first, or "
+                "choose another run_id"
             )
     remove_old_secrets(request, [other["directory"] for other in alive])
     gpus = plan.get("gpus") or []
@@ -162,9 +162,10 @@ def check_free(alive: list[Data], plan: Data, directory: str) -> None:
         gpus = claim_of(supervisor["directory"])["gpus"]
         if share_gpus(gpus, plan.get("gpus") or []):
             raise RunError(
-                f"run {supervisor['run_id']} of {supervisor['owner']} is alive on this node{describe_gpus(gpus)}, in "
-                f"{supervisor['directory']}: wait for it, or stop it with stop.yml and the inventory, launch_user and "
-                f"launch_node_directory of its launch, or on this node with: sudo kill {supervisor['pid']}"
+                f"run {supervisor['run_id']}, owned by {supervisor['owner']}, is still running on this "
+                f"node{describe_gpus(gpus)}, in {supervisor['directory']}: wait for it to finish, or stop it with "
+                "stop.yml and the inventory, launch_user and launch_node_directory that it was launched with, or "
+                f"on this node with: sudo kill {supervisor['pid']}"
             )
 
 
@@ -205,8 +206,8 @@ def take_lock(path: str) -> int:
         if time.monotonic() > deadline:
             raise RunError(
                 f"another launch by {user_name(uid)} has been starting a run on this node for "
-                f"{START_LOCK_TIMEOUT:.0f} s: wait for it, or kill the process that holds {path} "
-                f"(sudo fuser {path})"
+                f"{START_LOCK_TIMEOUT:.0f} s: wait for it to finish, or kill the process that holds {path} (sudo "
+                f"fuser {path})"
             )
         time.sleep(START_LOCK_POLL_INTERVAL)
 

@@ -25,8 +25,10 @@ FIX_CREDENTIALS = "Correct s3_client_access_key_id and s3_client_secret_access_k
 ERROR_MESSAGES = {
     "NoSuchBucket": "bucket {bucket} does not exist. Correct its name, or create it",
     "404": "bucket {bucket} does not exist. Correct its name, or create it",
-    "AccessDenied": "access to bucket {bucket} is denied ({operation}). Grant these credentials permission for it",
-    "403": "access to bucket {bucket} is denied ({operation}). Grant these credentials permission for it",
+    "AccessDenied": (
+        "access to bucket {bucket} is denied ({operation}). Grant these credentials permission for that operation"
+    ),
+    "403": ("access to bucket {bucket} is denied ({operation}). Grant these credentials permission for that operation"),
     "InvalidAccessKeyId": "S3 does not recognize the access key. " + FIX_CREDENTIALS,
     "SignatureDoesNotMatch": "the secret access key does not match the access key. " + FIX_CREDENTIALS,
     "ExpiredToken": "the credentials have expired. " + FIX_CREDENTIALS,

@@ -133,7 +133,7 @@ def look(number: str) -> Data:
         return {"state": "allocated", "message": "", **describe_nodes(job)}
     if state in ENDED:
         details = f" ({reason})" if reason else ""
-        return {"state": "ended", "message": f"Slurm job {number} ended as {state or 'unknown'}{details}"}
+        return {"state": "ended", "message": f"Slurm job {number} ended in state {state or 'unknown'}{details}"}
     entry = {"job": number, "state": state, "reason": reason, "start": job.get("StartTime", "")}
     return {"state": "waiting", "message": queue.describe(entry, queue.position_of(number), time.time())}
 
@@ -156,7 +156,8 @@ def begin(request: Data) -> Data:
     state = parse_job(queue.run("scontrol", "show", "job", request["job"], "--oneliner")).get("JobState", "")
     if state != "RUNNING":
         raise RunError(
-            f"Slurm job {request['job']} ended as {state or 'unknown'} before the run was launched: launch it again"
+            f"Slurm job {request['job']} ended in state {state or 'unknown'} before the run was launched: launch "
+            "it again"
         )
     cluster = batch_script.parse_nodes(queue.run("scontrol", "show", "node", "--oneliner"))
     try:

@@ -60,7 +60,7 @@ def find_problems(readings: Mapping[str, Any], baseline: Mapping[str, Any]) -> l
 def run_findings(runs: Iterable[Mapping[str, str]]) -> Iterator[NodeFinding]:
     """Yield muster runs that were started without Slurm and would share the node with Slurm jobs."""
     for run in runs:
-        text = f"run {run['run_id']} of {run['owner']} was started without Slurm and is active"
+        text = f"run {run['run_id']}, owned by {run['owner']}, was started without Slurm and is active"
         yield NodeFinding("busy", text, run["run_id"])
 
 
@@ -88,7 +88,7 @@ def fabric_findings(readings: Mapping[str, Any], baseline: Mapping[str, Any]) ->
     active = {port["name"] for port in readings["ports"] if port["state"] == "ACTIVE"}
     for name in baseline["ports"]:
         if name not in active:
-            yield NodeFinding("rdma-port-down", f"the RDMA port {name} is no longer active", name)
+            yield NodeFinding("rdma-port-down", f"RDMA port {name} is no longer active", name)
     links = {str(gpu["index"]): len(gpu["active"]) for gpu in readings["nvlinks"]}
     for index, count in baseline["nvlinks"].items():
         if index in links and links[index] < count:
@@ -110,7 +110,7 @@ def disk_findings(disks: Mapping[str, Mapping[str, int]]) -> Iterator[NodeFindin
             yield NodeFinding("disk-full", f"less than 1 GiB is free on {path}", path)
         elif disk["inodes"] < MIN_FREE_INODES:
             yield NodeFinding(
-                "disk-full", f"almost no more files can be created at {path}: too few inodes are free", path
+                "disk-full", f"hardly any more files can be created on {path}: too few inodes are free", path
             )
 
 

@@ -56,7 +56,7 @@ def write_key(key: bytes, check: bool) -> bool:
         if check:  # the package is not installed yet
             return True
         raise user_files.UserFileError(
-            "the package munge is not installed. Install it: sudo apt-get install munge"
+            "the munge package is not installed. Install it: sudo apt-get install munge"
         ) from None
     text = key.decode("utf-8", "surrogateescape")
     write = functools.partial(user_files.ensure_file, PATH, MODE, check, text, "", "")

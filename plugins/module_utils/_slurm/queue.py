@@ -155,4 +155,4 @@ def final_state(job: str) -> str:
         return "ended"
     fields = dict(re.findall(r"\b(JobState|Reason)=(\S+)", text))
     reason = fields.get("Reason", "")
-    return f"ended as {fields.get('JobState', 'unknown')}{f' ({reason})' if reason not in UNKNOWN else ''}"
+    return f"ended in state {fields.get('JobState', 'unknown')}{f' ({reason})' if reason not in UNKNOWN else ''}"

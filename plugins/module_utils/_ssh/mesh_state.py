@@ -63,8 +63,8 @@ def configuration_errors(settings: dict[str, str], main_file: str, revoked_file:
     revoked = settings.get("revokedkeys", "none")
     if revoked not in ("none", revoked_file):
         errors.append(
-            f"sshd already uses the list of revoked keys {revoked}, and supports only one. Remove RevokedKeys from "
-            "/etc/ssh/sshd_config, or set ssh_mesh_enabled to false"
+            f"sshd already uses {revoked} as its list of revoked keys, and supports only one list. Remove "
+            "RevokedKeys from /etc/ssh/sshd_config, or set ssh_mesh_enabled to false"
         )
     return errors
 

@@ -145,7 +145,7 @@ class BucketSource:
                     received += len(piece)
                 if received == length:
                     return b"".join(pieces)
-                reason = f"it has {start + received} bytes, but was listed with {entry.size}"
+                reason = f"it has {start + received} bytes, but was listed with a size of {entry.size}"
             except s3_errors() as error:
                 reason = explain(error, self.bucket)
                 if error_code(error) in ("412", "PreconditionFailed"):

@@ -760,7 +760,7 @@ class Hub(LifelineEnd):
             node["survived"] = True
         message = f"all {len(ready)} nodes have checked in" if len(ready) > 1 else "the node is ready"
         if missing:
-            message = f"{len(ready)} of {len(self.nodes)} nodes have checked in, starting without {names}"
+            message = f"{len(ready)} of {len(self.nodes)} nodes have checked in; starting without {names}"
         self.journal.event("go", message)
         self.orders.append(Start(self.plan["command"]))
 

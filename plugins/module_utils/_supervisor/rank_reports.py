@@ -66,9 +66,10 @@ CLOSING = re.compile(r"Sending process ([0-9]{1,9}) closing signal")
 # What a rank's C++ runtime prints when Python, before 3.14, forcibly ends one of its threads.
 ENDED_BY_FORCE = "terminate called without an active exception"
 ABORTED_AT_ITS_END = (
-    f"was aborted while its interpreter was exiting ({ENDED_BY_FORCE}): a gloo thread was still running. In "
-    "the script, import torch.distributed.nn before init_process_group and call destroy_process_group at the end; "
-    "after fully_shard on CPUs, which keeps the thread running anyway, end with sys.stdout.flush() and os._exit(0)"
+    f"was aborted while its interpreter was exiting ({ENDED_BY_FORCE}): a gloo thread was still running. In the "
+    "script, import torch.distributed.nn before init_process_group and call destroy_process_group at the end; if "
+    "the script uses fully_shard on CPUs, which keeps the thread running anyway, end it with sys.stdout.flush() "
+    "and os._exit(0)"
 )
 
 

@@ -286,7 +286,9 @@ class Supervisor:
         for fields in self.notices.step(now, ended, running):
             self.lifeline.raise_notice(fields)
         if self.notices.has_saved():
-            self.lifeline.say("saving", f"{self.notices.name}: the job has removed the notice file: it has saved")
+            self.lifeline.say(
+                "saving", (f"{self.notices.name}: the job has removed the notice file, which means that it has saved")
+            )
         self.outbox.step(now, ended)
         for reply in self.preparation.step(now, ended):
             self.lifeline.send_prepared(reply)

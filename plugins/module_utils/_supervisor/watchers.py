@@ -285,7 +285,7 @@ class Watchers:
             message = f"its file system cannot remove the middle of {error.filename}: {error.strerror}"
         if not message or self.shortened:
             return []
-        self.shortened = f"the logs on {self.name} took more than {limit / 1e9:g} GB (launch_log_limit): {message}"
+        self.shortened = f"the logs on {self.name} took up more than {limit / 1e9:g} GB (launch_log_limit): {message}"
         if self.journal.state == "running":
             self.journal.set_state("running", self.shortened)
         return [("logs", self.shortened)]

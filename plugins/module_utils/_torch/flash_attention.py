@@ -137,7 +137,7 @@ def torch_build() -> Data:
         ) from None
     if not torch.version.cuda:
         raise StepError(
-            f"torch {torch.__version__} is built without CUDA, but flash-attention runs only on GPUs. Set "
+            f"torch {torch.__version__} was built without CUDA, but flash-attention runs only on GPUs. Set "
             "pytorch_cuda, or flash_attention_enabled to false"
         )
     return {
@@ -173,7 +173,7 @@ def capabilities(request: Data) -> Data:
             continue
         if numbers(capability) < AMPERE:
             raise StepError(
-                f"the GPU {name} has compute capability {capability}, but FlashAttention 2 needs 8.0 or higher "
+                f"the {name} GPU has compute capability {capability}, but FlashAttention 2 needs 8.0 or higher "
                 "(Ampere). Set flash_attention_enabled to false, and use "
                 "torch.nn.functional.scaled_dot_product_attention in the job"
             )
@@ -294,12 +294,12 @@ def choose_uncached(request: Data) -> Data:
         if loads(candidate, glibc) and url_exists(wheel_url(request["wheels"], candidate, name)):
             near.append(f"flash-attention {candidate} with torch {torch} for CUDA {cuda}")
     raise StepError(
-        f"no wheel of flash-attention {' or '.join(releases)} for torch {build['torch']}, CUDA {build['cuda']}, "
-        f"Python {build['python']}, {build['machine']}, C++ ABI {'new' if build['abi'] else 'old'}"
-        f"{f', glibc {glibc}' if glibc else ''} in {request['wheels']}. The nearest: {'; '.join(near) or 'none'}. "
-        "Leave pytorch_version, pytorch_cuda and flash_attention_version at auto and run ansible-playbook "
-        "site.yml --tags pytorch,flash_attention, or set them to one of these; or set flash_attention_build to true: a "
-        "build takes minutes to hours"
+        f"there is no flash-attention {' or '.join(releases)} wheel for torch {build['torch']}, CUDA "
+        f"{build['cuda']}, Python {build['python']}, {build['machine']}, C++ ABI "
+        f"{'new' if build['abi'] else 'old'}{f', glibc {glibc}' if glibc else ''} in {request['wheels']}. The "
+        f"nearest matches: {'; '.join(near) or 'none'}. Leave pytorch_version, pytorch_cuda and "
+        "flash_attention_version at auto and run ansible-playbook site.yml --tags pytorch,flash_attention, or "
+        "set them to one of these; or set flash_attention_build to true: a build takes minutes to hours"
     )
 
 
@@ -319,8 +319,8 @@ def verify(request: Data) -> Data:
         import torch
     except ImportError as problem:
         raise StepError(
-            f"cannot import flash_attn: {problem}. Set flash_attention_build to true, which builds it for this torch "
-            "and this system's glibc"
+            f"cannot import flash_attn: {problem}. Set flash_attention_build to true, which builds it for this "
+            "torch build and this system's glibc"
         ) from None
     summary = f"flash-attention {flash_attn.__version__} imported"
     has_gpu = torch.cuda.is_available()

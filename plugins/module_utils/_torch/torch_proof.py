@@ -126,18 +126,18 @@ def check_build(request: Data) -> str:
     summary = f"{torch.__version__} {torch.cuda.is_available()} {torch.version.cuda}"
     if torch.__version__.partition("+")[0] != request["version"] or cuda != request["cuda"]:
         raise StepError(
-            f"torch is {torch.__version__} for {'CUDA ' + cuda if cuda else 'the CPU'} instead of {request['version']} "
-            f"for {'CUDA ' + request['cuda'] if request['cuda'] else 'the CPU'}. Check pytorch_index_url, and "
-            "which package requires a different torch (pip list)"
+            f"torch is {torch.__version__} for {'CUDA ' + cuda if cuda else 'the CPU'} instead of "
+            f"{request['version']} for {'CUDA ' + request['cuda'] if request['cuda'] else 'the CPU'}. Check "
+            "pytorch_index_url, and use pip list to check which package requires a different torch version"
         )
     if rocm and not (torch.version.hip or "").startswith(rocm):
         raise StepError(
             f"torch is {torch.__version__} for ROCm {torch.version.hip or 'none'} instead of {rocm}. Check "
-            "pytorch_index_url, and which package requires a different torch (pip list)"
+            "pytorch_index_url, and use pip list to check which package requires a different torch version"
         )
     if request["gpus"] and (cuda or rocm) and torch.cuda.device_count() != request["gpus"]:
         advice = (
-            "amd-smi, that the user is in the groups render and video, and HIP_VISIBLE_DEVICES"
+            "amd-smi, whether the user is in the render and video groups, and HIP_VISIBLE_DEVICES"
             if rocm
             else "nvidia-smi, the permissions of /dev/nvidia*, and CUDA_VISIBLE_DEVICES"
         )

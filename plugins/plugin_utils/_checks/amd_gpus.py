@@ -37,7 +37,7 @@ def driver_findings(name: str, gpus: dict[str, Any]) -> list[Finding]:
                 [name],
                 problem="the amdgpu driver is not loaded" + (f": {message}" if message else ""),
                 requirement="a loaded driver",
-                remedy=f"sudo modprobe amdgpu; if there is no such module, {INSTALL_REMEDY}",
+                remedy=f"run sudo modprobe amdgpu; if there is no such module, {INSTALL_REMEDY}",
             )
         ]
     if state == "absent" and gpus["pci"]:
@@ -45,11 +45,15 @@ def driver_findings(name: str, gpus: dict[str, Any]) -> list[Finding]:
             error(
                 "amd-smi-missing",
                 [name],
-                problem=f"the node has {gpus['pci']} AMD GPU{'' if gpus['pci'] == 1 else 's'}, but no amd-smi, "
-                "which shows them",
+                problem=(
+                    f"the node has {gpus['pci']} AMD GPU{'' if gpus['pci'] == 1 else 's'}, but not amd-smi, the tool "
+                    "that shows them"
+                ),
                 requirement="amd-smi in PATH or /opt/rocm/bin",
-                remedy="sudo apt-get install amd-smi-lib from AMD's package source; or set node_slots and run without "
-                "GPU samples: -e preflight_skip=amd-smi-missing",
+                remedy=(
+                    "install amd-smi-lib from AMD's package source (sudo apt-get install amd-smi-lib), or set "
+                    "node_slots and run without GPU samples (-e preflight_skip=amd-smi-missing)"
+                ),
             )
         ]
     if state in ("failed", "no-gpu"):
@@ -59,8 +63,10 @@ def driver_findings(name: str, gpus: dict[str, Any]) -> list[Finding]:
                 [name],
                 problem=f"amd-smi failed: {message or 'no reason given'}",
                 requirement="GPUs that respond",
-                remedy="run it on the node: it names missing groups (sudo usermod -aG render,video USER); look for "
-                "amdgpu in dmesg; reboot, and have the GPU replaced if the error returns",
+                remedy=(
+                    "run amd-smi on the node, which names missing groups (to add them: sudo usermod -aG render,video "
+                    "USER); look for amdgpu in dmesg; reboot the node, and have the GPU replaced if the error returns"
+                ),
             )
         ]
     return []

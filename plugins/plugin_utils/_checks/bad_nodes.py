@@ -47,8 +47,10 @@ def check_bad_nodes(context: CheckContext, entries: Iterable[BadNode]) -> list[F
                     [node.name],
                     problem=f"the machine is recorded as bad: {describe_entry(entry)}",
                     requirement="machines whose hardware has not failed",
-                    remedy="leave it out (-e nodes=...) or replace it; once it is repaired: "
-                    f"ansible-playbook forgive.yml -e node={entry['node']}",
+                    remedy=(
+                        "leave it out (-e nodes=...) or replace it; once it is repaired, run ansible-playbook "
+                        f"forgive.yml -e node={entry['node']}"
+                    ),
                 )
             )
             break

@@ -32,7 +32,7 @@ CONVERT_ZERO = (
 )
 # How to convert shards for a different number of ranks, by checkpoint format.
 DEEPSPEED_REMEDY = (
-    'convert it on {node}: {command}; then set "checkpoint": {{"load_universal": true}} in the DeepSpeed '
+    'convert it on {node} with {command}, then set "checkpoint": {{"load_universal": true}} in the DeepSpeed '
     "configuration and load {zero}_universal; or use {world_size} processes again"
 )
 LOCAL_REMEDY = (
@@ -73,7 +73,7 @@ def check_survival(context: CheckContext, contract: Contract) -> list[Finding]:
     make_finding = warning
     if context.job.restarts:  # restarts need checkpoints that survive the loss of a node
         make_finding, requirement = error, f"{requirement}, since the run restarts after losing a node"
-        remedy += ". To launch anyway, if only rank 0 saves and loads them: -e preflight_skip=checkpoint-node-local"
+        remedy += ". To launch anyway, if only rank 0 saves and loads them, add -e preflight_skip=checkpoint-node-local"
     return [make_finding("checkpoint-node-local", nodes, problem=problem, requirement=requirement, remedy=remedy)]
 
 
@@ -88,9 +88,11 @@ def check_restarts(context: CheckContext, contract: Contract) -> list[Finding]:
             problem="the run may restart, but neither its arguments nor launch_checkpoints say where it saves "
             "checkpoints",
             requirement="a checkpoint directory: without it, a restart may begin at the first step",
-            remedy="-e launch_checkpoints=DIRECTORY on a shared mount, and --resume or a similar argument, or "
-            '-e \'{"launch_resume_args": ["--resume", "{checkpoint}"]}\'; to hide this: '
-            "-e preflight_skip=restart-no-checkpoint",
+            remedy=(
+                "launch with -e launch_checkpoints=DIRECTORY, where DIRECTORY is on a shared mount, and with "
+                '--resume or a similar argument, or with -e \'{"launch_resume_args": ["--resume", '
+                '"{checkpoint}"]}\'; to hide this, add -e preflight_skip=restart-no-checkpoint'
+            ),
         )
     ]
 
@@ -158,7 +160,7 @@ def set_aside_command(torn: Checkpoint, complete: Checkpoint | None) -> str:
         directory = posixpath.dirname(torn["path"])
         latest = shlex.quote(posixpath.join(directory, "latest"))
         command += f"; echo {shlex.quote(posixpath.relpath(complete['path'], directory))} > {latest}"
-    return f"rename it on each node: {command}; and resume from {complete['path']}"
+    return f"rename it on each node with {command}, and resume from {complete['path']}"
 
 
 def check_world_size(context: CheckContext, contract: Contract) -> list[Finding]:
@@ -206,8 +208,10 @@ def check_parts(context: CheckContext, contract: Contract) -> list[Finding]:
             make_finding(
                 "checkpoint-parts-missing",
                 [node],
-                problem=f"{describe_step(checkpoint)} is incomplete here: these parts are missing: "
-                f"{format_list(names, MAX_NAMED)}; they are on {', '.join(owners)}",
+                problem=(
+                    f"{describe_step(checkpoint)} is incomplete here and lacks these parts: "
+                    f"{format_list(names, MAX_NAMED)}; they are on {', '.join(owners)}"
+                ),
                 requirement=f"{checkpoint['path']} with all parts on each node",
                 remedy=copy_command(context, checkpoint, owners, first in contract.choice["missing"]),
             )
@@ -222,7 +226,7 @@ def copy_command(context: CheckContext, checkpoint: Checkpoint, owners: list[str
     if owners == [context.table.nodes[0].name] and not first_lacks:
         return f"ansible-playbook stage_data.yml -e stage_data_path={quoted} -e stage_data_destination={quoted}"
     commands = [f"ssh {owner} tar -cC {quoted} . | ssh NODE tar -xkC {quoted}" for owner in owners]
-    return f"for each node that lacks parts: {'; '.join(commands)}. Or save to a directory that all nodes share"
+    return f"for each node that lacks parts, run {'; '.join(commands)}. Or save to a directory that all nodes share"
 
 
 CHECKS: tuple[Callable[[CheckContext, Contract], list[Finding]], ...] = (

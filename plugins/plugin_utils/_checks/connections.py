@@ -152,8 +152,10 @@ def check_tcp(context: CheckContext) -> list[Finding]:
                 problem=f"{describe_failures(nodes, failures, 'no TCP connection can be opened')} (port "
                 f"{format_list(map(str, ports))}: {reasons})",
                 requirement="all TCP ports open between the nodes' addresses; NCCL and gloo use ephemeral ports",
-                remedy="ansible-playbook site.yml --tags firewall; in a cloud, allow all TCP "
-                "from the security group to itself",
+                remedy=(
+                    "run ansible-playbook site.yml --tags firewall; in a cloud, allow all TCP traffic from the "
+                    "security group to itself"
+                ),
             )
         )
     return findings

@@ -71,7 +71,7 @@ def report_no_gpu(name: str, node_facts: Mapping[str, Any], facts: Mapping[str, 
             [name],
             problem="no GPU, so one process is started on the CPU of each node",
             requirement="the number of processes in node_slots",
-            remedy="for more processes: -e nproc_per_node=N, or node_slots in the inventory",
+            remedy="for more processes, add -e nproc_per_node=N, or set node_slots in the inventory",
         )
     return warning(
         "no-gpu",

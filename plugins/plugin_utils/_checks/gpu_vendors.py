@@ -39,9 +39,11 @@ def check_mixed_vendors(context: CheckContext) -> list[Finding]:
         error(
             "mixed-gpus",
             vendors,
-            problem=f"the nodes have GPUs of different vendors ({parts})",
-            requirement="GPUs of one vendor: NCCL (NVIDIA) and RCCL (AMD) cannot exchange data, and torch is built for "
-            "only one of them",
+            problem=f"the nodes have GPUs from different vendors ({parts})",
+            requirement=(
+                "GPUs from one vendor: NCCL (NVIDIA) and RCCL (AMD) cannot exchange data, and torch is built for "
+                "only one of them"
+            ),
             remedy=split_remedy(names),
         )
     ]
@@ -83,8 +85,10 @@ def check_torch_vendor(context: CheckContext) -> list[Finding]:
             error(
                 "torch-other-vendor",
                 [node.name],
-                problem=f"the node has {vendor.title} GPUs, but torch {software['packages']['torch']} is built for "
-                f"{built_for}",
+                problem=(
+                    f"the node has {vendor.title} GPUs, but torch {software['packages']['torch']} was built for "
+                    f"{built_for}"
+                ),
                 requirement=f"a torch build for {vendor.platform}",
                 remedy="install it (ansible-playbook site.yml --tags pytorch), with pytorch_cuda at auto; or set "
                 "launch_python to the interpreter that has it",

@@ -43,13 +43,15 @@ def check_gpudirect_rdma(context: CheckContext) -> list[Finding]:
             "gpudirect-rdma",
             names,
             problem=(
-                "the RDMA adapters cannot access GPU memory: the module nvidia_peermem is not loaded, and the driver "
-                "does not share memory as dma-buf"
+                "the RDMA adapters cannot access GPU memory: the nvidia_peermem module is not loaded, and the "
+                "driver does not share memory as dma-buf"
             ),
             requirement="GPUDirect RDMA: without it, NCCL copies everything between nodes through the host's memory",
-            remedy="on each of these nodes: sudo modprobe nvidia_peermem, and for the next boot: echo nvidia_peermem | "
-            "sudo tee /etc/modules-load.d/nvidia_peermem.conf. NVIDIA's open kernel modules on Linux 5.12 or newer "
-            "need no such module",
+            remedy=(
+                "on each of these nodes, run sudo modprobe nvidia_peermem, and for the next boot, run echo "
+                "nvidia_peermem | sudo tee /etc/modules-load.d/nvidia_peermem.conf. NVIDIA's open kernel modules on "
+                "Linux 5.12 or newer do not need this module"
+            ),
         )
     ]
 
@@ -72,8 +74,10 @@ def check_adapter_access(context: CheckContext) -> list[Finding]:
             problem=f"PCI bridges redirect the traffic between GPUs and RDMA adapters (ACS): {abbreviate(bridges)}",
             requirement="bridges that forward this traffic directly: otherwise GPUDirect RDMA goes through the CPU, "
             "at a fraction of its bandwidth",
-            remedy="disable ACS in the firmware; or at each boot, for each of these bridges: sudo setpci -s BRIDGE "
-            "ECAP_ACS+6.w=0000. This removes the isolation between virtual machines on the host",
+            remedy=(
+                "disable ACS in the firmware, or at each boot run sudo setpci -s BRIDGE ECAP_ACS+6.w=0000 for each "
+                "of these bridges. This removes the isolation between virtual machines on the host"
+            ),
         )
     ]
 

@@ -45,7 +45,7 @@ def driver_findings(name: str, gpus: dict[str, Any], context: CheckContext) -> l
             )
         ]
     if state == "mismatch" or (loaded and library and loaded != library):
-        versions = f"{loaded or 'another version'} is loaded, the library is {library or 'not found'}"
+        versions = f"{loaded or 'another version'} is loaded, but the library is {library or 'not found'}"
         disk = f", and {on_disk} is installed on disk" if on_disk else ""
         return [
             error(
@@ -102,7 +102,7 @@ def driver_findings(name: str, gpus: dict[str, Any], context: CheckContext) -> l
                 [name],
                 problem=f"driver {loaded} is loaded, but {on_disk} is installed on disk",
                 requirement="the installed driver loaded in the kernel, because the library may be upgraded next",
-                remedy=f"at the next opportunity {reboot_remedy}",
+                remedy=f"at the next opportunity, {reboot_remedy}",
             )
         ]
     return []
@@ -144,7 +144,9 @@ def check_health(context: CheckContext) -> list[Finding]:
                         requirement=(
                             "a GPU without memory errors: otherwise results may be wrong, or the job may fail"
                         ),
-                        remedy=f"reset the GPU ({vendor.reset}) or reboot; have it replaced if they return",
+                        remedy=(
+                            f"reset the GPU ({vendor.reset}) or reboot; have the GPU replaced if the errors return"
+                        ),
                     )
                 )
     return findings
@@ -197,8 +199,10 @@ def missing_gpus(name: str, gpus: dict[str, Any], selection: tuple[int, ...]) ->
         [name],
         problem=f"the node has no {missing}: it has {total or 'no'} GPU{'' if total == 1 else 's'}",
         requirement="the GPUs that launch_gpus names",
-        remedy=f"choose from those that {vendor_of(gpus).tool} shows on the node, with -e gpus=0,1, or omit it to "
-        "use all",
+        remedy=(
+            f"choose from those that {vendor_of(gpus).tool} shows on the node, with -e gpus=0,1, or omit this option "
+            "to use all"
+        ),
     )
 
 
@@ -237,8 +241,10 @@ def check_free(context: CheckContext) -> list[Finding]:
                     [node.name],
                     problem=f"GPU memory is in use by processes that are not visible ({memory_texts})",
                     requirement="GPUs that are not in use",
-                    remedy=f"run as root: fuser -v {vendor_of(gpus).device_files}; check containers; reboot the node "
-                    "if neither shows a process",
+                    remedy=(
+                        f"run fuser -v {vendor_of(gpus).device_files} as root, and check containers; reboot the node "
+                        "if neither shows a process"
+                    ),
                 )
             )
     return findings

@@ -48,8 +48,11 @@ def check_engine(context: CheckContext) -> list[Finding]:
         return []
     user = context.facts[next(iter(errors))].get("user", "")
     remedy = (
-        "start it (systemctl start docker); if the user is not allowed to use it, ansible-playbook site.yml --tags "
-        f'docker_engine -e docker_engine_enabled=true -e \'{{"docker_engine_users": ["{user}"]}}\', and log in again'
+        (
+            "start it (systemctl start docker); if the user is not allowed to use it, run ansible-playbook site.yml "
+            f'--tags docker_engine -e docker_engine_enabled=true -e \'{{"docker_engine_users": ["{user}"]}}\', and '
+            "log in again"
+        )
         if engine == "docker"
         else f"check the output of `{engine} info` as {user} on the node"
     )
@@ -93,7 +96,9 @@ def check_missing(context: CheckContext) -> list[Finding]:
                 too_small,
                 problem=f"{format_gib(image['free'])} free in {image['root']}, where {context.job.container_engine} "
                 "keeps images",
-                requirement=f"space for {context.job.image}, which takes {format_gib(size)} on nodes that have it",
+                requirement=(
+                    f"enough space for {context.job.image}, which takes up {format_gib(size)} on nodes that have it"
+                ),
                 remedy=MOVE_DATA_REMEDY
                 if context.job.container_engine == "docker"
                 else "podman image prune, or another graphroot",
@@ -138,7 +143,7 @@ def check_toolkit(context: CheckContext) -> list[Finding]:
     remedy = (
         "ansible-playbook site.yml --tags docker_engine -e docker_engine_enabled=true"
         if engine == "docker"
-        else "install nvidia-container-toolkit, then sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml"
+        else "install nvidia-container-toolkit, then run sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml"
     )
     return [
         error(
@@ -168,10 +173,13 @@ def check_memory_limit(context: CheckContext) -> list[Finding]:
     remedy = (
         "boot the node's kernel with the memory controller (cgroup_enable=memory)"
         if runs_as_root
-        else "boot with version 2 of cgroups where `stat -fc %T /sys/fs/cgroup` does not print cgroup2fs "
-        "(systemd.unified_cgroup_hierarchy=1); then on each of these nodes `sudo apt-get install dbus-user-session && "
-        f"sudo loginctl enable-linger {user} && sudo systemctl restart user@$(id --user {user})`, with no job "
-        f"running, until `podman info` as {user} shows cgroupManager: systemd and memory among cgroupControllers"
+        else (
+            "boot with cgroup v2 on nodes where `stat -fc %T /sys/fs/cgroup` does not print cgroup2fs "
+            "(systemd.unified_cgroup_hierarchy=1); then, on each of these nodes, run `sudo apt-get install "
+            f"dbus-user-session && sudo loginctl enable-linger {user} && sudo systemctl restart user@$(id --user "
+            f"{user})`, with no job running, until `podman info` as {user} shows cgroupManager: systemd and memory "
+            "among cgroupControllers"
+        )
     )
     return [
         warning(

@@ -23,13 +23,13 @@ REINSTALL = "ansible-playbook site.yml --tags pytorch,python_env"
 IMPORT_REMEDIES: tuple[tuple[str, str], ...] = (
     (
         r"compiled using NumPy 1\.x|numpy\.(core\.multiarray|dtype size changed)|_ARRAY_API not found",
-        f"add numpy<2 to the project's requirements, or a newer release of that library, and run {REINSTALL}",
+        f"add numpy<2 or a newer version of that library to the project's requirements, and run {REINSTALL}",
     ),
     (
         r"version [`'](GLIBC|GLIBCXX|CXXABI)_[0-9.]+' not found",
         (
-            "that library was built for a newer system: install a release built for this one, or run the job in a "
-            "container image (launch_image)"
+            "that library was built for a newer system: install a version built for this system, or run the job "
+            "in a container image (launch_image)"
         ),
     ),
     (
@@ -39,12 +39,17 @@ IMPORT_REMEDIES: tuple[tuple[str, str], ...] = (
     ),
     (
         r"undefined symbol",
-        f"that library was built for a different torch: install a release built for the installed one ({REINSTALL})",
+        (
+            "that library was built for a different torch build: install a version built for the installed torch "
+            f"({REINSTALL})"
+        ),
     ),
     (
         r"No module named '\w+\.[\w.]+'$",
-        "the installed release of that package lacks this part: pin a release that has it in the project's "
-        f"requirements and run {REINSTALL}",
+        (
+            "the installed version of that package lacks this part: in the project's requirements, pin a version "
+            f"that has it, and run {REINSTALL}"
+        ),
     ),
     (
         r"No module named|DistributionNotFound|PackageNotFoundError",
@@ -59,7 +64,7 @@ IMPORT_REMEDIES: tuple[tuple[str, str], ...] = (
     (r"SyntaxError", "correct it, or set launch_python to the Python version that the script is written for"),
     (
         r"cannot open shared object file",
-        "install the library that is missing on the node, or set LD_LIBRARY_PATH in launch_environment",
+        "install the missing library on the node, or set LD_LIBRARY_PATH in launch_environment",
     ),
 )
 MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
@@ -113,17 +118,22 @@ CUDA_REMEDIES: tuple[tuple[str, str], ...] = (
     ),
     (
         r"unknown error|\b999\b",
-        "load the driver's module for CUDA again: sudo modprobe -r nvidia_uvm; sudo modprobe nvidia_uvm; otherwise "
-        "reboot",
+        (
+            "reload the driver's CUDA module: sudo modprobe -r nvidia_uvm; sudo modprobe nvidia_uvm; if that does "
+            "not help, reboot"
+        ),
     ),
     (r"no CUDA-capable device|\b100\b", "check CUDA_VISIBLE_DEVICES in launch_environment, and nvidia-smi on the node"),
-    (r"busy or unavailable|\b46\b", "set the GPU to its default mode: sudo nvidia-smi -c 0; and check what uses it"),
+    (
+        r"busy or unavailable|\b46\b",
+        ("set the GPU to its default mode (sudo nvidia-smi -c 0), and check what is using it"),
+    ),
     (r"driver.*(too old|insufficient)|\b35\b", "ansible-playbook site.yml --tags nvidia_driver"),
     (
         r"no kernel image|invalid device function",
-        "ansible-playbook site.yml --tags pytorch, with pytorch_version and pytorch_cuda at auto",
+        "ansible-playbook site.yml --tags pytorch, with pytorch_version and pytorch_cuda set to auto",
     ),
-    (r"out of memory", "nvidia-smi on the node shows which process holds the memory: end it"),
+    (r"out of memory", "run nvidia-smi on the node to see which process is holding the memory, and end it"),
 )
 COMPILER_PACKAGES = (
     "install it: sudo apt-get install {packages} (ansible-playbook site.yml --tags base_packages "
@@ -290,7 +300,7 @@ def check_cuda(context: CheckContext) -> list[Finding]:
                 continue  # the job does not use it
             vendor = vendor_of(context.facts[node.name].get("gpus"))
             subject = (
-                f"{vendor.platform} does not start"
+                f"{vendor.platform} fails to initialize"
                 if failure["gpu"] < 0
                 else f"GPU {failure['gpu']} cannot run a kernel"
             )
@@ -353,12 +363,13 @@ def check_compilers(context: CheckContext) -> list[Finding]:
             "compiler-missing",
             names,
             problem=f"there is no {label} on the node, but the job compiles code ({reason})",
-            requirement=f"{label}, unless everything has been compiled before",
+            requirement=f"{label}, unless everything has already been compiled",
             remedy=COMPILER_PACKAGES.format(packages=packages)
             if packages
-            else "install the CUDA toolkit of torch's CUDA version, and set CUDA_HOME in launch_environment if it "
-            "is not "
-            "in /usr/local/cuda",
+            else (
+                "install the CUDA toolkit version that torch was built with, and set CUDA_HOME in launch_environment "
+                "if it is not in /usr/local/cuda"
+            ),
         )
         for (label, reason, packages), names in missing.items()
     ]

@@ -19,7 +19,8 @@ READY_STATES = {"completed", "not supported", "n/a", "[n/a]", "[not supported]"}
 ROCE_V2 = "RoCE v2"
 AUTOMATIC_GID_SINCE = (2, 21)  # NCCL chooses a RoCE v2 entry automatically
 MANAGER_REMEDY = (
-    "systemctl enable --now nvidia-fabricmanager on the node; journalctl -u nvidia-fabricmanager shows the reason"
+    "run systemctl enable --now nvidia-fabricmanager on the node, and see journalctl -u nvidia-fabricmanager for "
+    "the reason"
 )
 
 
@@ -68,8 +69,10 @@ def check_fabric(context: CheckContext) -> list[Finding]:
                     "fabric-manager",
                     [node.name],
                     problem=problem,
-                    requirement="a running fabric manager with the driver's version: otherwise CUDA does not start "
-                    "(error 802)",
+                    requirement=(
+                        "a running fabric manager with the driver's version: otherwise CUDA fails to initialize "
+                        "(error 802)"
+                    ),
                     remedy=remedy,
                 )
             )
@@ -93,10 +96,11 @@ def check_peer_access(context: CheckContext) -> list[Finding]:
             "gpu-peer-access",
             names,
             problem=f"the GPUs have no NVLink, and {reason}: on some machines NCCL hangs or computes wrong results",
-            requirement="GPUs that reach each other directly, or NCCL without such access",
+            requirement="GPUs that can access each other directly, or NCCL with such access disabled",
             remedy=(
-                'if the run hangs at its first collective: -e \'{"launch_environment": {"NCCL_P2P_DISABLE": "1"}}\'; '
-                "better, disable ACS in the firmware, or boot the kernel with iommu=pt"
+                'if the run hangs at its first collective, launch with -e \'{"launch_environment": '
+                '{"NCCL_P2P_DISABLE": "1"}}\'; better still, disable ACS in the firmware, or boot the kernel '
+                "with iommu=pt"
             ),
         )
         for reason, names in reasons.items()
@@ -132,12 +136,13 @@ def check_rdma_states(context: CheckContext) -> list[Finding]:
                 "rdma-ports",
                 odd,
                 problem=f"{differences}, the others {describe_ports(usual)}" + (f"; {down}" if down else ""),
-                requirement="the same active RDMA ports on all nodes: NCCL on one node would wait for a network "
-                "that the "
-                "other does not use",
+                requirement=(
+                    "the same active RDMA ports on all nodes: otherwise NCCL on one node would wait for a network "
+                    "that another node does not use"
+                ),
                 remedy=(
-                    "check the cable and the switch (ibstat, ip link), and the subnet manager for InfiniBand; or use "
-                    'TCP: -e \'{"launch_environment": {"NCCL_IB_DISABLE": "1"}}\''
+                    "check the cable and the switch (ibstat, ip link) and, for InfiniBand, the subnet manager; "
+                    'or use TCP: -e \'{"launch_environment": {"NCCL_IB_DISABLE": "1"}}\''
                 ),
             )
         )
@@ -175,11 +180,13 @@ def check_gids(context: CheckContext) -> list[Finding]:
         warning(
             "rdma-gid",
             odd,
-            problem="RoCE v2 addresses are at different indexes of the GID table from those on the other nodes: "
+            problem="the RoCE v2 addresses are at different GID table indexes than on the other nodes: "
             + format_list(f"{name} {describe_indexes(indexes[name])}" for name in odd),
             requirement=f"the same index on all nodes for NCCL before {'.'.join(map(str, AUTOMATIC_GID_SINCE))}",
-            remedy="give the interfaces addresses in the same order, or install a newer torch, whose NCCL chooses "
-            "the index itself",
+            remedy=(
+                "give the interfaces addresses in the same order, or install a newer torch version, whose NCCL "
+                "chooses the index itself"
+            ),
         )
     ]
 

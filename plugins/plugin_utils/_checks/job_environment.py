@@ -74,10 +74,10 @@ def interface_problem(variable: str, value: str, interfaces: Mapping[str, Mappin
     if not selected:
         return "it excludes all interfaces" if is_exclusion else "the node has no such interface", True
     if not external:
-        return f"it selects {format_list(selected)}, which does not lead to other machines", True
+        return f"it selects {format_list(selected)}, which has no route to other machines", True
     if not is_exclusion and len(external) < len(selected):
         internal = [name for name in selected if is_internal(name)]
-        return f"it also selects {format_list(internal)}, which does not lead to other machines", False
+        return f"it also selects {format_list(internal)}, which has no route to other machines", False
     if not any(interfaces[name]["up"] for name in external):
         return f"{format_list(external)} is down", True
     return "", False
@@ -111,7 +111,9 @@ def check_interfaces(context: CheckContext) -> list[Finding]:
                 "job-interface",
                 names,
                 problem=f"launch_environment sets {variable}={context.environment[variable]}: {problem}",
-                requirement=f"an interface of each node that leads to the others; {names[0]} has {format_list(usable)}",
+                requirement=(
+                    f"an interface on each node that has a route to the others; {names[0]} has {format_list(usable)}"
+                ),
                 remedy=f"remove {variable} from launch_environment: muster sets it on each node to the interface "
                 "of its "
                 f"node_address ({facts['interface']} on {names[0]})",
@@ -251,15 +253,17 @@ SERVICES = {
     "hub": (
         "hub-unreachable",
         "the Hugging Face Hub",
-        "open outgoing HTTPS; or download the models beforehand (hugging_face_models, ansible-playbook site.yml --tags "
-        "hugging_face -e hugging_face_enabled=true), which sets HF_HUB_OFFLINE",
+        (
+            "allow outgoing HTTPS; or download the models beforehand (hugging_face_models, ansible-playbook site.yml "
+            "--tags hugging_face -e hugging_face_enabled=true), which sets HF_HUB_OFFLINE"
+        ),
     ),
     "wandb": (
         "wandb-unreachable",
         "W&B",
-        'open outgoing HTTPS, or record offline: -e \'{"launch_environment": {"WANDB_MODE": "offline"}}\'',
+        'allow outgoing HTTPS, or use W&B\'s offline mode: -e \'{"launch_environment": {"WANDB_MODE": "offline"}}\'',
     ),
-    "s3": ("bucket-unreachable", "S3", "open outgoing HTTPS, or correct AWS_ENDPOINT_URL in launch_environment"),
+    "s3": ("bucket-unreachable", "S3", "allow outgoing HTTPS, or correct AWS_ENDPOINT_URL in launch_environment"),
 }
 
 

@@ -87,7 +87,7 @@ def check_shards(context: CheckContext, option: str, entries: Mapping[str, Mappi
             [],
             problem=f"the checkpoint in {option} has the optimizer states of {len(ranks)} ranks{part}, but the run has "
             f"{world}",
-            requirement="the number of ranks that wrote it: DeepSpeed does not redistribute ZeRO's optimizer states",
+            requirement="the number of ranks that wrote it: DeepSpeed does not redistribute ZeRO optimizer states",
             remedy="use that number (-e nnodes=N -e nproc_per_node=N), convert the checkpoint once with DeepSpeed's "
             "ds_to_universal.py, or load only the weights (load_optimizer_states=False)",
         )
@@ -214,7 +214,9 @@ def check_host_memory(context: CheckContext) -> list[Finding]:
             small,
             problem=f"DeepSpeed offloads about {format_gib(needed)} per node to memory ({parameters / 1e9:g} billion "
             f"parameters), but the node has {format_gib(total)}",
-            requirement="memory for the optimizer states of the node's ranks; otherwise the kernel kills the job",
+            requirement=(
+                "enough memory for the optimizer states of the node's ranks; otherwise the kernel kills the job"
+            ),
             remedy="use more nodes (-e nnodes=N) or machines with more memory, or offload to nvme",
         )
     ]

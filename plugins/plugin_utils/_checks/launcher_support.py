@@ -100,7 +100,7 @@ def check_modules(context: CheckContext) -> list[Finding]:
                 "--no_ssh",
                 requirement=f"DeepSpeed {'.'.join(map(str, NO_SSH_SINCE))} or newer, to start one launcher on each "
                 "node",
-                remedy="install a newer one, or set launch_deepspeed_launcher: pdsh",
+                remedy="install a newer version, or set launch_deepspeed_launcher: pdsh",
             )
         )
     return findings
@@ -205,7 +205,7 @@ def check_config(context: CheckContext) -> list[Finding]:
                 problem=f"the configuration has {key}, which DeepSpeed has rejected since "
                 f"{'.'.join(map(str, REMOVED_SINCE))}",
                 requirement="a configuration with only settings that this DeepSpeed version supports",
-                remedy=f"remove {key} from the configuration, or install an older DeepSpeed",
+                remedy=f"remove {key} from the configuration, or install an older version of DeepSpeed",
             )
         )
     return findings
@@ -291,8 +291,8 @@ def check_precision(context: CheckContext) -> list[Finding]:
                     problem="bf16 is enabled, but "
                     + format_list(f"{name} has {description}" for name, description in slow.items()),
                     requirement=(
-                        f"GPUs with compute capability {'.'.join(map(str, BF16_SINCE))} or higher: older ones have no "
-                        "instructions for bf16"
+                        f"GPUs with compute capability {'.'.join(map(str, BF16_SINCE))} or higher: older GPUs "
+                        "have no bf16 instructions"
                     ),
                     remedy="train in fp16 or fp32, or exclude these nodes",
                 )

@@ -59,7 +59,7 @@ def check_own_name(context: CheckContext) -> list[Finding]:
         if not loopback:
             problem = "its own name resolves back to localhost (getfqdn)"
         elif len(addresses) > len(loopback):
-            problem = f"its own name resolves to {loopback[0]}, for programs that use only the first address"
+            problem = f"its own name resolves to {loopback[0]} in programs that use only the first address"
         else:
             problem = f"its own name resolves to {loopback[0]}"
         # whether peers resolve the name: it resolves to a different address on each node

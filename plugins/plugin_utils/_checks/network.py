@@ -126,8 +126,10 @@ def check_candidates(context: CheckContext) -> list[Finding]:
                 warning(
                     "several-interfaces",
                     [node.name],
-                    problem=f"{format_list(dict.fromkeys(extra_interfaces))} is in the network {networks[0]}, like "
-                    f"{facts['interface']}",
+                    problem=(
+                        f"{format_list(dict.fromkeys(extra_interfaces))} is in the same network ({networks[0]}) as "
+                        f"{facts['interface']}"
+                    ),
                     requirement="a single interface in the nodes' network, or routing rules for each",
                     remedy="shut down the other interface, move it to another network, or set "
                     "net.ipv4.conf.all.arp_filter=1 and a routing rule for each",
@@ -138,7 +140,9 @@ def check_candidates(context: CheckContext) -> list[Finding]:
                 warning(
                     "internal-interface",
                     [node.name],
-                    problem=f"node_address {node.address} is on {facts['interface']}, a network inside this machine",
+                    problem=(
+                        f"node_address {node.address} is on {facts['interface']}, a network internal to this machine"
+                    ),
                     requirement="an address in the network that all nodes share",
                     remedy="correct node_address in the inventory (`ip -brief address` shows the other addresses)",
                 )
@@ -188,7 +192,10 @@ def check_loopback(context: CheckContext) -> list[Finding]:
             ),
             requirement="addresses in a network the machines share; loopback addresses work only for nodes on one "
             "machine",
-            remedy="set node_address of each host in the inventory (`ip -brief address` on it shows its addresses)",
+            remedy=(
+                "set node_address for each host in the inventory (run `ip -brief address` on the host to see its "
+                "addresses)"
+            ),
         )
     ]
 

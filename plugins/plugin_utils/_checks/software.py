@@ -63,7 +63,7 @@ def driver_of(gpus: Mapping[str, Any], vendor: str) -> Any:
 # What must be equal: check id, label, function that reads the value, part of the facts, severity, remedy. A package
 # that is missing on one node also counts as a difference.
 INSTALL_REMEDY = (
-    "install the same version on all nodes, into the environment of launch_python: ansible-playbook site.yml --tags "
+    "install the same version on all nodes, in the environment of launch_python: ansible-playbook site.yml --tags "
 )
 PACKAGES_REMEDY = f"{INSTALL_REMEDY}pytorch,python_env"
 EQUALITY_CHECKS: tuple[tuple[str, str, Callable[[Mapping[str, Any]], Any], str, Callable[..., Finding], str], ...] = (
@@ -208,7 +208,7 @@ def check_interpreter_starts(context: CheckContext) -> list[Finding]:
         error(
             "interpreter-broken",
             broken,
-            problem=f"{context.job.interpreter} does not run: {next(iter(broken.values()))}",
+            problem=f"{context.job.interpreter} fails to run: {next(iter(broken.values()))}",
             requirement="a working Python interpreter",
             remedy="recreate its virtual environment, or correct launch_python",
         )
@@ -254,7 +254,7 @@ def check_torch(context: CheckContext) -> list[Finding]:
                 problem=f"the node has GPUs, but torch {software[cpu_only[0]]['packages']['torch']} is a CPU-only "
                 "build",
                 requirement="a torch build for CUDA",
-                remedy="install torch from the index of its CUDA version (ansible-playbook site.yml --tags pytorch)",
+                remedy=("install torch from the index for its CUDA version (ansible-playbook site.yml --tags pytorch)"),
             )
         )
     if too_old:
@@ -295,8 +295,10 @@ def check_kernels(context: CheckContext) -> list[Finding]:
             problem=f"torch {software['packages']['torch']} for CUDA {software['cuda']} has no kernels for "
             f"{device['name']} (compute capability {capability}): it is built for {', '.join(software['archs'])}",
             requirement="a torch build for this GPU",
-            remedy="install one (ansible-playbook site.yml --tags pytorch), with pytorch_version and pytorch_cuda at "
-            "auto",
+            remedy=(
+                "install one (ansible-playbook site.yml --tags pytorch), with pytorch_version and pytorch_cuda set "
+                "to auto"
+            ),
         )
     ]
 

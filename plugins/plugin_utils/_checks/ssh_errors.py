@@ -30,7 +30,7 @@ class ConnectionFailure:
 
 
 NETWORK_REQUIREMENT = "a running machine, in a network that this machine can reach"
-LOGIN_REQUIREMENT = "a user on the node, and the SSH key or password of that user"
+LOGIN_REQUIREMENT = "a user on the node, and that user's SSH key or password"
 ROOT_REQUIREMENT = "a user who can become root with sudo"
 PASSWORD_REQUIREMENT = "passwordless sudo, or the same sudo password on all nodes"
 # The first match is used: ssh prints the reason first and its consequences last.
@@ -38,13 +38,19 @@ KNOWN_FAILURES = (
     ConnectionFailure(
         r"REMOTE HOST IDENTIFICATION HAS CHANGED.*ssh-keygen -f \"?(?P<file>[^\"\s]+)\"? -R \"?(?P<host>[^\"\s]+)",
         "its host key differs from the one that this machine has recorded",
-        "the recorded key: a different key means that the machine was reinstalled, or that another machine responds",
-        "if the machine was reinstalled, remove the old key, for each node: ssh-keygen -f {file} -R '{host}'",
+        (
+            "the recorded key: a different key means that the machine was reinstalled, or that another machine is "
+            "responding"
+        ),
+        "if the machine was reinstalled, remove the old key for each node: ssh-keygen -f {file} -R '{host}'",
     ),
     ConnectionFailure(
         r"REMOTE HOST IDENTIFICATION HAS CHANGED|Host key for \S+ has changed",
         "its host key differs from the one that this machine has recorded",
-        "the recorded key: a different key means that the machine was reinstalled, or that another machine responds",
+        (
+            "the recorded key: a different key means that the machine was reinstalled, or that another machine is "
+            "responding"
+        ),
         "if the machine was reinstalled, remove the old key from known_hosts: ssh-keygen -R ADDRESS",
     ),
     ConnectionFailure(
@@ -70,16 +76,18 @@ KNOWN_FAILURES = (
     ),
     ConnectionFailure(
         r"Too many authentication failures",
-        "ssh offered too many keys and the node closed the login: Too many authentication failures",
+        "ssh offered too many keys and the node closed the connection: Too many authentication failures",
         LOGIN_REQUIREMENT,
         "select one key: set ansible_ssh_private_key_file, and ansible_ssh_common_args: -o IdentitiesOnly=yes",
     ),
     ConnectionFailure(
         r"(?P<user>[^\s@]+)@(?P<host>\S+): Permission denied \((?P<methods>[^)]*)\)",
-        "it refuses the login of {user}: Permission denied ({methods})",
+        "it rejects the login of {user}: Permission denied ({methods})",
         LOGIN_REQUIREMENT,
-        "correct ansible_user or ansible_ssh_private_key_file in the inventory; to test them: ssh -i KEY_FILE "
-        "{user}@{host}",
+        (
+            "correct ansible_user or ansible_ssh_private_key_file in the inventory; test them with ssh -i KEY_FILE "
+            "{user}@{host}"
+        ),
     ),
     ConnectionFailure(
         r"[Ii]ncorrect (username/)?password:?( |$)(?!attempt)",
@@ -146,7 +154,7 @@ KNOWN_FAILURES = (
         r"timed out|no (?:answer|reply) within|Timeout|did not (?:answer|respond)",
         "it did not respond in time",
         NETWORK_REQUIREMENT,
-        "check that the machine is running, and that the firewall of its provider allows SSH from this machine",
+        "check that the machine is running, and that its provider's firewall allows SSH from this machine",
     ),
     ConnectionFailure(
         r"kex_exchange_identification|Connection (closed|reset) by",

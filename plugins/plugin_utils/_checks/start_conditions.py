@@ -84,8 +84,10 @@ def check_busy(job: Job, table: RankTable, facts: Facts) -> list[Finding]:
                     if job.gpus
                     else "no other run on the node",
                     remedy=describe_free_gpus(node, facts[node.name])
-                    + f"wait for it, stop it (ansible-playbook stop.yml -e run_id={run_id}), or add -e "
-                    "replace=true to stop it now; for a run of another account, add -e launch_user=ACCOUNT as well",
+                    + (
+                        f"wait for it, stop it (ansible-playbook stop.yml -e run_id={run_id}), or add -e replace=true "
+                        "to stop it now; if the run belongs to another account, add -e launch_user=ACCOUNT as well"
+                    ),
                 )
             )
     return findings
@@ -99,8 +101,10 @@ def check_hidden_runs(table: RankTable, facts: Facts) -> list[Finding]:
             [node.name],
             problem="/proc is mounted with hidepid, which hides the runs of other accounts",
             requirement="no other run on the node; with hidepid, only root can check this",
-            remedy="ask the other users of the node, or add the account to the group of /proc's mount option gid=: "
-            "sudo usermod -aG GROUP ACCOUNT",
+            remedy=(
+                "ask the other users of the node, or add the account to the group given in /proc's gid= mount "
+                "option: sudo usermod -aG GROUP ACCOUNT"
+            ),
         )
         for node in nodes_with_facts(table, facts)
         if facts[node.name].get("hides_processes")
@@ -115,7 +119,7 @@ def check_slurm_jobs(table: RankTable, facts: Facts) -> list[Finding]:
             [node.name],
             problem=f"Slurm is running {'jobs' if jobs[1:] else 'job'} {', '.join(jobs)} on the node",
             requirement="a node on which Slurm is not running a job",
-            remedy="queue the run: add -e launch_scheduler=slurm; or wait until the job ends: squeue shows it",
+            remedy="queue the run by adding -e launch_scheduler=slurm, or wait until the job ends (squeue shows it)",
         )
         for node in nodes_with_facts(table, facts)
         for jobs in [facts[node.name].get("slurm_jobs") or []]
@@ -132,8 +136,8 @@ def check_address(table: RankTable, facts: Facts) -> list[Finding]:
             problem=f"node_address {node.address} is not on any of its interfaces, which have "
             + ", ".join(sorted(facts[node.name]["addresses"])),
             requirement=(
-                "an address at which its peers can reach it and which is configured on the node itself: a private "
-                "one, not a public address behind NAT"
+                "an address that is configured on the node itself and at which its peers can reach it: a private "
+                "address, not a public address behind NAT"
             ),
             remedy="correct node_address of this host in the inventory",
         )
@@ -185,7 +189,7 @@ def check_interpreter(job: Job, table: RankTable, facts: Facts) -> list[Finding]
             missing,
             problem=f"{job.interpreter} does not exist or is not executable",
             requirement="the same Python interpreter, with the job's packages, on each node",
-            remedy="install it on the node, or set launch_python to an existing one",
+            remedy="install it on the node, or set launch_python to an existing interpreter",
         )
     ]
 
@@ -247,14 +251,16 @@ def describe_missing_script(job: Job, facts: Mapping[str, Any], code: Controller
         remedy = "correct launch_script or launch_working_directory"
         if sources:
             remedy = (
-                f"compile {sources[0]} (MPI: mpicc), here or in `ansible-playbook shell.yml -e nodes=NODE`, and copy "
-                f"the program to {code.source}: the launch copies it to all nodes"
+                f"compile {sources[0]} (with mpicc for MPI), here or in `ansible-playbook shell.yml -e "
+                f"nodes=NODE`, and copy the program to {code.source}: the launch copies it to all nodes"
             )
         elif suggestion:
             remedy = f"did you mean {suggestion}?"
         return f"{posixpath.relpath(path, part['path'])} is missing on the node, and also in {code.source}", remedy
     if not job.working_directory and not job.script.startswith(("/", "~")):
-        explanation = " (launch_working_directory is not set, so a relative path starts in the user's home directory)"
+        explanation = (
+            " (launch_working_directory is not set, so a relative path is resolved from the user's home directory)"
+        )
         alternative = "set launch_working_directory, or correct launch_script"
     else:
         explanation, alternative = "", "or correct launch_script or launch_working_directory"
@@ -300,7 +306,7 @@ def check_run_id(job: Job, table: RankTable, facts: Facts) -> list[Finding]:
             existing,
             problem=f"run {job.run_id} already exists, in {facts[existing[0]]['run_taken']}",
             requirement="an unused run_id",
-            remedy="choose another with -e run_id=NAME, or omit it to get a new one",
+            remedy="choose another name with -e run_id=NAME, or omit run_id to get a new one",
         )
     ]
 
@@ -317,7 +323,7 @@ def check_runs_directory(table: RankTable, facts: Facts) -> list[Finding]:
             denied,
             problem=f"{first['user']} cannot write to {first['runs_directory']}",
             requirement="a directory for logs and checkpoints that this user can create and write to",
-            remedy=f"chown it to {first['user']}, or choose another one with launch_node_directory",
+            remedy=f"chown it to {first['user']}, or choose another directory with launch_node_directory",
         )
     ]
 

@@ -108,7 +108,7 @@ def check_mounts(context: CheckContext) -> list[Finding]:
                     "mount-stale",
                     nodes,
                     problem=f"{point}{source} is not responding: {mount['error']}",
-                    requirement="a mount whose server responds: a job that accesses it would hang",
+                    requirement="a mount whose server responds: otherwise a job that accesses it would hang",
                     remedy=f"umount -l {point}, then mount it again, and check that its server is running",
                 )
             )
@@ -154,8 +154,10 @@ def check_output_paths(context: CheckContext) -> list[Finding]:
                             problem=f"{name} is {path}, on {point}, a mount-s3 mount: its files cannot be renamed, "
                             "changed or appended to, so writing logs and checkpoints fails",
                             requirement="a directory on a local disk or network drive for everything a run writes",
-                            remedy=f"read data from {point}, but write elsewhere: set {name} to a directory on a local "
-                            "disk and copy the results (aws s3 sync); s3fs and CIFS can rename, but slowly",
+                            remedy=(
+                                f"read data from {point}, but write elsewhere: set {name} to a directory on a local "
+                                "disk and copy the results (aws s3 sync); s3fs and CIFS can rename files, but slowly"
+                            ),
                         )
                     )
     return merge(findings)
@@ -224,7 +226,7 @@ def check_space(context: CheckContext) -> list[Finding]:
                 problem=f"/dev/shm has {format_gib(min(size for _name, size in small))}",
                 requirement=f"{context.thresholds.shm_gib:g} GiB or more: data loaders and NCCL exchange data through "
                 "it",
-                remedy="mount -o remount,size=50% /dev/shm; start a container with --ipc=host or --shm-size",
+                remedy="run mount -o remount,size=50% /dev/shm; start containers with --ipc=host or --shm-size",
             )
         )
     return findings
@@ -257,8 +259,10 @@ def check_limits(context: CheckContext) -> list[Finding]:
                     problem=f"a run can lock only {min(nodes.values()) // 1024} KiB of memory (according to "
                     f"{context.facts[next(iter(nodes))]['system']['limits']['from']})",
                     requirement=requirement,
-                    remedy="set DefaultLimitMEMLOCK=infinity in /etc/systemd/system.conf.d and memlock in "
-                    "/etc/security/limits.d; start a container with --ulimit memlock=-1",
+                    remedy=(
+                        "set DefaultLimitMEMLOCK=infinity in /etc/systemd/system.conf.d and memlock in "
+                        "/etc/security/limits.d; start containers with --ulimit memlock=-1"
+                    ),
                 )
             )
     if files:

@@ -126,7 +126,7 @@ def format_cost(cost: ClusterCost, state: DesiredState) -> str:
         source = f" ({cost['source']}{', ' + cost['date'] if cost['date'] else ''})"
         text = f"{format_usd(cost['per_hour'])} an hour, {format_usd(cost['per_day'])} a day{source}"
     source = f" ({cost['disk_source']})" if cost["disk_source"] else ""
-    text += f"; disks, whether on or off: {format_usd(cost['disks_per_month'])} a month{source}"
+    text += f"; disks, whether machines are on or off: {format_usd(cost['disks_per_month'])} a month{source}"
     return text + (f"; unknown cost: {', '.join(cost['unknown'])}" if cost["unknown"] else "")
 
 
@@ -161,7 +161,7 @@ def format_plan(desired: DesiredCluster, plan: ClusterPlan) -> list[str]:
     lines += plan["retained"]
     if plan["namesakes"]:
         names = ", ".join(f"{machine['name']} ({machine['id']})" for machine in plan["namesakes"][:4])
-        lines.append(f"ignored, in other networks: {names}")
+        lines.append(f"ignored (in other networks): {names}")
     return lines
 
 

@@ -170,8 +170,8 @@ class ClusterJournal:
             with contextlib.suppress(OSError):
                 temporary.unlink()
             raise JournalError(
-                f"cannot write the journal {self.path}: {error.strerror}. Nothing is created without a journal entry: "
-                "free some space, or set another directory"
+                f"cannot write the journal {self.path}: {error.strerror}. Nothing is created without a journal "
+                "entry: free up some space, or set another directory"
             ) from None
 
 
@@ -236,7 +236,7 @@ def cluster_lock(directory: Path, cluster: str) -> Iterator[None]:
     except OSError:
         os.close(descriptor)
         raise JournalError(
-            f"another command is changing {cluster}. Wait until it has ended, then run this command again"
+            f"another command is changing {cluster}. Wait for it to finish, then run this command again"
         ) from None
     try:
         yield

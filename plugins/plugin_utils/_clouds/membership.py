@@ -69,8 +69,8 @@ def find_network(cluster: str, networks: Iterable[Network], network_id: str = ""
         chosen = [network for network in matches if network["id"] == network_id]
         if not chosen:
             raise PlanRefusedError(
-                f"no network has both the name {network_name(cluster)} and the id {network_id}. "
-                f"Networks of this name: {_format_networks(matches) or 'none'}. Correct network_id, or omit it"
+                f"no network has both the name {network_name(cluster)} and the id {network_id}. Networks with "
+                f"this name: {_format_networks(matches) or 'none'}. Correct network_id, or omit it"
             )
         return chosen[0]
     if len(matches) > 1:

@@ -179,7 +179,7 @@ def _refuse_differences(desired: DesiredCluster, plan: ClusterPlan) -> None:
         suffix = f"; and {len(differences) - 4} more" if len(differences) > 4 else ""
         raise PlanRefusedError(
             f"{desired['cluster']} exists, but not as requested: {'; '.join(differences[:4])}{suffix}. Existing "
-            "resources are never changed: adapt your request to them, or tear the cluster down first"
+            "resources are never changed: change your request to match them, or tear the cluster down first"
         )
 
 

@@ -29,8 +29,8 @@ def read_public_key(key_or_path: str, alternative: str = "") -> str:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise PlanRefusedError(
-            f"cannot read the public key {single_line(path, 200)}: {reason}. Create a pair with `ssh-keygen -t "
-            f"ed25519`{alternative}"
+            f"cannot read the public key {single_line(path, 200)}: {reason}. Create a key pair with `ssh-keygen "
+            f"-t ed25519`{alternative}"
         ) from None
 
 

@@ -186,5 +186,5 @@ def _line_error(line: str, body: str, *, open_comment: bool) -> tuple[str, str] 
         return error, "Write the plain name or the IPv4 address of the host"
     number = re.fullmatch(r"slots=([1-9][0-9]{0,8})", " ".join(fields))
     if number is None or int(number[1]) > MAX_SLOTS:
-        return f"{format_value(body)} is not understood", f"Write `{name} slots=N` with N from 1 to {MAX_SLOTS}"
+        return f"{format_value(body)} is not recognized", f"Write `{name} slots=N` with N from 1 to {MAX_SLOTS}"
     return None

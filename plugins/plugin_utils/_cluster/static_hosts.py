@@ -88,8 +88,8 @@ def read_hosts(lines: Iterable[str], item_name: str) -> list[ListedHost]:
     local_names = [name for name in hosts if name in LOCAL_NAMES]
     if local_names and len(hosts) > 1:
         errors.append(
-            f"{local_names[0]} is listed with other machines, but each of them resolves it to itself. Write the name "
-            "or address at which the others reach it"
+            f"{local_names[0]} is listed with other machines, but each of them resolves this name to itself. "
+            "Write the name or address at which the others reach it"
         )
     if not hosts and not errors:
         errors.append(f"no machines are listed; write one per {item_name}, as in {EXAMPLES}")

@@ -31,8 +31,8 @@ def empty_group_remedy(groups: Mapping[str, list[str]]) -> str:
     if other_groups:
         name = other_groups[0] if len(other_groups) == 1 else "NAME"
         return (
-            f"The inventory has the group{'' if len(other_groups) == 1 else 's'} {abbreviate(other_groups)}: rename "
-            f"yours, or choose it with -e launch_group={name} (of site.yml: -e site_group={name})"
+            f"The inventory has the group{'' if len(other_groups) == 1 else 's'} {abbreviate(other_groups)}: "
+            f"rename yours, or choose it with -e launch_group={name} (for site.yml: -e site_group={name})"
         )
     return (
         "Show the inventory with `ansible-inventory --graph`, or choose one with -i (see the warnings above if it "

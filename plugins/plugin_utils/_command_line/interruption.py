@@ -7,8 +7,10 @@
 from __future__ import annotations
 
 READING = "nothing was changed"
-CONTINUING = "completed work is kept; the same command resumes from there"
-COSTING = "machines may exist and cost money: ansible-playbook cost.yml shows them; the same command continues"
+CONTINUING = "completed work is kept; run the same command again to resume from there"
+COSTING = (
+    "machines may exist and cost money: ansible-playbook cost.yml shows them; run the same command again to continue"
+)
 STATE_AFTER = {
     **dict.fromkeys(("ping", "check", "preflight", "status", "logs", "stacks"), READING),
     **dict.fromkeys(("report", "diff", "shell", "cost"), READING),
@@ -16,8 +18,8 @@ STATE_AFTER = {
     "launch": "nothing was started",
     "page": "the page is closed; runs are not affected",
     "benchmark": "nothing was started",
-    "profile": "the run continues, and no profile was copied here; the same command requests a new one",
-    "save": "the ranks may not have been asked to save: the same command asks them again",
+    "profile": "the run continues, and no profile was copied here; run the same command again to request a new one",
+    "save": "the ranks may not have been asked to save: run the same command again to ask them",
     "stop": "the run may still be active: ansible-playbook status.yml shows its state",
 }
 """The state after an interruption, by playbook; all other playbooks continue where they stopped."""

@@ -146,7 +146,7 @@ def describe_unread(name: str, read_names: Collection[str], intended_names: Mapp
         return f"nothing reads it; did you mean {intended_names[name]}?"
     for role in (COLLECTION / "roles").iterdir():
         if name.startswith(f"{role.name}_") and name in documented_options(role):
-            return f"only the role {role.name} reads it, which this playbook does not run; remove it"
+            return f"only the role {role.name}, which this playbook does not run, reads it; remove it"
     matches = difflib.get_close_matches(name, sorted(read_names), n=1, cutoff=SIMILARITY)
     return f"nothing reads it; {f'did you mean {matches[0]}?' if matches else 'correct the name, or remove it'}"
 
@@ -161,7 +161,8 @@ def describe_missing_collection(playbooks: Iterable[Path], task_vars: Mapping[st
     if not set_variables:
         return []
     problem = (
-        f"the collection ansible.posix is not installed, and {' and '.join(set_variables)} needs it to copy from here"
+        f"the collection ansible.posix is not installed, and {' and '.join(set_variables)} needs it to copy from "
+        "this machine"
     )
     return [f"{problem}. Install it: ansible-galaxy collection install ansible.posix"]
 

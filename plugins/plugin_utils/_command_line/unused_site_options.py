@@ -49,7 +49,7 @@ def describe_disabled_role(role: PlayRole) -> str:
         if switches
         else f"add -e {role.name}_enabled=true"
     )
-    return f"the role {role.name} is off on all nodes (to enable it, {remedy})"
+    return f"the role {role.name} is disabled on all nodes (to enable it, {remedy})"
 
 
 def describe_unknown_tags(option: str, tags: Iterable[str], roles: Iterable[PlayRole]) -> list[str]:
@@ -85,7 +85,7 @@ def describe_unused_tags(
         tag_options = " ".join(
             f"{name} {','.join(tags)}" for name, tags in (("--tags", only), ("--skip-tags", skip)) if tags
         )
-        messages.append(f"{tag_options}: no role remains to run; choose roles with --tags, or remove these options")
+        messages.append(f"{tag_options}: no roles are left to run; choose roles with --tags, or remove these options")
     return messages
 
 
@@ -127,7 +127,7 @@ def describe_unread_variables(
         if owner:
             messages.append(f"{name} is set (with -e), but {describe_disabled_role(owner)}")
         elif name in other_options:
-            reader = f"only the role {other_options[name]} reads it, which this playbook does not run"
+            reader = f"only the role {other_options[name]}, which this playbook does not run, reads it"
             messages.append(f"{name} is set (with -e), but {reader}; remove it")
         else:
             messages.append(f"{name} is set (with -e), but nothing reads it; correct the name, or remove it")

@@ -82,9 +82,9 @@ SAVING_SHARDED = Activity(
     r"(?:FSDP|sharded|zero|deepspeed)[^\n;]{0,60}\bsav(?:e|ing)\b)",
     r"(?i:save_fsdp|full_state_dict|summon_full_params|zero_gather|_zero3_consolidated|gather_full)",
     (
-        "Saving a sharded model (FSDP, ZeRO 3) needs all ranks, and most likely only this rank is calling the "
-        "save function, inside `if rank == 0` or `if accelerator.is_main_process`; or saving merely takes longer "
-        "than the other ranks' timeout."
+        "Saving a sharded model (FSDP, ZeRO 3) requires all ranks to take part, but most likely only this rank "
+        "is calling the save function, inside `if rank == 0` or `if accelerator.is_main_process`; or saving "
+        "merely takes longer than the other ranks' timeout."
     ),
     "call save_state, save_checkpoint or state_dict() on all ranks, outside any branch for the main process; a longer "
     f"timeout does not help in that case. Only if the file is still growing, {LIMIT}",
@@ -96,11 +96,11 @@ SAVING = Activity(
     r"(?i:save|checkpoint|consolidat|upload|torch_save|serializ|\bwrite|push_to_hub|export)",
     (
         "This rank is writing the model alone, which takes longer than the timeout of the ranks waiting at a "
-        "barrier; or only this rank is calling a function that needs all ranks."
+        "barrier; or only this rank is calling a function that all ranks must call."
     ),
     (
-        f"{LIMIT}; or save less data or save faster, with sharded or asynchronous checkpoints "
-        "(torch.distributed.checkpoint) or to a local disk. With FSDP and ZeRO 3, call the save function on all "
+        f"{LIMIT}; or save less data, or save faster by using sharded or asynchronous checkpoints "
+        "(torch.distributed.checkpoint) or a local disk. With FSDP and ZeRO 3, call the save function on all "
         "ranks, not inside `if rank == 0`"
     ),
 )
@@ -114,8 +114,8 @@ DOWNLOADING = Activity(
         "timeout."
     ),
     (
-        "download the model before the job: run huggingface-cli download NAME on each node, or run ansible-playbook "
-        f"stage_data.yml; then set HF_HUB_OFFLINE=1 in launch_environment. Otherwise {LIMIT}"
+        "download the model before the job: run huggingface-cli download NAME on each node, or run "
+        f"ansible-playbook stage_data.yml; then set HF_HUB_OFFLINE=1 in launch_environment. Otherwise, {LIMIT}"
     ),
 )
 COMPILING = Activity(
@@ -124,13 +124,13 @@ COMPILING = Activity(
     r"tracing graph|inductor|warm(?:ing)?[- ]?up)",
     r"(?i:compil|build_ext|jit_load|cpp_extension|inductor|triton|autotun|cuda_graph)",
     (
-        "This rank is compiling code while the others wait; a lock file that an earlier job left in the cache "
-        "makes a rank wait forever."
+        "This rank is compiling code while the others wait; if an earlier job left a lock file in the cache, a "
+        "rank waits forever."
     ),
     (
-        "run rm -rf ~/.cache/torch_extensions on each node to remove leftover locks; then compile once before the "
-        'job, or give each node a cache on its own disk with -e \'{{"launch_environment": '
-        '{{"TORCH_EXTENSIONS_DIR": "/tmp/extensions", "TRITON_CACHE_DIR": "/tmp/triton"}}}}\'. Otherwise '
+        "run rm -rf ~/.cache/torch_extensions on each node to remove leftover locks; then compile once before "
+        'the job, or give each node a cache on its own disk with -e \'{{"launch_environment": '
+        '{{"TORCH_EXTENSIONS_DIR": "/tmp/extensions", "TRITON_CACHE_DIR": "/tmp/triton"}}}}\'. Otherwise, '
         f"{LIMIT}"
     ),
 )
@@ -145,7 +145,7 @@ LOADING_MODEL = Activity(
         "This rank was still reading the model, from a slow disk or on behalf of all other ranks, when the other "
         "ranks' timeout expired."
     ),
-    f"copy the model to a local disk of each node (ansible-playbook stage_data.yml), or {LIMIT}",
+    f"copy the model to a local disk on each node (ansible-playbook stage_data.yml), or {LIMIT}",
 )
 PREPARING = Activity(
     "preparing data",
@@ -179,14 +179,14 @@ TRACKING = Activity(
     r"(?i:\bwandb: |weights & biases|\bmlflow\b|\bcomet(?:_ml)?\b|\bneptune\b|\bswanlab\b|\bclearml\b)",
     r"(?i:wandb|mlflow|comet_ml|neptune|swanlab|clearml|init_trackers)",
     (
-        "The tracker (Weights & Biases, MLflow ...) is not responding to this rank, and the others are waiting for "
-        "this rank in the meantime."
+        "The tracker (Weights & Biases, MLflow, ...) is not responding to this rank, and meanwhile the other "
+        "ranks are waiting for this one."
     ),
     (
         'if the node has no Internet access, launch with -e \'{{"launch_environment": {{"WANDB_MODE": '
         '"offline"}}}}\' and upload the run later with wandb sync DIRECTORY; otherwise, run `curl -I '
-        "https://api.wandb.ai` on that node to test the connection, and add a barrier after wandb.init, which "
-        "only rank 0 should call"
+        "https://api.wandb.ai` on that node to test the connection, and call wandb.init only on rank 0, followed "
+        "by a barrier for all ranks"
     ),
 )
 ACTIVITIES = (SERVING, TRACKING, EVALUATING, SAVING_SHARDED, DOWNLOADING, COMPILING, LOADING_MODEL, SAVING, PREPARING)

@@ -111,8 +111,8 @@ NODE_SHUT_DOWN: Explanation = {
 SUPERVISOR_ENDED: Explanation = {
     "id": "supervisor-died",
     "cause": (
-        "The machine stayed up, but muster's supervisor on it was killed, by a person or for lack of memory, or "
-        "it hung, for example on a file system that was not responding, and was stopped."
+        "The machine stayed up, but muster's supervisor on it either was killed (by a person, or because memory "
+        "ran out) or hung (for example, on a file system that was not responding) and was then stopped."
     ),
     "remedy": (
         "run sudo dmesg on the machine to see which processes were killed for lack of memory, and sudo journalctl "

@@ -35,8 +35,8 @@ RANKS_SEE_ONE_GPU = (
     "GPUs (--ntasks-per-node)"
 )
 SAME_DIRECTORY = (
-    "The directory is on a shared file system, where all nodes use the same files: let rank 0 of the whole job "
-    "prepare, create or remove them while all others wait at a barrier, not one rank per node"
+    "The directory is on a shared file system, where all nodes use the same files: let rank 0 of the whole job, "
+    "not one rank per node, prepare, create or remove them while all others wait at a barrier"
 )
 SHARED_CHECKPOINT = (
     "The directory is on a shared file system, so nothing needs to be copied to other nodes: list it on a node, "
@@ -73,9 +73,10 @@ SLURM = Surroundings(
             "--gpus-per-node instead"
         ),
         "no-gpu": "Under Slurm, a job sees only the GPUs that it requested: use --gpus-per-node=N or --gres=gpu:N",
-        "torch-without-cuda": "Under Slurm, make sure that the environment is that of the compute nodes, not "
-        "built on "
-        "a login node without GPUs",
+        "torch-without-cuda": (
+            "Under Slurm, make sure that the environment is the one for the compute nodes, not one that was built on "
+            "a login node without GPUs"
+        ),
         "rank-variables-missing": "Under Slurm, set RANK=$SLURM_PROCID, LOCAL_RANK=$SLURM_LOCALID and "
         "WORLD_SIZE=$SLURM_NTASKS in each task, or let srun start one torchrun per node (--ntasks-per-node=1)",
         "module-missing": "Under Slurm, activate the environment in the batch script (module load, source activate): "
@@ -103,11 +104,11 @@ KUBERNETES = Surroundings(
             "In Kubernetes, raise the pod's resources.limits.memory (kubectl describe pod shows OOMKilled)"
         ),
         "killed": "In Kubernetes, run `kubectl describe pod` to see whether the pod was OOMKilled or evicted",
-        "no-gpu": "In Kubernetes, the container must set resources.limits nvidia.com/gpu",
+        "no-gpu": "In Kubernetes, the container must set nvidia.com/gpu in resources.limits",
         "rdma-locked-memory": "In Kubernetes, the pod needs the IPC_LOCK capability",
         "efa-device-missing": (
-            "In Kubernetes, the pod must set resources.limits vpc.amazonaws.com/efa, and the EFA device plugin must "
-            "be running on the node"
+            "In Kubernetes, the pod must set vpc.amazonaws.com/efa in resources.limits, and the EFA device "
+            "plugin must be running on the node"
         ),
     },
 )

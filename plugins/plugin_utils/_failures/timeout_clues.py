@@ -105,8 +105,11 @@ OUTPUT_CLUES = (
                 "The last output is from an evaluation: most likely only some ranks evaluate, or the ranks have "
                 "different numbers of batches or generation lengths there."
             ),
-            "let all ranks evaluate with the same number of batches (drop_last=True, or pad; synced_gpus=True for "
-            f"generate with ZeRO 3 or FSDP); if only rank 0 is to evaluate, with model.module, {LIMIT}",
+            (
+                "let all ranks evaluate with the same number of batches (use drop_last=True or padding, and "
+                "synced_gpus=True for generate with ZeRO 3 or FSDP); if only rank 0 is to evaluate, with "
+                f"model.module, {LIMIT}"
+            ),
         ),
     ),
     (
@@ -123,8 +126,8 @@ OUTPUT_CLUES = (
 BARRIER = Clue(
     (
         "The ranks waited in a barrier or an all_reduce of a single number: most likely one rank, often rank 0 "
-        "or the first rank of a node, was still busy alone (preparing data, saving, evaluating), had no more "
-        "batches, or took another branch."
+        "or the first rank of a node, was still busy on its own (preparing data, saving, evaluating), had no "
+        "more batches, or took another branch."
     ),
     f"check what the rank that is not waiting did last; if it was still busy, {LIMIT}; otherwise {EQUAL_BATCHES}",
 )
@@ -134,9 +137,9 @@ FIRST_BROADCAST = Clue(
         "rank 0 was still loading or preparing, or no data is getting through the network between the nodes."
     ),
     (
-        "look at the last lines of rank 0 (ansible-playbook logs.yml -e rank=0). If it was busy, let it finish "
-        f"before init_process_group, or {LIMIT}; if it waited as well, run ansible-playbook preflight.yml to test the "
-        "network"
+        "look at the last lines of rank 0's log (ansible-playbook logs.yml -e rank=0). If it was busy, let it "
+        f"finish before init_process_group, or {LIMIT}; if it waited as well, run ansible-playbook preflight.yml "
+        "to test the network"
     ),
 )
 SHARDED = Clue(

@@ -448,7 +448,7 @@ def verdict_without_hub(plan: Mapping[str, Any], runs: Mapping[str, Any], now: f
     hub = max((run.get("hub") or 0 for run in runs.values() if run is not None), default=0)
     hub = hub if hub < len(plan["nodes"]) else 0
     master = plan["nodes"][hub]["name"]
-    default_reason = f"{master} is lost: it does not respond"
+    default_reason = f"{master} is lost: it is not responding"
     for index, peer in enumerate(plan["nodes"]):
         run = runs.get(peer["name"])
         report = (run or {}).get("report")

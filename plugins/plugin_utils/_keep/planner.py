@@ -151,7 +151,7 @@ def plan_rent(situation: Situation, notes: Notes, candidates: int, now: float) -
         return Watch()
     if not situation.rents:
         return Watch(
-            f"{are_missing}: add a machine to the group in the inventory, and keep sets it up and adds it to the run"
+            f"{are_missing}: add a machine to the group in the inventory, and keep will set it up and add it to the run"
         )
     if not situation.has_budget:
         return Watch(

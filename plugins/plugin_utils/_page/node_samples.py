@@ -33,7 +33,7 @@ MEASURES = {
         Measure("power", "GPU power", "W", None),
         Measure("temperature", "GPU temperature", "°C", 100.0),
         Measure("memory", "memory of the node", "%", 100.0),
-        Measure("disk", "disk of the run, used", "%", 100.0),
+        Measure("disk", "usage of the run's disk", "%", 100.0),
     )
 }
 

@@ -45,7 +45,7 @@ MAX_PROBLEMS = 100
 MAX_NODES = 1024
 HEALTH_KINDS = ("health", "broken")  # kinds of events that report a problem with a node
 HEALTHY = "healthy"  # kind of event that reports the end of such a problem
-NO_LONGER = "no longer: "
+NO_LONGER = "no longer the case: "
 OUTPUT_NEWS = {
     "active": bool,
     "outputs": dict,

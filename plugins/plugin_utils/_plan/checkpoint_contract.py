@@ -195,8 +195,7 @@ def describe_contract(contract: Contract, world_size: int, reported: float | Non
     if seconds is not None:
         interval = best_interval(seconds, seconds_to_failure(world_size))
         parts.append(
-            f"saving takes {format_duration(seconds)}: the least time is lost when saving every "
-            f"{format_duration(interval)}"
+            f"saving takes {format_duration(seconds)}: saving every {format_duration(interval)} loses the least time"
         )
     return "; ".join(parts)
 

@@ -28,8 +28,8 @@ def read_price(name: str, value: object) -> float | None:
         price = math.nan
     if not 0 <= price < math.inf:
         raise ValueError(
-            f"node_price_per_hour of {name} is {ascii(value)[:60]}; set it to the machine's price per hour, "
-            "such as 2.49 (in launch_currency)"
+            f"node_price_per_hour for {name} is {ascii(value)[:60]}; set it to the machine's price per hour, such "
+            "as 2.49 (in launch_currency)"
         )
     return price
 

@@ -17,5 +17,5 @@ def why_loss_ends_run(nnodes: int, remote_start: bool) -> str:
     if remote_start:
         return "the launcher runs there; torchrun starts on each node by itself"
     if nnodes < LEAST_NODES:
-        return "two nodes have no majority; with a spare (launch_spares: 1), another node could lead it"
+        return "two nodes have no majority; with a spare (launch_spares: 1), another node could lead the run"
     return ""

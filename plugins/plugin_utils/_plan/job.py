@@ -119,7 +119,7 @@ def environment_problems(environment: dict[str, object]) -> list[str]:
             problems.append(f"{name} is set by the launcher from the rank table: remove it")
         elif isinstance(value, bool) or value is None or isinstance(value, (list, dict)):
             kind = "a list or dictionary" if isinstance(value, (list, dict)) else "true, false or null"
-            problems.append(f"{name} is {kind}: write the text in quotes")
+            problems.append(f"{name} is {kind}: put the value in quotes")
         elif "\0" in str(value):
             problems.append(f"{name} contains a NUL character, which is not allowed in an environment")
     return problems

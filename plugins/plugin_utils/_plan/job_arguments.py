@@ -48,15 +48,15 @@ def split_arguments(text: str) -> list[str]:
     """Split a text as a POSIX shell does. Raise ValueError if it cannot be split or looks like a list."""
     if text.lstrip().startswith("["):
         raise ValueError(
-            f"launch_args is the text {ascii(text)[:80]}, which looks like a list. To pass a list, use JSON: "
+            f"launch_args is the string {ascii(text)[:80]}, which looks like a list. To pass a list, use JSON: "
             f"{LIST_EXAMPLE}. To pass a string, omit the brackets: -e \"launch_args='--epochs 3'\""
         )
     try:
         return shlex.split(text)
     except ValueError as error:
         raise ValueError(
-            f"launch_args is the text {ascii(text)[:80]}, which cannot be split into arguments: {error}. "
-            f"Close the quote, or pass a list: {LIST_EXAMPLE}"
+            f"launch_args is the string {ascii(text)[:80]}, which cannot be split into arguments: {error}. Close "
+            f"the quote, or pass a list: {LIST_EXAMPLE}"
         ) from error
 
 

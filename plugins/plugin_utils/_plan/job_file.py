@@ -62,8 +62,10 @@ def find_unknown_keys(job: object, keys: Mapping[str, str]) -> list[str]:
     """Return one sentence for each key of a job that is not used, or a single one if job is not a dictionary."""
     if not isinstance(job, Mapping):
         return [
-            f"job is {ascii(job)[:80]}, but must be a dictionary. Write a file with `job:` and below it, indented, "
-            "`script: train.py` and so on, and pass it as -e @job.yml"
+            (
+                f"job is {ascii(job)[:80]}, but must be a dictionary. Write a file that contains `job:` with `script: "
+                "train.py` and so on indented below it, and pass it as -e @job.yml"
+            )
         ]
     messages = []
     for key in job:
@@ -128,4 +130,4 @@ def describe_replaced_settings(source: str, replaced: Mapping[str, Any]) -> str:
         f"{name}: {ascii(value)[1:-1][:60]}" if isinstance(value, str) and value else name
         for name, value in sorted(replaced.items())
     ]
-    return f"{source} replaces these settings of the project: {', '.join(texts)}" if texts else ""
+    return f"{source} overrides these project settings: {', '.join(texts)}" if texts else ""

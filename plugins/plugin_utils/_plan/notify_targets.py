@@ -37,7 +37,9 @@ def read_targets(value: object) -> list[dict[str, Any]]:
     if isinstance(entries, Mapping):
         entries = [entries]
     if not isinstance(entries, list):
-        raise ValueError("launch_notify must be a URL, or a list of URLs and of dictionaries with url, kind and events")
+        raise ValueError(
+            "launch_notify must be a URL, or a list of URLs and dictionaries with the keys url, kind and events"
+        )
     problems = (
         [] if len(entries) <= MAX_TARGETS else [f"launch_notify has {len(entries)} URLs; use at most {MAX_TARGETS}"]
     )

@@ -95,7 +95,7 @@ def restart_problems(args: Mapping[str, Any], nnodes: int | None, elastic: bool)
     least = args["restart_min_nodes"]
     if least is not None and not 1 <= least <= (nnodes or least):
         problems.append(
-            f"launch_restart_min_nodes is {least}; use a number from 1 to the {nnodes or 'number of'} nodes of the run"
+            f"launch_restart_min_nodes is {least}; use a number from 1 to the run's {nnodes or 'number of'} nodes"
         )
     return problems
 

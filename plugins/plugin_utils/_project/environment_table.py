@@ -45,7 +45,7 @@ def render_table(replies: Mapping[str, Any]) -> str:
     """Render the table of environments, with the sizes per node."""
     lines = [HEADER, *merge_environments(replies)]
     if len(lines) == 1:
-        return "no environments on these nodes; ansible-playbook site.yml creates one"
+        return "there are no environments on these nodes; create one with ansible-playbook site.yml"
     widths = [max(len(line[column]) for line in lines) for column in range(len(HEADER) - 1)]
     return "\n".join("  ".join([*map(str.ljust, line, widths), line[-1]]).rstrip() for line in lines)
 

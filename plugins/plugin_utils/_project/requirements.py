@@ -73,7 +73,7 @@ def read_dependencies(source: Path, extras: list[str]) -> list[str]:
             else:
                 dependencies.append(requirement)
     if not all(isinstance(requirement, str) for requirement in dependencies):
-        raise ValueError(f"{path}: dependencies must be strings, as for pip")
+        raise ValueError(f"{path}: dependencies must be strings, as pip expects them")
     return dependencies
 
 
@@ -109,8 +109,8 @@ def read_files(source: Path) -> dict[str, str]:
             continue
         if name.startswith("../") or os.path.isabs(name) or len(texts) == MAX_FILES:
             raise ValueError(
-                f"{source / REQUIREMENTS} refers to {name}, but it may refer only to files in the project, at "
-                f"most {MAX_FILES}"
+                f"{source / REQUIREMENTS} refers to {name}, but it may refer only to files in the project, and to "
+                f"at most {MAX_FILES} of them"
             )
         text = read_text(source / name)
         texts[name] = replace_project_paths(source, name, text)

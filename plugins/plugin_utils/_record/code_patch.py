@@ -240,7 +240,7 @@ def too_large(source: str, sizes: Mapping[str, int], tracked: Mapping[str, Blob]
     if len(changed) > MAX_CHANGED_FILES:
         return f"{source} has {len(changed)} uncommitted files: commit them, or exclude data"
     if sum(sizes.values()) > MAX_TRACKED:
-        return f"{source} has {sum(sizes.values()) >> 20} MiB: exclude data"
+        return f"{source} is {sum(sizes.values()) >> 20} MiB in size: exclude data"
     return ""
 
 
@@ -387,7 +387,7 @@ class RecordedCode(NamedTuple):
 def check_recorded(code: RecordedCode, source: Path, checkout: Checkout | None) -> None:
     """Raise GitError if the commit and the patch cannot be used."""
     if code.commit and not checkout:
-        raise GitError(f"{source} is no longer a git checkout, or is inside the directory of the records")
+        raise GitError(f"{source} is no longer a git checkout, or is inside the records directory")
     if code.patch is not None and code.patch.stat().st_size > MAX_PATCH:
         raise GitError("the recorded patch is too large")
 

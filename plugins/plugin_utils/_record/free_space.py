@@ -26,6 +26,6 @@ def require_free_space(path: Path, size: int, label: str, remedy: str = "read th
     free = shutil.disk_usage(path).free
     if free - size < KEEP_FREE:
         raise AnsibleActionFail(
-            f"{label} take {size / 1e9:.1f} GB, but the disk of {path} has {free / 1e9:.1f} GB free, of which "
-            f"{KEEP_FREE / 1e9:.1f} GB are reserved: free up space on this machine, or {remedy}"
+            f"{label} take {size / 1e9:.1f} GB, but the disk that holds {path} has {free / 1e9:.1f} GB free, of "
+            f"which {KEEP_FREE / 1e9:.1f} GB are reserved: free up space on this machine, or {remedy}"
         )

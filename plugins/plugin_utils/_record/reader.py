@@ -170,7 +170,7 @@ def read_record(directory: Path, run_id: str) -> Record:
         record.last_lines = read_last_lines(files, first_logs)
     left_out = sum(source.left_out for source in sources)
     if left_out:
-        record.notes.append(f"{left_out} values of curves were omitted: too many curves, or too many values")
+        record.notes.append(f"{left_out} curve values were omitted: there are too many curves, or too many values")
     record.links = find_wandb_links(files, first_logs)
     record.failure_log = read_failure_log(files, result, names)
     record.attempts = count_restarts(paths)

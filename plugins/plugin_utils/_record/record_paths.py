@@ -36,8 +36,8 @@ def resolve_run_id(directory: Path, prefix: str) -> str:
     matches = sorted(path.name for path in directory.iterdir() if path.name != LATEST and path.name.startswith(prefix))
     if len(matches) > 1:
         raise AnsibleActionFail(
-            f"{len(matches)} runs start with {prefix}: {', '.join(matches[-8:])}"
-            f"{' and older ones' if len(matches) > 8 else ''}; type more of its name"
+            f"{len(matches)} runs start with {prefix}: "
+            f"{', '.join(matches[-8:])}{' and older ones' if len(matches) > 8 else ''}; type more of the name"
         )
     return matches[0] if matches else prefix
 

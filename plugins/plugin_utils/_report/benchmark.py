@@ -144,7 +144,7 @@ def rate_plot(benchmark: Benchmark) -> Plot:
             ]
         )
     header = ["GPU", "model", "type", f"{unit}, all at once", "by itself", "expected", "source"]
-    return Plot("benchmark-matmul", "Matrices, all GPUs at once", f"{caption}.", spec, header, rows)
+    return Plot("benchmark-matmul", "Matrices, all GPUs at the same time", f"{caption}.", spec, header, rows)
 
 
 def pair_plot(benchmark: Benchmark) -> Plot:

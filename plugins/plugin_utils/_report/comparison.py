@@ -42,8 +42,8 @@ def unknown_code_note(reports: Sequence[Report]) -> str:
         return ""
     part = "" if any(SCRIPT_CONTENT not in report["settings"] for report in reports) else "other than the script "
     return (
-        f"whether code {part}differs is unknown: it is not in the record of {format_list(unknown)}. It is recorded by "
-        "launches with code_source, or code in a job file"
+        f"it is unknown whether code {part}differs, since it is not in the record of {format_list(unknown)}. Code "
+        "is recorded by launches with code_source, or with code in a job file"
     )
 
 
@@ -164,8 +164,8 @@ def render_comparison(
     batches = {report["settings"].get("batch size per rank", "") + str(report["world_size"]) for report in reports}
     if len(batches) > 1:
         notes.append(
-            "the runs differ in their global batch (processes, or batch per rank): compare their speeds and accuracies "
-            "only with care"
+            "the runs differ in their global batch size (number of processes, or batch size per rank): compare "
+            "their speeds and accuracies with care"
         )
     names = [report["run_id"] for report in reports]
     numbers, texts = metric_rows(reports)

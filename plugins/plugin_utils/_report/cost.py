@@ -51,8 +51,10 @@ def cost_of(  # noqa: PLR0913
             "start_up": None,
             "idle_gpus": None,
             "per_1000_samples": None,
-            "missing": f"price of {format_list(unpriced, MAX_NAMES)} unknown: set node_price_per_hour in the "
-            "inventory to the price of the machine while it is on"
+            "missing": (
+                f"the price of {format_list(unpriced, MAX_NAMES)} is unknown: set node_price_per_hour in the "
+                "inventory to the machine's price while it is on"
+            )
             if unpriced
             else "the nodes of the run are unknown",
         }

@@ -112,8 +112,10 @@ def idle_gpus(facts: Facts) -> Iterator[ReportFinding]:
                 f"{subject(names, len(facts.gpus))}: idle for up to {share:.0%} of the samples while the job was "
                 f"working ({gpu_name(worst)})"
             ),
-            "use more num_workers, pin_memory=True and persistent_workers=True in the data loader, and copy the data "
-            "to local disks (stage_data.yml); logging or saving at each step makes GPUs wait, too",
+            (
+                "increase num_workers, set pin_memory=True and persistent_workers=True in the data loader, and copy "
+                "the data to local disks (stage_data.yml); logging or saving at each step makes GPUs wait, too"
+            ),
             gpus=len(idle),
             share=share,
         )
@@ -166,8 +168,8 @@ def slow_gpu(facts: Facts) -> Iterator[ReportFinding]:
                     "problem",
                     [gpu_name(gpu)],
                     (
-                        f"{gpu_name(gpu)}: draws {watts:.0f} W while the job is working, the others {median:.0f} W "
-                        f"({watts / median:.0%})"
+                        f"{gpu_name(gpu)}: draws {watts:.0f} W while the job is working, but the others draw "
+                        f"{median:.0f} W ({watts / median:.0%})"
                     ),
                     "it is throttled or has less to do, and the others wait for it at each step: check "
                     f"{vendor_of_model(gpu['model']).pace} on {gpu['node']} while a job runs, and its PCIe link and "
@@ -189,8 +191,10 @@ def memory_room(facts: Facts) -> Iterator[ReportFinding]:
             "hint",
             [gpu_name(fullest)],
             f"at most {share:.0%} of a GPU's memory was used ({gpu_name(fullest)})",
-            "a larger batch per rank fits and is usually faster: raise it until about 90 % is used, and the learning "
-            "rate with it",
+            (
+                "a larger batch size per rank would fit and is usually faster: raise it until about 90 % of the "
+                "memory is used, and raise the learning rate with it"
+            ),
             share=share,
         )
 
@@ -232,7 +236,7 @@ def heat(facts: Facts) -> Iterator[ReportFinding]:
             continue
         throttled = hot is not None and cool is not None and hot < HOT_POWER * cool
         if throttled or degrees["peak"] >= VERY_HOT_CELSIUS:
-            power_drop = f", and draws {hot:.0f} W then instead of {cool:.0f} W" if throttled else ""
+            power_drop = f", and then draws {hot:.0f} W instead of {cool:.0f} W" if throttled else ""
             numbers = {"celsius": degrees["peak"]}
             if throttled and hot is not None and cool is not None:
                 numbers |= {"hot_watts": hot, "cool_watts": cool}
@@ -256,8 +260,11 @@ def tail(facts: Facts) -> Iterator[ReportFinding]:
             "hint",
             [],
             f"no GPU was busy in the last {format_minutes(seconds)} of the run",
-            "check what the job does at its end: an evaluation or upload by one rank that all machines wait for can "
-            "be done after the run, or the job hangs on exit (destroy_process_group)",
+            (
+                "check what the job does at the end: if all machines are waiting while one rank evaluates or uploads "
+                "something, do this after the run; it is also possible that the job is hanging on exit "
+                "(destroy_process_group)"
+            ),
             seconds=seconds,
         )
 
@@ -290,8 +297,10 @@ def checkpoint_share(facts: Facts) -> Iterator[ReportFinding]:
             "hint",
             [],
             f"checkpoints took {format_minutes(spent)}, {spent / seconds:.0%} of the run",
-            "save less often, save to a local disk and let the role checkpoints copy them, or save in the background "
-            "(torch.distributed.checkpoint.async_save)",
+            (
+                "save less often, save to a local disk and have the checkpoints role copy them, or save in the "
+                "background (torch.distributed.checkpoint.async_save)"
+            ),
             seconds=spent,
             share=spent / seconds,
         )
@@ -306,7 +315,7 @@ def restarts(facts: Facts) -> Iterator[ReportFinding]:
             "problem",
             [],
             f"the ranks were restarted {times}",
-            "the logs of each attempt are in logs/node*/ranks: the end of each shows why it ended",
+            "the logs of each attempt are in logs/node*/ranks; the end of each log shows why the attempt ended",
             restarts=facts.restarts,
         )
     if facts.shrunk:
@@ -348,8 +357,10 @@ def missing_samples(facts: Facts) -> Iterator[ReportFinding]:
                     f"{gpu_name(gpu)}: its samples end {format_minutes(max(last_samples) - last)} before those of the "
                     "others"
                 ),
-                f"the node left the run, or {vendor.tool} no longer showed the GPU: look at the end of the logs of "
-                f"{gpu['node']}, and for '{vendor.kernel_messages}' in dmesg there",
+                (
+                    f"the node left the run, or {vendor.tool} no longer showed the GPU: check the end of the logs of "
+                    f"{gpu['node']}, and look for '{vendor.kernel_messages}' in dmesg there"
+                ),
                 seconds=max(last_samples) - last,
             )
     if facts.sampled_nodes is not None:
@@ -359,7 +370,7 @@ def missing_samples(facts: Facts) -> Iterator[ReportFinding]:
                 "samples-none",
                 "hint",
                 unsampled,
-                f"{format_list(unsampled, MAX_NAMES)}: no samples of its GPUs were fetched",
+                f"{format_list(unsampled, MAX_NAMES)}: no GPU samples were fetched",
                 "fetch them with ansible-playbook logs.yml -e fetch=true and rerun the report",
                 nodes=len(unsampled),
             )

@@ -316,10 +316,12 @@ def curve_notes(report: Report, fetched: bool) -> list[str]:
     if not fetched or lacks_metrics(report):
         return []
     return [
-        "there are no curves: they are read from what rank 0 prints, such as 'step 20: loss 0.31' (launch_metrics "
-        "adds formats), from repeated lines MUSTER_RESULT {...}, and from TensorBoard's event files, "
-        "trainer_state.json and metrics.csv in the directory where the job starts, in MUSTER_RUN_DIRECTORY and in "
-        "launch_outputs"
+        (
+            "there are no curves: they are read from what rank 0 prints, such as 'step 20: loss 0.31' "
+            "(launch_metrics adds formats), from repeated MUSTER_RESULT {...} lines, and from TensorBoard event "
+            "files, trainer_state.json and metrics.csv in the directory where the job starts, in "
+            "MUSTER_RUN_DIRECTORY and in launch_outputs"
+        )
     ]
 
 

@@ -128,7 +128,7 @@ def version_errors(states: Mapping[str, Mapping[str, Any]]) -> list[str]:
     if len({release_of(version) for version in versions.values()}) <= 1:
         return []
     listed = "; ".join(f"{name} has {version}" for name, version in versions.items())
-    return [f"the Slurm releases differ: {listed}. Use images with the same release of Debian or Ubuntu"]
+    return [f"the Slurm versions differ: {listed}. Use images with the same release of Debian or Ubuntu"]
 
 
 def find_notices(cluster: Cluster, states: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -137,7 +137,9 @@ def find_notices(cluster: Cluster, states: Mapping[str, Mapping[str, Any]]) -> l
         return []
     nodes = [name for name, state in states.items() if state["cgroups"] != "v2"]
     cause = (
-        f"{', '.join(nodes)}: the machine mounts cgroup v1" if nodes else f"Slurm {cluster.version} has no cgroup v2"
+        f"{', '.join(nodes)}: the machine mounts cgroup v1"
+        if nodes
+        else (f"Slurm {cluster.version} does not support cgroup v2")
     )
     return [
         f"{cause}, so Slurm neither limits a job's memory and devices, nor ends processes that left their session. "

@@ -57,9 +57,9 @@ def adopt_errors(cluster: Cluster) -> Iterable[str]:
     """Yield why logins cannot be restricted to users with jobs, as messages."""
     invalid = [name for name in cluster.options.adopt_admins if not name.replace("_", "").replace("-", "").isalnum()]
     if invalid:
-        yield f"slurm_adopt_admins: {ascii(invalid[0])} is not the name of an account. Use letters, digits, '_' and '-'"
+        yield (f"slurm_adopt_admins: {ascii(invalid[0])} is not a valid account name. Use letters, digits, '_' and '-'")
     if cluster.options.adopt_logins and not cluster.cgroups:
         yield (
-            "slurm_adopt_logins needs cgroup v2 on all nodes, and Slurm 22.05 or newer: pam_slurm_adopt cannot tell "
-            "which job a login belongs to. Leave it out"
+            "slurm_adopt_logins needs cgroup v2 on all nodes, and Slurm 22.05 or newer; otherwise, "
+            "pam_slurm_adopt cannot tell which job a login belongs to. Leave slurm_adopt_logins out"
         )

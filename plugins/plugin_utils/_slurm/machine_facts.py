@@ -45,8 +45,10 @@ def checked_machine(state: Mapping[str, Any]) -> dict[str, Any]:
 def machine_errors(states: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Return an error for each value that cannot be part of the configuration."""
     return [
-        f"{name}: it reports {ascii(state.get(field))[:100]} as its {label}, which cannot be in Slurm's configuration. "
-        "Correct it on the node, or leave the node out of the inventory"
+        (
+            f"{name}: it reports {ascii(state.get(field))[:100]} as its {label}, which is not allowed in Slurm's "
+            "configuration. Correct it on the node, or leave the node out of the inventory"
+        )
         for name, state in states.items()
         for field, schema, label, _default in FIELDS
         if not is_valid(state.get(field), schema)

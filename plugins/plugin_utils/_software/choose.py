@@ -219,8 +219,8 @@ def list_interpreters(nodes: Mapping[str, NodeSoftware], request: SoftwareReques
         if system_interpreters:
             return system_interpreters
         raise SoftwareChoiceError(
-            f"python3 is {versions}, but all nodes need the same minor release of Python, because venv uses the "
-            "system's. Install the same one, or set python_env_manager to uv, which installs its own"
+            f"python3 is {versions}, but all nodes need the same minor version of Python, because venv uses the "
+            "system's Python. Install the same version, or set python_env_manager to uv, which installs its own"
         )
     managed = [Interpreter(format_minor(minor), minor, f"installed by {request.manager}") for minor in MANAGED_PYTHONS]
     return managed if request.manager == "conda" else [*system_interpreters, *managed]
@@ -241,7 +241,7 @@ def list_releases(request: SoftwareRequest) -> list[tuple[str, TorchRelease | No
         return allowed
     if not re.fullmatch(r"[0-9]+\.[0-9]+\.[0-9]+", request.torch):
         raise SoftwareChoiceError(
-            f"pytorch_version is {request.torch!r}, but must be auto or a release with all three numbers, such as 2.5.1"
+            f"pytorch_version is {request.torch!r}, but must be auto or a version with all three numbers, such as 2.5.1"
         )
     pin = next((pin for pin in request.pins if not pin.allows(request.torch)), None)
     if pin:
@@ -394,7 +394,7 @@ def check_flash_attention(
     if candidate.build == CPU:
         return Conflict(
             (4,),
-            "flash-attention runs only on GPUs, but torch is for the CPU",
+            "flash-attention runs only on GPUs, but the torch build is for the CPU",
             "It needs GPUs on the nodes and a torch build for CUDA",
             "set flash_attention_enabled to false",
         )
@@ -488,8 +488,8 @@ def choose(nodes: Mapping[str, NodeSoftware], request: SoftwareRequest) -> Softw
     driverless = [node.name for node in nodes.values() if node.gpus and not node.driver]
     if driverless and request.cuda == AUTO:
         raise SoftwareChoiceError(
-            f"{format_list(driverless)}: no {DRIVER_TITLES[request.platform.gpus]} driver is loaded for the GPUs, but "
-            f"it determines the torch build. {request.platform.driver}, or set pytorch_cuda"
+            f"{format_list(driverless)}: no {DRIVER_TITLES[request.platform.gpus]} driver is loaded for the GPUs, "
+            f"but the driver determines the torch build. {request.platform.driver}, or set pytorch_cuda"
         )
     combinations = list(list_candidates(nodes, request))
     if not combinations:

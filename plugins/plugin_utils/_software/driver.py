@@ -117,7 +117,7 @@ def decide_unrestricted(facts: Mapping[str, Any], desired: DesiredDriver) -> Dri
         kernel for kernel in dict.fromkeys((driver["kernel"], driver["newest_kernel"])) if not driver["modules"][kernel]
     ]
     if kernels_without_module:
-        reason = f"the module is missing for the kernel {' and '.join(kernels_without_module)}"
+        reason = f"the module is missing for kernel {' and '.join(kernels_without_module)}"
         if not driver["has_dkms"]:
             return DriverDecision(
                 REINSTALL, f"{reason}, and dkms, which builds it, is not installed", package_names(present)
@@ -128,7 +128,7 @@ def decide_unrestricted(facts: Mapping[str, Any], desired: DesiredDriver) -> Dri
     if library != on_disk:
         return DriverDecision(
             REINSTALL,
-            f"the library is {library or 'missing'}, and the module on the disk {on_disk}",
+            f"the library is {library or 'missing'}, and the module on disk is {on_disk}",
             package_names(present),
         )
     fabric_manager = next(
@@ -138,7 +138,7 @@ def decide_unrestricted(facts: Mapping[str, Any], desired: DesiredDriver) -> Dri
     if fabric_manager and upstream_version(fabric_manager["version"]) != on_disk:
         return DriverDecision(
             REINSTALL,
-            f"the fabric manager is {upstream_version(fabric_manager['version'])}, and the driver {on_disk}",
+            f"the fabric manager is {upstream_version(fabric_manager['version'])}, and the driver is {on_disk}",
             [fabric_manager["name"]],
         )
     return check_running_driver(gpus, on_disk)
@@ -166,7 +166,7 @@ def check_running_driver(gpus: Mapping[str, Any], on_disk: str) -> DriverDecisio
     if loaded != on_disk:
         reason = f"driver {loaded} is loaded, but {on_disk} is installed"
         if processes:
-            return DriverDecision(REBOOT, f"{reason}; the loaded one is in use by {', '.join(processes[:4])}")
+            return DriverDecision(REBOOT, f"{reason}; the loaded driver is in use by {', '.join(processes[:4])}")
         return DriverDecision(RELOAD, reason)
     if state == "ok":
         return DriverDecision(NOTHING, f"driver {loaded} works")

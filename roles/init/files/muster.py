@@ -81,7 +81,7 @@ COMMANDS: dict[str, tuple[str, str, str, dict[str, str]]] = {
     "teardown": ("teardown", "", "remove the machines of a cluster: ./muster teardown bert", {"": "cluster"}),
     "image": ("image", "", "create a template from a machine: ./muster image bert --name golden", IMAGE),
     "benchmark": ("benchmark", "benchmark", "measure GPUs and network, and report slow parts", BENCHMARK),
-    "fit": ("fit", "fit", "find the largest batch that fits into memory", {"-n": "nnodes", "--run-id": "run_id"}),
+    "fit": ("fit", "fit", "find the largest batch size that fits in memory", {"-n": "nnodes", "--run-id": "run_id"}),
     "sweep": ("sweep", "sweep", "compare variants: ./muster sweep job.yml variants.yml", {"--run-id": "run_id"}),
     "rehearse": ("rehearse", "rehearse", "try a job first: ./muster rehearse job.yml rehearsal.yml", RUN),
     "stage-data": ("stage_data", "stage_data", "copy a bucket to the machines' disks", {"": "stage_data_bucket"}),
@@ -93,15 +93,15 @@ MEANINGS = {
     "cluster": "Name of the cluster.",
     "nodes": "Name of a node in the inventory.",
     "node": "Name of the machine. Without it, forgive lists the machines that runs do not use.",
-    "max_usd_per_hour": "Maximum cost of all machines of the cluster. Without it, none is created.",
+    "max_usd_per_hour": "Maximum cost of all machines in the cluster. Without it, no machine is created.",
     "add": "Name of a machine that no run may use.",
     "reason": "Reason why no run may use the machine.",
     "nnodes": "Number of nodes. Default: all.",
     "run_id": "Name of the run, or the beginning of its name. Default: the active run, otherwise the last one.",
     "rank": "Rank to show. Default: all for stacks, 0 for logs.",
-    "gpus": "GPUs of each node to use, as nvidia-smi numbers them, such as 0,1. Default: all.",
+    "gpus": "GPUs to use on each node, as nvidia-smi numbers them, such as 0,1. Default: all.",
     "other_run": "Name of the run to compare it with. Default: the run that it repeats.",
-    "lines": "Also show the lines of the code that differ.",
+    "lines": "Also show the lines of code that differ.",
     "allow_differences": "Start the repeated run despite differences.",
     "runs": "Names of runs to compare, separated by commas.",
     "fetch": "Fetch measurements from the nodes again.",
@@ -248,7 +248,7 @@ def translate(command: str, typed: list[str]) -> list[str]:
             if not has_job or command != "launch" or (suggestion and argument != "--"):
                 hint = "; options for the script go after its name" if command in SCRIPT_COMMANDS else ""
                 hint = "; options for the script go after --" if has_job and command == "launch" else hint
-                raise UsageError(f"{name} is not an option of {command}: ./muster help {command}{hint}{suggestion}")
+                raise UsageError(f"{name} is not an option of {command}: see ./muster help {command}{hint}{suggestion}")
             variables["more_args"] = remaining if argument == "--" else [argument, *remaining]
             break
         elif command in JOB_FILE_COMMANDS and argument.endswith((".yml", ".yaml")):
@@ -260,7 +260,7 @@ def translate(command: str, typed: list[str]) -> list[str]:
         elif unset := [options[word] for word in ("", " ") if word in options and options[word] not in variables]:
             variables[unset[0]] = argument
         else:
-            raise UsageError(f"unexpected argument {argument!r}. Usage: ./muster help {command}")
+            raise UsageError(f"unexpected argument {argument!r}. For usage, see ./muster help {command}")
     for name, content in variables.items():
         content = resolve_path(content) if name in PATH_VARIABLES and isinstance(content, str) else content
         is_plain = isinstance(content, str) and re.fullmatch(r"[\w./:-]+", content, re.ASCII)
@@ -423,7 +423,7 @@ def main(arguments: list[str]) -> int:
         argv = translate(command, options)
         check_files_and_values(argv)
         if command == "shell" and not any(re.fullmatch(r"nodes=[^,]+", argument) for argument in argv):
-            raise UsageError("./muster shell NODE: the name of one node in the inventory")
+            raise UsageError("./muster shell NODE needs the name of one node in the inventory")
         if not shutil.which("ansible-playbook"):
             raise UsageError("ansible-playbook was not found. Activate the environment in which Ansible is installed")
         # needed for commands in messages

@@ -146,7 +146,7 @@ def test_benchmark_is_refused_on_busy_nodes(directory: Path) -> None:
         ),
         pytest.param(
             "run_id=training",
-            "training is a run of something other than a benchmark: choose another name",
+            "training is not a benchmark run: choose another name",
             marks=pytest.mark.thorough,
         ),
         pytest.param(

@@ -67,7 +67,7 @@ def test_only_the_result_of_a_query_is_printed_to_stdout(directory: Path) -> Non
     command = ["ansible-playbook", "muster.training.preflight", "-i", "machines.yml", "-e", "@job.yml"]
     inventory = (directory / "machines.yml").read_text()
     (directory / "machines.yml").write_text(inventory.replace("node_slots", "launch_script: train.py, node_slots"))
-    assert "job.yml replaces these settings of the project: launch_script: train.py" in typed(directory, command).stdout
+    assert "job.yml overrides these project settings: launch_script: train.py" in typed(directory, command).stdout
     done = query(directory, "preflight", "-e", "@job.yml", "-e", "jmespath=findings[?id=='script-missing'].severity")
     assert json.loads(done.stdout) == ["error"], done.stdout
     assert done.returncode == 2 and "FAILED preflight on a: Check for errors" in done.stderr

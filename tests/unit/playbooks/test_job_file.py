@@ -156,7 +156,7 @@ def test_job_file_replaces_the_job_of_the_project(directory: Path) -> None:
         launch_user="",
     )
     home = pwd.getpwuid(os.getuid()).pw_dir
-    line = f"toy/job.yml replaces these settings of the project: code_source: {directory}/project"[:100]
+    line = f"toy/job.yml overrides these project settings: code_source: {directory}/project"[:100]
     launched = run_toy(directory, "launch", "--check")
     assert line in launched and f"directory {home}/toy " in launched and "show.py " in launched, launched
     assert "launch_script: train.py" in launched and "--resume" not in launched, launched

@@ -19,8 +19,8 @@ PLAN = {
     "nodes": [{"name": name, "slots": 2, "first_rank": first} for name, first in (("a", 0), ("b", 2), ("c", 4))],
 }
 GONE = (
-    "rank {} of run first is on c, which is not in the group 'training' of this inventory (it has a, b of this run): "
-    "use the inventory the run was launched with, or put c back into it"
+    "rank {} of run first is on c, which is not in the group 'training' of this inventory (of this run's nodes, it "
+    "has a, b): use the inventory the run was launched with, or put c back into it"
 )
 NO_RANK = "run first has ranks 0 to 5, not {}: correct -e rank"
 

@@ -66,7 +66,8 @@ def test_check_mode_shows_plan_price_and_diff(server: PaperspaceServer, tmp_path
         "exists: machine bert-0 (ps000001) of type A6000x2, ready, 3.78 USD an hour while it is on",
         "create: machine bert-2 of type A6000x2 with 250 GB",
         "start: machine bert-1 (ps000002)",
-        "bert: 11.34 USD an hour, 272.16 USD a day (Paperspace's console, 2025-12-28); disks, whether on or off: 30.00",
+        "bert: 11.34 USD an hour, 272.16 USD a day (Paperspace's console, 2025-12-28); disks, whether machines are "
+        "on or off: 30.00",
         '+  "bert-2": "ready"',
         '-  "bert-1": "off"',
     ):
@@ -99,7 +100,7 @@ def test_check_mode_shows_plan_price_and_diff(server: PaperspaceServer, tmp_path
         ),
         (
             ("-e", "cluster=bert", *NODES, "--check", "-e", "provision_ssh_public_key=~/.ssh/none.pub"),
-            ".ssh/none.pub: No such file or directory. Create a pair with `ssh-keygen -t ed25519`",
+            ".ssh/none.pub: No such file or directory. Create a key pair with `ssh-keygen -t ed25519`",
         ),
         (
             ("-e", "cluster=bert", *NODES, "--check", "-e", "provision_ssh_public_key=-----BEGIN"),

@@ -67,7 +67,7 @@ def test_failed_run_writes_its_report_and_still_fails(directory: Path) -> None:
     again = [word.replace("failing", "failing-again").replace("bad.py", "good.py") for word in job]
     done = typed(directory, [*PLAYBOOK.format("launch").split(), *again])
     assert done.returncode == 0, done.stdout
-    assert "the report of failing-again could not be created" in " ".join(done.stdout.split())
+    assert "the report for failing-again could not be created" in " ".join(done.stdout.split())
 
 
 @pytest.mark.thorough  # unit/plugins/plugin_utils/report; test_record.py has such a run

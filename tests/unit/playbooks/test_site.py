@@ -132,7 +132,7 @@ REFUSED = [
             "--tags opn_mpi: no role has this tag; did you mean open_mpi?",
             "--skip-tags firewal: no role has this tag; did you mean firewall?",
             "open_mpi_compilr is set (with -e), but the role has no such variable; did you mean open_mpi_compiler?",
-            "checkpoints_bucket is set (with -e), but only the role checkpoints reads it, which this playbook",
+            "checkpoints_bucket is set (with -e), but only the role checkpoints, which this playbook",
             "nnodes is set (with -e), but nothing reads it",
         ],
     ),
@@ -140,12 +140,12 @@ REFUSED = [
         "--tags open_mpi,cifs_share,docker_data_root -e cifs_share_enabled=false -e docker_engine_enabled=true "
         "-e open_mpi_compiler=true",
         [
-            "--tags open_mpi selects nothing: the role open_mpi is off on all nodes (to enable it, add -e "
+            "--tags open_mpi selects nothing: the role open_mpi is disabled on all nodes (to enable it, add -e "
             "open_mpi_enabled=true)",
-            "the role cifs_share is off on all nodes (to enable it, add -e cifs_share_enabled=true)",
-            "the role docker_data_root is off on all nodes (to enable it, set docker_data_root_path)",
+            "the role cifs_share is disabled on all nodes (to enable it, add -e cifs_share_enabled=true)",
+            "the role docker_data_root is disabled on all nodes (to enable it, set docker_data_root_path)",
             "docker_engine_enabled is set (with -e), but the tags exclude the role docker_engine",
-            "open_mpi_compiler is set (with -e), but the role open_mpi is off on all nodes",
+            "open_mpi_compiler is set (with -e), but the role open_mpi is disabled on all nodes",
         ],
     ),
     ("-e code_source=nowhere", ["code_source is nowhere, but {}/nowhere does not exist on this machine"]),

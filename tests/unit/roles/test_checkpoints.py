@@ -431,7 +431,7 @@ def test_run_with_a_problem_is_reported_once_and_blocks_no_other(
     assert copied_files(s3) == {"step/shard": b"1"}
     assert "points to" in json.loads(status.read_text())["problem"]
     (tmp_path / "gone").write_bytes(b"2")
-    assert "second node0: checkpoints are copied to S3 again" in attend()
+    assert "second node0: checkpoints are being copied to S3 again" in attend()
     assert copied_files(s3, "second") == {"step/shard": b"1", "step/optimizer": b"2"}
     assert json.loads(status.read_text())["problem"] == ""
     assert attend() == ""

@@ -293,7 +293,8 @@ def test_full_disk_is_reported_with_remedy_and_next_call_resumes(cluster: ImageC
     assert "no space left on device" in message and "--tags docker_data_root -e docker_data_root_path=" in message
     assert (
         f"{cluster.directories[2]}/store, where docker keeps images, has" in message
-        and "free, but loading the image of" in message
+        and "free, but loading the " in message
+        and " image needs more than twice its size there" in message
     )
     full.unlink()
     again = cluster.distribute()

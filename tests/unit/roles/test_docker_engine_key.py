@@ -63,7 +63,7 @@ def install(directory: Path, fingerprints: Sequence[str], name: str = "key.asc")
 def refusal(directory: Path, fingerprints: Sequence[str]) -> str:
     """Return the reason for which the key was refused."""
     completed = install(directory, fingerprints)
-    match = re.search(r"node1: the key .* was refused: (.*?)\. Accepted", " ".join(completed.stdout.split()))
+    match = re.search(r"node1: the key .* was rejected: (.*?)\. Accepted", " ".join(completed.stdout.split()))
     assert completed.returncode == 2 and match, completed.stdout
     return match[1]
 

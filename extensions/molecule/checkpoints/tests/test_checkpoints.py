@@ -215,7 +215,7 @@ def test_corrupt_checkpoint_is_not_restored(ended: Lab, s3: S3Server) -> None:
     s3.client().put_object(Bucket="saved", Key=file["key"], Body=body[:-1] + b"?")
     done = play(ended, s3, "checkpoints.yml", checkpoints_state="restored", run_id="first", checkpoints_name="step-2")
     assert done.rc == 2
-    assert re.search(r"object \S+shard-0.bin of bucket saved is corrupt", told(done.output)), done.output[-3000:]
+    assert re.search(r"object \S+shard-0.bin in bucket saved is corrupt", told(done.output)), done.output[-3000:]
     assert not any("step-2" in path for name in NODES for path in files(ended, name, f"{RESTORED}/first"))
 
 

@@ -178,7 +178,7 @@ def test_error_reports_wrong_password_or_read_only_share(bench: Bench) -> None:
 @pytest.mark.thorough  # tests/unit/plugins/module_utils/mounts/test_mounts.py checks all messages
 def test_error_reports_wrong_share_port_or_option(bench: Bench) -> None:
     bench.refused("has no share with this name", "correct the source", share="nosuch")
-    bench.refused("nothing is listening on its SMB port", "set the option port", drive_options={"port": 9})
+    bench.refused("nothing is listening on its SMB port", "set the port option", drive_options={"port": 9})
     bench.refused("does not recognize the option nonsense", "remove nonsense", drive_options={"nonsense": 1})
     bench.mount(share="other data")
     assert bench.machine.sh(f"cat {PATH}/hello") == "hello\n"
@@ -279,7 +279,7 @@ def test_kernel_without_cifs_is_refused(bench: Bench) -> None:
     bench.machine.sh("echo 'install cifs /bin/false' > /etc/modprobe.d/no-cifs.conf")
     play = bench.module()
     text = " ".join(play.output.split())
-    assert play.rc == 2 and "does not support cifs, and `modprobe cifs` fails" in text, play.output
+    assert play.rc == 2 and "does not support cifs, and `modprobe cifs` failed" in text, play.output
     assert "linux-modules-extra" in text and "Traceback" not in text
     bench.machine.sh("rm /etc/modprobe.d/no-cifs.conf")
     bench.mount()

@@ -254,7 +254,7 @@ def test_package_key_not_from_nvidia_is_refused(engine: Lab, tmp_path: Path) -> 
     settings = {"docker_engine_enabled": True, "docker_engine_nvidia": True, "docker_engine_nvidia_key": key}
     play = role(lab, tmp_path, "docker_engine", **settings)
     output = " ".join(play.output.split())
-    assert play.rc == 2 and f"node1: the key of NVIDIA's package source, {key}, was refused" in output, play.output
+    assert play.rc == 2 and f"node1: the key of NVIDIA's package source, {key}, was rejected" in output, play.output
     assert "Accepted fingerprints: C95B321B61E88C1809C4F759DDCAE044F796ECB0" in output
     left = lab.exec("node1", ["sh", "-c", "ls /etc/apt/sources.list.d /etc/apt/keyrings | grep -i nvidia"])
     assert left.stdout == ""
@@ -284,7 +284,7 @@ def test_data_root_moves_and_is_restored_when_the_move_fails(image: Lab, tmp_pat
 
     former = root()
     full = role(image, tmp_path, "docker_data_root", docker_data_root_path="/srv/a", docker_data_root_spare_gib=10**6)
-    assert full.rc == 2 and "the disk of /srv/a has" in " ".join(full.output.split()), full.output
+    assert full.rc == 2 and "the disk that holds /srv/a has" in " ".join(full.output.split()), full.output
     # a disk that fills up halfway through the copy
     image.exec("node1", ["mkdir", "-p", "/srv/small"])
     image.exec("node1", ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", "/srv/small"])

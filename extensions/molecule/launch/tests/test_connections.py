@@ -35,7 +35,7 @@ def test_wrong_user_on_64_machines_is_reported_once(lab: Lab, tmp_path: Path) ->
         f"machine{n}": {"ansible_host": there[n % len(there)], "node_address": f"10.0.0.{n}"} for n in range(1, 65)
     }
     play = drive.run("ping.yml", written(lab, tmp_path, hosts, ansible_user="nobody"))
-    assert play.rc == 2 and play.output.count("it refuses the login of nobody: Permission denied") == 1, play.output
+    assert play.rc == 2 and play.output.count("it rejects the login of nobody: Permission denied") == 1, play.output
     assert "none of the 64 nodes can be reached" in play.output and "correct ansible_user" in play.output, play.output
     assert len(play.output.splitlines()) < 25, play.output
 
@@ -72,13 +72,13 @@ def test_each_connection_problem_is_named_with_remedy(lab: Lab, tmp_path: Path) 
     assert "UNREACHABLE!" not in play.output, play.output
     output = " ".join(play.output.split())
     for nodes, result, todo in (
-        ("user", "it refuses the login of nobody: Permission denied", "correct ansible_user"),
-        ("key", "it refuses the login of muster: Permission denied", "ansible_ssh_private_key_file"),
+        ("user", "it rejects the login of nobody: Permission denied", "correct ansible_user"),
+        ("key", "it rejects the login of muster: Permission denied", "ansible_ssh_private_key_file"),
         ("nokey", f"cannot read the key file {tmp_path}/none: No such file", "correct ansible_ssh_private_key_file"),
         ("unknown", "its host key is not known to this machine", "StrictHostKeyChecking=accept-new"),
         ("changed", "its host key differs from the one that this machine has recorded", "ssh-keygen -f"),
         ("refused", "nothing is listening on its port 2222: Connection refused", "set ansible_port"),
-        ("silent", "it did not respond in time", "firewall of its provider"),
+        ("silent", "it did not respond in time", "its provider's firewall"),
         ("name", "this machine cannot resolve its name", "set ansible_host"),
         ("route", "it cannot be reached: No route to host", "check that the machine is running"),
         ("sudo", "sudo asks for a password", "--ask-become-pass"),

@@ -150,7 +150,7 @@ def test_ping_shows_which_machines_respond_and_their_gpus(cluster: Cluster) -> N
     cluster.log_in_anew("node3")
     play = drive.run("ping.yml", cluster.lab.inventory)
     assert play.rc == 2, play.output
-    assert "3 of 4 machines respond" in play.output and "1 of 4 do not respond: node3" in play.output, play.output
+    assert "3 of 4 machines respond" in play.output and "1 of 4 are not responding: node3" in play.output, play.output
 
 
 def test_mounts_of_each_node_are_shown(cluster: Cluster) -> None:

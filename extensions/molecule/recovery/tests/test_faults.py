@@ -102,7 +102,7 @@ def test_run_continues_after_the_loss_of_a_waiting_spare(lab: Lab, nodes: list[s
     play = launch(lab, "spare-lost", nnodes=2, launch_spares=1, launch_restarts=1)
     play.wait_for(r"step 3 of attempt 0, rank 0", timeout=300)
     lab.power_off("node3")
-    play.wait_for(r"node3 .*a spare less")
+    play.wait_for(r"node3 .*the run continues with one fewer spare")
     end_job(lab, "spare-lost", "node1", "node2")
     play.wait()
     assert play.rc == 0 and len(drive.record(lab, "spare-lost")["attempts"]) == 1, play.output

@@ -41,7 +41,7 @@ def test_spare_takes_over_from_a_node_whose_disk_is_full(lab: Lab, nodes: list[s
     drive.said(lab, "node2", "sh", "-c", f"head -c 200M /dev/zero > {DIRECTORY}/other")
     lab.exec("node2", ["kill", "-9", str(drive.rank_pid(lab, "node2", "ticks.py"))])
     play.wait_for(
-        r"node2 cannot take part in attempt 1: \d+ MiB are free in the checkpoint directory .*; at least 256 MiB"
+        r"node2 cannot take part in attempt 1: \d+ MiB is free in the checkpoint directory .*; at least 256 MiB"
     )
     play.wait_for(r"attempt 1 starts: .*; node3 joins; 1 restart allowed, 0 remain(.|\n)*step 3 of rank 0")
     for name in ("node1", "node3"):

@@ -103,7 +103,7 @@ def test_run_without_a_queue_keeps_jobs_away(lab: Lab, cluster: Path) -> None:
     play = drive.launch(lab, "ticks.py", nnodes=1, nodes="node2", run_id="alone", launch_launcher="env")
     play.wait_for("step 1 of rank 0")
     root(lab, "node2", HEALTH_CHECK)
-    assert "muster: busy: run alone of muster was started without Slurm and is active" in reasons(lab)
+    assert "muster: busy: run alone, owned by muster, was started without Slurm and is active" in reasons(lab)
     assert drive.run("stop.yml", lab.inventory, run_id="alone").rc == 0
     play.wait()
     root(lab, "node2", HEALTH_CHECK)

@@ -216,7 +216,7 @@ def test_venv_without_ensurepip_installs_source_tree_with_extras(lab: Lab) -> No
             "/srv/project/project.py"
         )
     less = stand_in(lab, "venv")
-    assert "six removed from all nodes, because no package requires it anymore" in said(less), less.output
+    assert "six removed from all nodes (no longer required by any package)" in said(less), less.output
     for node in NODES:
         root(lab, node, f"! {python} -c 'import six' 2>&1")
         assert root(lab, node, f"{python} -c 'import colorama'") == ""
@@ -321,11 +321,11 @@ def test_second_run_keeps_flash_attention_and_mismatch_is_refused(lab: Lab, gpus
 
     refused = stand_in(lab, "flash", flash_attention_version="2.7.4.post1")
     assert refused.rc == 2
-    assert "The nearest: flash-attention 2.8.3 with torch 2.8" in said(refused)
+    assert "The nearest matches: flash-attention 2.8.3 with torch 2.8" in said(refused)
 
     root(lab, "node2", "printf '#!/bin/sh\\necho Tesla T4, 7.5\\n' > /usr/local/bin/nvidia-smi")
     refused = stand_in(lab, "flash")
     assert refused.rc == 2
-    assert "the GPU Tesla T4 has compute capability 7.5, but FlashAttention 2 needs 8.0 or higher (Ampere)" in said(
+    assert "the Tesla T4 GPU has compute capability 7.5, but FlashAttention 2 needs 8.0 or higher (Ampere)" in said(
         refused
     )

@@ -277,7 +277,7 @@ def test_faults_that_keep_a_node_out_are_named_before_any_change(lab: Lab, tmp_p
     text = " ".join(play.output.split())
     for output in (
         "node2: sshd does not read /etc/ssh/sshd_config.d",
-        "node2: sshd already uses the list of revoked keys /etc/mine",
+        "node2: sshd already uses /etc/mine as its list of revoked keys",
         "node2: the host key /etc/ssh/none.pub is missing",
     ):
         assert output in text, play.output

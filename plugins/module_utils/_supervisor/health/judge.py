@@ -51,7 +51,9 @@ def memory_problems(
         text = f"GPU {index} has no spare memory rows left: have it replaced"
         yield Problem(f"rows {uuid}", text, index, True)
     elif new.get("pending") and not old.get("pending"):
-        text = f"GPU {index} has a broken memory row, which is replaced when the GPU is reset or the node rebooted"
+        text = (
+            f"GPU {index} has a broken memory row, which will be replaced when the GPU is reset or the node is rebooted"
+        )
         yield Problem(f"rows {uuid}", text, index, False)
     errors = (gpu["ecc_aggregate"] or 0) - (before["ecc_aggregate"] or 0)
     if errors > 0:
@@ -107,16 +109,16 @@ def port_problems(first: Sequence[Readings], now: Sequence[Readings]) -> Iterato
             continue
         if before["state"] == "ACTIVE" and port["state"] != "ACTIVE":
             text = (
-                f"the RDMA port {port['name']} is {port['state'] or 'in an unknown state'}, but was active when "
-                "the run started"
+                f"RDMA port {port['name']} is {port['state'] or 'in an unknown state'}, but was active when the "
+                "run started"
             )
             yield Problem(f"port {port['name']}", text, None, False)
         for name, limit in PORT_ERRORS.items():
             errors = port["counters"].get(name, 0) - before["counters"].get(name, 0)
             if errors >= limit:
                 text = (
-                    f"the {name} counter of the RDMA port {port['name']} has increased by {errors} in this run: "
-                    "check the cable and the switch"
+                    f"the {name} counter of RDMA port {port['name']} has increased by {errors} in this run: check "
+                    "the cable and the switch"
                 )
                 yield Problem(f"port {port['name']} {name}", text, None, False)
 
@@ -129,7 +131,7 @@ def memory_shortage(memory: Mapping[str, int], was_low: bool) -> Iterator[Proble
     if available >= (ENOUGH_MEMORY if was_low else LOW_MEMORY) * total:
         return
     swap, free = memory.get("swap_total_bytes", 0), memory.get("swap_free_bytes", 0)
-    swapped = f"; {(swap - free) / 2**30:.1f} GiB are in swap" if swap and swap - free > SWAP_SHARE * swap else ""
+    swapped = f"; {(swap - free) / 2**30:.1f} GiB is in swap" if swap and swap - free > SWAP_SHARE * swap else ""
     text = f"only {available / 2**30:.1f} of {total / 2**30:.1f} GiB of memory is available{swapped}"
     yield Problem("memory", text, None, False)
 
@@ -138,5 +140,8 @@ def disk_shortage(path: str, free: int, forecast: host_health.DiskForecast) -> I
     """Yield a disk that will soon be full if its usage keeps growing."""
     seconds = forecast.seconds_left()
     if seconds is not None and seconds < DISK_SECONDS:
-        text = f"the disk of {path} will be full in {max(1, round(seconds / 60))} min: {free / 2**30:.1f} GiB are free"
+        text = (
+            f"the disk that holds {path} will be full in {max(1, round(seconds / 60))} min: {free / 2**30:.1f} GiB "
+            "is free"
+        )
         yield Problem("disk", text, None, False)

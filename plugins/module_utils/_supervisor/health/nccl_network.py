@@ -91,7 +91,7 @@ def socket_problem(text: str, ports: Sequence[Mapping[str, Any]]) -> Problem:
     """Describe the problem that NCCL is using TCP on a node with these active RDMA ports. text: NCCL's log."""
     names = format_names((port["name"] for port in ports), MAX_NAMES)
     subject = f"RDMA port {names} is" if len(ports) == 1 else f"RDMA ports {names} are"
-    message = f"NCCL uses TCP (NET/Socket), although the {subject} active: {reason_in(text, ports)}"
+    message = f"NCCL is using TCP (NET/Socket), although the {subject} active: {reason_in(text, ports)}"
     return Problem("network", message, None, False)
 
 

@@ -296,7 +296,7 @@ class NodeHealth:
         for key, problem in list(self.problems.items()):
             if is_covered(problem) and key not in current:
                 del self.problems[key]
-                notices += self.notice(HEALTHY, f"{self.name}: no longer: {problem.text}")
+                notices += self.notice(HEALTHY, f"{self.name}: no longer the case: {problem.text}")
         for key, problem in current.items():
             is_new = key not in self.problems
             self.problems[key] = problem

@@ -56,7 +56,7 @@ def describe_death(name: str, environment: Mapping[str, str], killed_for_memory:
     if result == "watchdog":
         return f"the supervisor on {name} hung, so it was killed, and the job with it"
     if result == "exit-code":
-        return f"the supervisor on {name} ended with exit code {status}, and the job with it"
+        return f"the supervisor on {name} ended with exit code {status}, and the job ended with it"
     signal_name = f" (SIG{status})" if status.isalnum() else ""
     text = f"the supervisor on {name} was killed{signal_name}, and the job with it"
     if killed_for_memory <= 0:

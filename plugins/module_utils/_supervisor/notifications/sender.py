@@ -47,7 +47,7 @@ def send_http(url: str, kind: str, content: Mapping[str, Any]) -> None:
         with urllib.request.build_opener(NoRedirect).open(request, timeout=NOTIFICATION_TIMEOUT) as response:
             response.read(65536)
     except urllib.error.HTTPError as error:
-        detail = ", a redirect, which is refused: use the final URL" if 300 <= error.code < 400 else ""
+        detail = ", a redirect, which is not followed: use the final URL" if 300 <= error.code < 400 else ""
         raise NotSentError(f"it replied with HTTP status {error.code}{detail}") from None
 
 

@@ -145,7 +145,7 @@ class HubPreparation:
                 state.listing.append(checkpoint)
         elif kind == CHECK and state.problems is None:
             problems = reply.get("problems")
-            texts = problems if isinstance(problems, list) else ["its checks gave no result"]
+            texts = problems if isinstance(problems, list) else ["its checks returned no result"]
             state.store = str(reply.get("store", ""))[:MAX_TEXT]
             self.note_problems(member, [clean(text) for text in texts[:MAX_PROBLEMS]])
         elif kind == SERVE:

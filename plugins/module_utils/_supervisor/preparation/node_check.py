@@ -89,7 +89,7 @@ def leftover_processes(directory: str) -> list[str]:
     """Return a text about processes left over from the last attempt, if there are any."""
     pids = [pid for pid in marked_processes(directory) if not is_zombie(pid)]
     names = ", ".join(map(str, pids[:MAX_NAMED])) + (" and others" if len(pids) > MAX_NAMED else "")
-    return [f"processes of the last attempt have not exited (pid {names})"] if pids else []
+    return [f"processes from the last attempt have not exited (pid {names})"] if pids else []
 
 
 def is_zombie(pid: int) -> bool:
@@ -173,7 +173,7 @@ def check_storage(plan: Plan, directory: str) -> list[str]:
     for path, name in paths.items():
         free = replies.get(f"room {path}")
         if free is not None and free < MIN_FREE_BYTES:
-            problems.append(f"{free / 2**20:.0f} MiB are free in {name} {path}; at least 256 MiB are required")
+            problems.append(f"{free / 2**20:.0f} MiB is free in {name} {path}; at least 256 MiB is required")
     return problems
 
 

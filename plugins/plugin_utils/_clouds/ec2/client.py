@@ -189,4 +189,4 @@ def parse_error(action: str, response: dict[str, Any]) -> Ec2Error:
         )
     if code not in CAPACITY_ERRORS and isinstance(status, int) and status >= 500:
         code = code if code in TRANSIENT_ERRORS else "Unavailable"
-    return Ec2Error(code, f"{action} was refused: {message} ({code})")
+    return Ec2Error(code, f"{action} was rejected: {message} ({code})")

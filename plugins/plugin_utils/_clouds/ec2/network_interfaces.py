@@ -58,6 +58,6 @@ def describe_unused_cards(name: str, cards: Sequence[int]) -> str:
         return ""
     return (
         f"{name} has {len(cards)} network cards with EFA, but only one of them is used, since machines that use "
-        "several have no public address. To use all: -e provision_efa=all -e provision_subnet_id=..., with a subnet "
-        "that has a NAT gateway and whose private addresses you can reach"
+        "several have no public address. To use them all, set -e provision_efa=all -e provision_subnet_id=..., "
+        "with a subnet that has a NAT gateway and whose private addresses you can reach"
     )

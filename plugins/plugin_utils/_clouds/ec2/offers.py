@@ -193,8 +193,8 @@ def refuse_foreign_name(context: Ec2Context, account: Ec2Account) -> None:
     ]
     if conflicts:
         raise PlanRefusedError(
-            f"the name {context.cluster} is taken: {', '.join(conflicts)} exists without the tags of a cluster, so "
-            "it belongs to someone else. Choose another name"
+            f"the name {context.cluster} is taken: {', '.join(conflicts)} exists without cluster tags, so it "
+            "belongs to someone else. Choose another name"
         )
 
 
@@ -330,9 +330,9 @@ def _check_type(
             f"{image.architecture}"
         )
     if request.efa in ("required", "all") and not instance_type.efa_cards:
-        raise PlanRefusedError(f"{name} has no EFA, but provision_efa={request.efa} is set")
+        raise PlanRefusedError(f"{name} does not support EFA, but provision_efa={request.efa} is set")
     if not set(zones) & set(instance_type.zones):
-        offered_in = ", ".join(instance_type.zones) or "no zone of the region"
+        offered_in = ", ".join(instance_type.zones) or "no zone in the region"
         raise PlanRefusedError(f"{name} is offered in {offered_in}, but not in {', '.join(zones)}")
     return instance_type
 

@@ -76,8 +76,8 @@ def read_site(
         }
         if len(zones_by_subnet) > 1 or (subnet_id and subnet_id not in zones_by_subnet):
             raise PlanRefusedError(
-                f"the existing machines are in {', '.join(sorted(zones_by_subnet))}; all machines of a cluster must "
-                "be in one subnet. Use that one, or tear the cluster down first"
+                f"the existing machines are in {', '.join(sorted(zones_by_subnet))}; all machines of a cluster "
+                "must be in one subnet. Use that subnet, or tear the cluster down first"
             )
         return ClusterNetwork(str(nodes[0].get("VpcId")), {zone: subnet for subnet, zone in zones_by_subnet.items()})
     if subnet_id:
@@ -198,7 +198,7 @@ def read_image(aws: AwsClient, requested: str, nodes: Sequence[Mapping[str, Any]
     if not images:
         raise PlanRefusedError(
             f"image {single_line(image_id, 60)} does not exist in {aws.region}. An image has a different id in "
-            "each region: look up the id for this one"
+            "each region: look up the id for this region"
         )
     raw = images[0]
     root = str(raw.get("RootDeviceName") or "/dev/sda1")

@@ -94,7 +94,7 @@ def make_prices(machine_type: str, price: Price | None, gb_price: Price | None) 
         lambda requested_type: price if requested_type == machine_type else None,
         disk_price,
         PAGE,
-        "noted on each machine when it was created",
+        "recorded on each machine when it was created",
     )
 
 

@@ -42,7 +42,7 @@ def remove_part(context: Ec2Context, what: str, name: str, part_id: str) -> str:
                 if not notified and context.clock() - began > NOTICE_AFTER:
                     notified = True
                     limit = f"{REMOVAL_TIMEOUT / 60:g} minutes"
-                    context.show(_to_ec2_terms(f"{what} {name} is still in use; waiting at most {limit}: {error}"))
+                    context.show(_to_ec2_terms(f"{what} {name} is still in use; waiting up to {limit}: {error}"))
                 context.sleep(POLL_INTERVAL)
                 continue
             if error.code not in _NOT_FOUND:

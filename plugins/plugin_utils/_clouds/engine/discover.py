@@ -52,7 +52,11 @@ def _adopt(cloud: AnyCloud, resources: AccountResources, entry: JournalEntry) ->
     if resource_id and not entry["id"]:
         cloud.show(
             to_cloud_terms(
-                cloud, f"found {entry['what']} {entry['name']} ({resource_id}), requested earlier; its reply was lost"
+                cloud,
+                (
+                    f"found {entry['what']} {entry['name']} ({resource_id}), which was requested earlier, but the "
+                    "reply was lost"
+                ),
             )
         )
         cloud.journal.record_created(entry["what"], entry["name"], resource_id)
@@ -98,4 +102,4 @@ def format_recorded(cloud: AnyCloud) -> str:
     if not entries:
         return f"No machine of {cloud.cluster} is recorded in the journal."
     details = ", ".join(f"{entry['name']} ({entry['id'] or 'requested, no reply'})" for entry in entries)
-    return f"Recorded in the journal, and billed: {details}."
+    return f"Recorded in the journal and being billed: {details}."

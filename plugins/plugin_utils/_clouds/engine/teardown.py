@@ -198,7 +198,7 @@ def _show_plan(cloud: AnyCloud, desired: DesiredCluster, initial: ClusterPlan) -
 def _summarize(cloud: AnyCloud, current: ClusterPlan, remaining: list[str], templates: Sequence[str]) -> str:
     if remaining:
         return (
-            f"{cloud.cluster} is not completely removed, {format_rate(current)} an hour. Remaining: "
+            f"{cloud.cluster} has not been completely removed ({format_rate(current)} an hour). Remaining: "
             f"{'; '.join(remaining)}"
         )
     template_note = (

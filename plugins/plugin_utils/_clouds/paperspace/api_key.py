@@ -37,7 +37,7 @@ def find_api_key(configured: str | None, environment: Mapping[str, str], home: s
         )
     if not (key.isascii() and key.isprintable()) or " " in key:
         # otherwise the HTTP library would reject the header with a message that quotes the key
-        raise ApiKeyError("the API key contains a space or an invalid character; check how it was copied")
+        raise ApiKeyError("the API key contains a space or an invalid character; check that it was copied correctly")
     return key
 
 
@@ -52,7 +52,7 @@ def _read_team_key(directory: str) -> str:
         if len(keys) > 1:
             teams = ", ".join(sorted(single_line(name, 60) for name in keys))
             raise ApiKeyError(
-                f"{path} has keys of several teams ({teams}) and none is selected",
+                f"{path} has keys for several teams ({teams}) and none is selected",
                 hint="Select one with `pspace config set team NAME`, or set PAPERSPACE_API_KEY.",
             )
         team = next(iter(keys))

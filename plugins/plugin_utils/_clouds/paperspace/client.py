@@ -181,7 +181,7 @@ class Client:
         hint = error_class.hint
         retry_after = _parse_retry_after(response.headers)
         if error_class.transient and retry_after is not None and retry_after > MAX_DELAY:
-            hint = f"The API asks to wait {retry_after:.0f} s before the next attempt."
+            hint = f"The API requests a wait of {retry_after:.0f} s before the next attempt."
         if 300 <= status < 400:
             message = f"redirected to {single_line(response.headers.get('location', 'nowhere'), 200)}"
             hint = NotFoundError.hint
@@ -233,7 +233,7 @@ class Client:
             raise InvalidReplyError(f"GET {path}: HTTP 200, but not a page of a list")
         for item in page["items"]:
             if not isinstance(item, dict) or not isinstance(item.get(key), str) or not item[key]:
-                raise InvalidReplyError(f"GET {path}: HTTP 200, but an item of the list has no {key}")
+                raise InvalidReplyError(f"GET {path}: HTTP 200, but an item in the list has no {key}")
             items.setdefault(item[key], item)
         return bool(page.get("hasMore")), str(page.get("nextPage") or "")
 

@@ -72,7 +72,7 @@ class PaperspaceCloud(Cloud[Client, PaperspaceRequest, PaperspaceOffer, PlainAcc
     shortage_advice = (
         "Try other types (provision_machine_types=[A6000x2, A5000x2]), another region, or on_shortage=wait"
     )
-    rollback_note = "The resources created for it were removed again; "
+    rollback_note = "The resources created for it have been removed; "
     inventory_plugins = ("muster.training.paperspace",)
     options: ClassVar[dict[str, dict[str, Any]]] = settings.OPTIONS
     access_options: ClassVar[dict[str, dict[str, Any]]] = settings.ACCESS_OPTIONS

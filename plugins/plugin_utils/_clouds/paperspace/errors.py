@@ -85,7 +85,7 @@ class RequestError(PaperspaceError):
 class RateLimitError(PaperspaceError):
     """429: too many requests, even after waiting and retrying."""
 
-    hint = "Wait a few minutes and try again; for an inventory, a cache saves requests."
+    hint = "Wait a few minutes and try again; for an inventory, a cache reduces the number of requests."
     refused = True
     transient = True
 
@@ -125,7 +125,7 @@ class LostReplyError(PaperspaceError):
     cause: the error in place of the reply, for example a ServerError.
     """
 
-    hint = "It may have been executed anyway: check what exists before sending it again."
+    hint = "The request may have been executed anyway: check what exists before sending it again."
     reply_lost = True
     cause: PaperspaceError
 

@@ -92,8 +92,8 @@ def ensure_template(  # noqa: PLR0913
     price = template_price(machine["disk_gb"])
     cost = f"{format_usd(price.usd)} a month ({price.source}, {price.date})" if price else "an unknown amount a month"
     context.show(
-        f"create: template {name} from {node}, which is off in the meantime; the template costs {cost} until it "
-        "is removed"
+        f"create: template {name} from {node}, which will be off in the meantime; the template costs {cost} until "
+        "it is removed"
     )
     confirm([machine] if machine["state"] != "off" else [])
     if check:

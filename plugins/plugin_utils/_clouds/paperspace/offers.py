@@ -74,9 +74,9 @@ def check_clock(server_time: float | None, local_time: float) -> None:
     ahead = local_time - server_time if server_time is not None else 0.0
     if abs(ahead) > MAX_CLOCK_SKEW:
         raise PlanRefusedError(
-            f"this machine's clock is {format_duration(abs(ahead))} {'ahead of' if ahead > 0 else 'behind'} the API's, "
-            "so nothing was created: ages of machines, and recovery after an interruption, depend on it. Set the "
-            "clock: sudo timedatectl set-ntp true"
+            f"this machine's clock is {format_duration(abs(ahead))} {'ahead of' if ahead > 0 else 'behind'} the "
+            "API's, so nothing was created: machine ages and recovery after an interruption depend on it. Set "
+            "the clock: sudo timedatectl set-ntp true"
         )
 
 

@@ -123,7 +123,7 @@ def is_available(client: Client, machine_type: str, region: str) -> bool:
     path = "/machine-availability"
     reply = client.request("GET", path, {"machineType": machine_type, "region": region})
     if not isinstance(reply, dict) or not isinstance(reply.get("available"), bool):
-        raise InvalidReplyError(f"GET {path}: HTTP 200, but without the field available", status=200)
+        raise InvalidReplyError(f"GET {path}: HTTP 200, but without the field 'available'", status=200)
     return bool(reply["available"])
 
 

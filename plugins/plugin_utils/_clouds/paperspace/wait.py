@@ -136,7 +136,7 @@ def latest_failure(events: Collection[Mapping[str, Any]]) -> str:
         return ""
     name = single_line(newest.get("name") or "event", 40)
     if newest["state"] == "cancelled":
-        return f"{name} was cancelled by Paperspace"
+        return f"{name} was canceled by Paperspace"
     if newest.get("error"):
         return f"{name} failed: {single_line(newest['error'])}"
     return "" if newest.get("dtFinished") else f"{name} failed without a reason"

@@ -60,7 +60,7 @@ def compare(current: Benchmark, baseline: Benchmark) -> Benchmark:
             value, unit, about = current_figures[name]
             text = f"{name}: {value:.3g} {unit}, but {baseline_figures[name][0]:.3g} in {baseline['run_id']}"
             remedy = (
-                "check what has changed since then: the machine, its driver, its neighbors; then rerun the benchmark"
+                "check what has changed since then (the machine, its driver, its neighbors), then rerun the benchmark"
             )
             findings.append(
                 make_finding(
@@ -75,7 +75,11 @@ def compare(current: Benchmark, baseline: Benchmark) -> Benchmark:
         text = f"nothing can be compared with {baseline['run_id']}: the runs have no measurements in common"
         findings.append(
             make_finding(
-                "benchmark-no-baseline", "hint", [], text, "name a benchmark of the same nodes: -e baseline=RUN"
+                "benchmark-no-baseline",
+                "hint",
+                [],
+                text,
+                ("specify a benchmark of the same nodes with -e baseline=RUN"),
             )
         )
     compared: Benchmark = {

@@ -17,7 +17,8 @@ REPLY = {"installed": bool, "tests": [{"name": str, "result": str, "details": st
 MAX_TESTS = 100
 SEVERITIES = {"Fail": "problem", "Warn": "hint"}
 REMEDY = (
-    "run dcgmi diag -r 3 on the node, which takes half an hour; reboot it, and have it repaired if the test fails again"
+    "run dcgmi diag -r 3 on the node (this takes half an hour); reboot the node, and have it repaired if the "
+    "test fails again"
 )
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.documents import ExpectedRate
 
 MEASURED = "the best result measured by others (ml-engineering, MAMF)"
-DATA_SHEET = "0.75 of the vendor's data sheet, without sparsity"
+DATA_SHEET = "0.75 of the vendor's data sheet value, without sparsity"
 ESTIMATED = "estimated from similar GPUs: not measured for this table"
 
 
@@ -77,7 +77,7 @@ def expected_network_rate(
             "sure": True,
         }
     if infiniband_gbps:
-        source = f"{LINE_SHARE:.0%} of the rates of the InfiniBand ports in /sys/class/infiniband"
+        source = f"{LINE_SHARE:.0%} of the InfiniBand port rates in /sys/class/infiniband"
         return {"value": sum(infiniband_gbps) * LINE_SHARE, "source": source, "sure": True}
     if interface_mbps is not None and interface_mbps > 0:
         is_slow = interface_mbps <= 25_000

@@ -301,14 +301,14 @@ def check_gpus(gpus: Sequence[GpuRate]) -> list[ReportFinding]:
                     f"{gpu_label(gpu)} reaches {gpu['tflops']:.3g} of {median:.3g} TFLOP/s while all are "
                     f"computing, but {alone_rate:.3g} alone"
                 )
-                remedy = "check the cooling and power of its machine: nvidia-smi -q -d PERFORMANCE,POWER under load"
+                remedy = "check the cooling and power of its machine with nvidia-smi -q -d PERFORMANCE,POWER under load"
                 findings.append(
                     make_finding("benchmark-gpu-crowded", "hint", [gpu_label(gpu)], text, remedy, tflops=gpu["tflops"])
                 )
         findings += check_model(model, dtype, group, median)
     if len({gpu["model"] for gpu in gpus}) > 1:
         names = sorted({gpu["model"] for gpu in gpus})
-        text = f"the nodes have different GPUs: {format_list(names)}; each is compared with its own kind"
+        text = f"the nodes have different GPUs: {format_list(names)}; each is compared with others of its kind"
         findings.append(
             make_finding("benchmark-gpus-differ", "hint", names, text, "in one run, the slowest sets the pace for all")
         )
@@ -322,8 +322,10 @@ def slow_gpu_finding(gpu: GpuRate, alone_rate: float, reference: float) -> Repor
         "even with everything else idle"
     )
     remedy = (
-        "nvidia-smi -q -d CLOCK,PERFORMANCE,POWER on its node shows throttled clocks and limits; if rented, it is "
-        "best to return the machine"
+        (
+            "run nvidia-smi -q -d CLOCK,PERFORMANCE,POWER on its node to see throttled clocks and limits; if the "
+            "machine is rented, it is best to return it"
+        )
         if gpu["model"] != "cpu"
         else "check what else is running on this node (top), and whether the provider shares its cores"
     )
@@ -342,8 +344,8 @@ def check_model(model: str, dtype: str, group: Sequence[GpuRate], median: float)
             f"({expected['source']})"
         )
         remedy = (
-            "check clocks and power limits (nvidia-smi -q -d CLOCK,POWER), and whether each is only a part of a "
-            "card (MIG)"
+            "check the clocks and power limits (nvidia-smi -q -d CLOCK,POWER), and whether each GPU is only part "
+            "of a card (MIG)"
         )
         severity = "problem" if expected["sure"] else "hint"
         findings.append(
@@ -389,11 +391,12 @@ def check_network(measurements: BenchmarkMeasurements) -> list[ReportFinding]:
         if alone_gbps is not None and alone_gbps < SLOW_LINK * usual:
             nodes = [pair["a"], pair["b"]]
             text = (
-                f"the link between {pair['a']} and {pair['b']} is slow: {alone_gbps:.3g} of {usual:.3g} Gb/s that "
-                "both reach with other nodes, even with everything else idle"
+                f"the link between {pair['a']} and {pair['b']} is slow: {alone_gbps:.3g} of the {usual:.3g} Gb/s "
+                "that both reach with other nodes, even with everything else idle"
             )
             remedy = (
-                "check the switches and routes between them: mtr and ip route get on both; or leave one of them out"
+                "check the switches and routes between them (run mtr and ip route get on both), or leave one of "
+                "them out"
             )
             findings.append(
                 make_finding("benchmark-link-slow", "problem", nodes, text, remedy, gbps=alone_gbps, usual=usual)
@@ -429,8 +432,8 @@ def check_network_rate(
         f"{expected['value']:.3g} is expected ({expected['source']}){note}"
     )
     remedy = (
-        "check with NCCL_DEBUG=INFO in launch_environment whether NCCL uses the intended interface ('Using network "
-        "Socket' is TCP); otherwise try NCCL_SOCKET_NTHREADS and NCCL_NSOCKS_PERTHREAD"
+        "set NCCL_DEBUG=INFO in launch_environment to check whether NCCL is using the intended interface ('Using "
+        "network Socket' means TCP); otherwise try NCCL_SOCKET_NTHREADS and NCCL_NSOCKS_PERTHREAD"
     )
     severity = "problem" if expected["sure"] else "hint"
     return [

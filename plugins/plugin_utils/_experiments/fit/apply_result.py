@@ -72,13 +72,13 @@ def apply_fit(runs: Path, name: str, program: str, args: Sequence[str]) -> Fitte
 def read_search(runs: Path, name: str) -> SearchState:
     """Read a search's state. Raise ExperimentError if it does not exist."""
     if not SAFE_RUN_ID.match(name):
-        raise ExperimentError(f"fitted is {ascii(name)[:80]}, which is not a valid name of a search")
+        raise ExperimentError(f"fitted is {ascii(name)[:80]}, which is not a valid search name")
     document: Any = RecordFiles(runs / name).read_json(STATE_FILE)
     if isinstance(document, dict) and SearchState.__annotations__.keys() <= document.keys():
         return document  # type: ignore[return-value]
     searches = sorted(path.parent.name for path in runs.glob(f"*/{STATE_FILE}"))
     hint = f"it has {', '.join(searches[-MAX_NAMES:])}" if searches else "it contains no searches"
     raise ExperimentError(
-        f"fitted is {name}, but {runs} has no search of this name ({hint}): run ansible-playbook fit.yml "
-        "-e run_id=NAME first"
+        f"fitted is {name}, but {runs} has no search with this name ({hint}): run ansible-playbook fit.yml -e "
+        "run_id=NAME first"
     )

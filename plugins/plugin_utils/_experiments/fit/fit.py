@@ -183,7 +183,7 @@ class BatchSearch(ResumableSequence[SearchState]):
         if outcome.kind == "other":
             raise ExperimentError(
                 f"{run_id} failed for a reason other than a lack of memory: {outcome.reason}. Its output is in "
-                f"{self.launch_log(run_id)}. Once the script is fixed, the same command resumes"
+                f"{self.launch_log(run_id)}. Once the script is fixed, run the same command again to resume"
             )
         return self.build_probe(record, result, next_step, outcome, launch_result)
 

@@ -52,7 +52,7 @@ def classify_probe(verdict: Any, logs: Iterable[str], smaller_fits: bool) -> Pro
         for rank in to_mappings(node.get("ranks")):
             if to_number(rank.get("exit_code")) in KILLED and (to_number(node.get("oom_kills")) or 0) > 0:
                 return ProbeOutcome(
-                    "large", f"the kernel of {clean_text(node.get('name'), 100)} killed it for lack of memory"
+                    "large", f"the kernel on {clean_text(node.get('name'), 100)} killed it for lack of memory"
                 )
     for text in failure_texts(result, logs):
         for match in explain(text):

@@ -145,8 +145,10 @@ def check_step_time(job: RehearsalJob, launches: Sequence[RehearsalLaunch]) -> l
             make_hint(
                 f"a step takes {full_launch['step_seconds']:.3g} s on {full_launch['nnodes']} nodes, "
                 f"but {two_node_launch['step_seconds']:.3g} s on 2",
-                "if the batch per rank is the same, the network is the bottleneck: benchmark.yml measures whether it "
-                "is slow",
+                (
+                    "if the batch per rank is the same, the network is the bottleneck: run benchmark.yml to measure "
+                    "whether it is slow"
+                ),
             )
         )
     return findings
@@ -221,7 +223,7 @@ def render(rehearsal: Rehearsal, name: str) -> str:
         parts = [
             "a step takes "
             + ("an unknown time" if launch["step_seconds"] is None else f"{launch['step_seconds']:.3g} s"),
-            "" if launch["memory_mib"] is None else f"memory peak {launch['memory_mib'] / 1024:.2f} GiB",
+            "" if launch["memory_mib"] is None else f"peak memory {launch['memory_mib'] / 1024:.2f} GiB",
             "" if launch["run_seconds"] is None else f"{format_duration(launch['run_seconds'])} in all",
         ]
         lines.append(title + ", ".join(part for part in parts if part))

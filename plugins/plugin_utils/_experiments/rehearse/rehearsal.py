@@ -121,8 +121,8 @@ class RehearsalRunner(ResumableSequence[Rehearsal]):
         args = job["resume_args"] if kind == RESUMED else job["args"]
         if kind == RESUMED and not checkpoint and any(CHECKPOINT in arg for arg in args):
             raise ExperimentError(
-                f"rehearse_resume_args contains {CHECKPOINT}, but the job reported no checkpoint: let rank 0 print "
-                'MUSTER_RESULT {"checkpoint": "/absolute/path"} once it has saved one'
+                f"rehearse_resume_args contains {CHECKPOINT}, but the job reported no checkpoint: have rank 0 "
+                'print MUSTER_RESULT {"checkpoint": "/absolute/path"} once it has saved one'
             )
         values = {
             STEPS: str(job["steps"] * (2 if kind == RESUMED else 1)),
@@ -144,7 +144,7 @@ class RehearsalRunner(ResumableSequence[Rehearsal]):
         self.check_interrupted(run_id)
         if launch_result.timed_out:
             raise ExperimentError(
-                f"{run_id} ran for {job['patience']:.0f} s and was stopped: let the script end after {STEPS} "
+                f"{run_id} ran for {job['patience']:.0f} s and was stopped: make the script end after {STEPS} "
                 "steps, or raise rehearse_timeout"
             )
         record = self.runs / run_id

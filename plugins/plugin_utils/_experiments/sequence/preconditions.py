@@ -39,8 +39,8 @@ def find_obstacle(cli_args: Mapping[str, Any]) -> str:
     playbooks = [os.path.basename(str(playbook)) for playbook in cli_args.get("args") or ()]
     if len(playbooks) > 1:
         return (
-            f"{len(playbooks)} playbooks were passed together, {', '.join(playbooks)}: this one runs other playbooks "
-            "with the same options, so it must be run alone. Run them one after another"
+            f"{len(playbooks)} playbooks were passed together ({', '.join(playbooks)}), but this one runs other "
+            "playbooks with the same options, so it must be run alone. Run them one after another"
         )
     for name, (option, instead) in PROMPT_OPTIONS.items():
         if cli_args.get(name):
@@ -52,7 +52,7 @@ def find_obstacle(cli_args: Mapping[str, Any]) -> str:
 
 
 def prompt_message(option: str, replacement: str) -> str:
-    return f"{option} prompts at each launch, when nobody may be present to answer: use {replacement}"
+    return f"{option} prompts at each launch, when there may be nobody to answer: use {replacement}"
 
 
 @contextlib.contextmanager

@@ -30,7 +30,9 @@ def measure_run(record: Path, launch_result: PlaybookResult, log: Path, now: flo
     batch, ranks = numbers.get("batch_size"), report["world_size"]
     failure = report["failure"]
     if launch_result.timed_out:
-        reason = f"it ran for {launch_result.seconds:.0f} s and was stopped: raise sweep_timeout, or reduce its work"
+        reason = (
+            f"it ran for {launch_result.seconds:.0f} s and was stopped: raise sweep_timeout, or give it less work to do"
+        )
     elif not result:
         reason = f"it was not launched: {launch_result.failures[-1] if launch_result.failures else f'see {log}'}"
     elif failure is not None:

@@ -105,13 +105,12 @@ def build_notes(batch: str, rows: Sequence[VariantRow], runs: Sequence[VariantRu
     if batch == SAME and len(batches) > 1:
         sizes = ", ".join(format_value(size) for size in batches)
         notes.append(
-            f"the global batches are not the same ({sizes}), so speeds are hard to compare, and accuracies cannot be "
-            "compared"
+            f"the global batch sizes differ ({sizes}), so speeds are hard to compare, and accuracies cannot be compared"
         )
     if batch == LARGEST and len(batches) > 1:
-        notes.append("the global batches differ: speeds can be compared, accuracies cannot")
+        notes.append("the global batch sizes differ: speeds can be compared, accuracies cannot")
     if unknown:
-        notes.append(f"{', '.join(unknown)}: no batch_size was reported, so the global batch is unknown")
+        notes.append(f"{', '.join(unknown)}: no batch_size was reported, so the global batch size is unknown")
     without_rate = [row["variant"] for row in succeeded if row["samples_per_second"] is None]
     if without_rate:
         notes.append(
@@ -140,7 +139,12 @@ def range_notes(rows: Sequence[VariantRow]) -> list[str]:
     if len(measured_rows) < 2:
         return []
     if all(row["least"] == row["most"] for row in measured_rows):
-        return ["each was measured once: a difference of a few percent is insignificant; sweep_repeats=3 gives ranges"]
+        return [
+            (
+                "each was measured once, so a difference of a few percent is not significant; set sweep_repeats=3 "
+                "to get ranges"
+            )
+        ]
     best = measured_rows[0]
     overlapping = [row["variant"] for row in measured_rows[1:] if (row["most"] or 0.0) >= (best["least"] or 0.0)]
     if not overlapping:

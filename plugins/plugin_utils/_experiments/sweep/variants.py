@@ -93,8 +93,8 @@ def find_name_error(name: object, sweep: str, other_names: Sequence[str]) -> str
         return f"has the name {ascii(name)[:80]}: use letters, digits, '.', '_' and '-', in quotes if it is a number"
     if len(f"{sweep}-{name}") > MAX_NAME_LENGTH:
         return (
-            f"has too long a name: {sweep}-{name} has {len(sweep) + 1 + len(name)} characters, but at most "
-            f"{MAX_NAME_LENGTH} are allowed"
+            f"has a name that is too long: {sweep}-{name} has {len(sweep) + 1 + len(name)} characters, but at "
+            f"most {MAX_NAME_LENGTH} are allowed"
         )
     return f"has the same name as an earlier one, {name}: names must be unique" if name in other_names else ""
 
@@ -128,12 +128,12 @@ def read_variant(
         problems.append(" ".join(str(error).split()))
     if has_placeholder(args):
         problems.append(
-            f"its arguments contain {PLACEHOLDER}, but the runs with the same global batch need a number: use the "
-            "placeholder in fit_args, for the largest batch, and a number in sweep_args"
+            f"its arguments contain {PLACEHOLDER}, but the runs with the same global batch size need a number: "
+            "use the placeholder in fit_args, for the largest batch size, and a number in sweep_args"
         )
     elif sweep_input.fit and not has_placeholder(fit_args):
         problems.append(
-            f"sweep_fit is true, but fit_args and its own arguments do not contain {PLACEHOLDER}: add it there"
+            f"sweep_fit is true, but neither fit_args nor its own arguments contain {PLACEHOLDER}: add it there"
         )
     problems += readers.find_errors(variables)
     nnodes = str(variables.get("launch_nnodes", ""))

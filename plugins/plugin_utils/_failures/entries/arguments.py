@@ -49,10 +49,12 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             "The parser named in the message does not recognize the argument, is missing a required one, or got "
             "a value that is not allowed. Possible causes are a typo, an argument from a different version "
             "(older torchrun versions spell options with _), or a script argument placed before the script's "
-            "name, or vice versa."
+            "name (or a launcher argument placed after it)."
         ),
-        remedy="compare the script's arguments (launch_args, or args in a job file) with `python SCRIPT --help`, in "
-        "the job's environment; they go to the script, not to the launcher",
+        remedy=(
+            "compare the script's arguments (launch_args, or args in a job file) with `python SCRIPT --help`, in the "
+            "job's environment; these arguments go to the script, not to the launcher"
+        ),
         source="rosinality/ocr-pytorch#1",
         general=True,
     ),
@@ -89,8 +91,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             "project or of Hydra), a required key has no value, or the quotes around a value were lost."
         ),
         remedy=(
-            "correct the key; `python SCRIPT --cfg job` prints all of them. To add a new key, prefix it with +, as "
-            "in +KEY=VALUE; values with special characters need their own quotes, as in 'KEY=\"a=b\"'"
+            "correct the key (run `python SCRIPT --cfg job` to list all keys). To add a new key, prefix it with "
+            "+, as in +KEY=VALUE; values with special characters need their own quotes, as in 'KEY=\"a=b\"'"
         ),
         source="taokz/BiomedGPT#75",
     ),

@@ -22,9 +22,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"assert len\(self\.ckpt_list\) > 0",
         ),
         cause=(
-            "The checkpoint has one file per rank, with the rank or the number of ranks in its name. It was saved by "
-            "a different number of ranks or with a different ZeRO stage or parallel size, or this node does not see "
-            "the files that other nodes wrote."
+            "The checkpoint has one file per rank, with the rank or the number of ranks in its name. Either it "
+            "was saved by a different number of ranks or with a different ZeRO stage or parallel size, or this "
+            "node cannot see the files that other nodes wrote."
         ),
         remedy=(
             "resume with the number of nodes and ranks that saved the checkpoint (the file names in the directory "
@@ -69,7 +69,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="checkpoint-vocabulary",
-        title="The checkpoint has a different vocabulary from the model",
+        title="The checkpoint's vocabulary differs from the model's",
         example="size mismatch for lm_head.weight: copying a param with shape torch.Size([54953, 512]) from "
         "checkpoint, the shape in current model is torch.Size([54944, 512])",
         texts=(
@@ -79,16 +79,16 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         cause="The checkpoint's embedding has a different size from the model's: tokens were added before the "
         "checkpoint was saved, or its vocabulary was padded.",
         remedy=(
-            "load the tokenizer that was saved with the checkpoint, and before loading the checkpoint call "
-            "model.resize_token_embeddings(len(tokenizer)), or call it with the checkpoint's number of rows given in "
-            "the message"
+            "load the tokenizer that was saved with the checkpoint, and call "
+            "model.resize_token_embeddings(len(tokenizer)) before you load the checkpoint; instead of "
+            "len(tokenizer), you can pass the number of rows in the checkpoint, which the message shows"
         ),
         source="thu-coai/Emotional-Support-Conversation#7",
         recoverable=True,
     ),
     CatalogueEntry(
         id="checkpoint-shapes",
-        title="Tensors of the checkpoint have different shapes from the model's",
+        title="Tensors in the checkpoint have different shapes from those in the model",
         example="size mismatch for layers.0.weight: copying a param with shape torch.Size([512, 432]) from "
         "checkpoint, the shape in current model is torch.Size([512, 192])",
         texts=(r"size mismatch for [\w.]{1,200}: copying a param with shape",),
@@ -183,7 +183,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         remedy=(
             "use the previous checkpoint and remove this one (if it was downloaded, remove it from the cache). "
             "Save only on rank 0 of the whole job, not on local rank 0 of each node, and save under a temporary "
-            "name that is changed to the final name once the file is complete"
+            "name and rename the file once it is complete"
         ),
         source="JizhiziLi/P3M#13",
     ),
@@ -233,8 +233,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         cause="The file does not contain weights: it is a Git LFS pointer (its text begins with "
         "`version`), a web page that was downloaded instead, or a damaged download.",
         remedy=(
-            "run `head -c 200 FILE` on the node to see which. Run `git lfs pull` in the repository, or download the "
-            "file again with huggingface-cli download; then copy it to all nodes (ansible-playbook stage_data.yml)"
+            "run `head -c 200 FILE` on the node to see which of these it is. Run `git lfs pull` in the "
+            "repository, or download the file again with huggingface-cli download; then copy it to all nodes "
+            "(ansible-playbook stage_data.yml)"
         ),
         source="hhj1897/face_parsing#3",
         recoverable=True,
@@ -248,8 +249,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"loaded state dict (?:contains a parameter group that doesn't match|has a different number of paramet"
             r"er groups)",
         ),
-        cause="The checkpoint's optimizer was created for other parameters: layers were frozen, unfrozen, "
-        "added or removed since it was saved, or the groups (weight decay) differ.",
+        cause=(
+            "The checkpoint's optimizer was created for different parameters: layers have been frozen, unfrozen, "
+            "added or removed since the checkpoint was saved, or the parameter groups (weight decay) differ."
+        ),
         remedy=(
             "before you resume, create the model and the optimizer exactly as they were when the checkpoint was "
             "saved; or load only the model's weights and start with a new optimizer"
@@ -270,9 +273,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             "network drive, even os.makedirs with exist_ok=True fails in this way."
         ),
         remedy=(
-            "let one rank create it while the others wait: if rank == 0: os.makedirs(...), then "
-            "torch.distributed.barrier(). With the Trainer, upgrade transformers (version 4.49 saved from each "
-            "rank), and set save_on_each_node only if the nodes share no drive"
+            "let one rank create the directory while the others wait: if rank == 0: os.makedirs(...), then "
+            "torch.distributed.barrier(). With the Trainer, upgrade transformers (in version 4.49, each rank did "
+            "the saving), and set save_on_each_node only if the nodes share no drive"
         ),
         source="huggingface/transformers#36076",
         weak=True,
@@ -330,8 +333,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             "rank is still writing it."
         ),
         remedy=(
-            "resume from the previous checkpoint and remove this one, or remove the cached file. Let one rank save "
-            "to a temporary name and rename the file, while the others wait at a barrier"
+            "resume from the previous checkpoint and remove this one, or remove the cached file. Let one rank "
+            "save under a temporary name and then rename the file while the others wait at a barrier"
         ),
         source="StrongResearch/isc-demos#3",
         recoverable=True,
@@ -365,8 +368,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             "optimizer, or some parameters had no gradient yet."
         ),
         remedy=(
-            "load only what exists, with dcp.load(..., planner=DefaultLoadPlanner(allow_partial_load=True)) or "
-            "StateDictOptions(strict=False); or resume with the model and the torch version that saved the checkpoint"
+            "load only the entries that exist, with dcp.load(..., "
+            "planner=DefaultLoadPlanner(allow_partial_load=True)) or StateDictOptions(strict=False); or resume "
+            "with the model and the torch version that saved the checkpoint"
         ),
         source="pytorch/pytorch#148252",
     ),

@@ -93,9 +93,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             "lacks the header files for its Python version."
         ),
         remedy=(
-            'run ansible-playbook site.yml --tags base_packages -e \'{"base_packages_extra": ["python3-dev"]}\' (for '
-            "a Python other than the system's, python3.11-dev and so on); or avoid the op (use torch.optim.AdamW "
-            "instead of FusedAdam)"
+            'run ansible-playbook site.yml --tags base_packages -e \'{"base_packages_extra": ["python3-dev"]}\' '
+            "(for a Python version other than the system's, use python3.11-dev and so on); or avoid the op (use "
+            "torch.optim.AdamW instead of FusedAdam)"
         ),
         source="torch 2.13.0 on a CPU",
     ),
@@ -165,9 +165,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             "than the GPU, or so new that it has dropped support for it."
         ),
         remedy=(
-            "set CUDA_HOME in launch_environment to the CUDA toolkit version that torch was built with; or compile "
-            'for an architecture that both support, such as -e \'{"launch_environment": {"TORCH_CUDA_ARCH_LIST": '
-            '"8.0+PTX"}}\''
+            "set CUDA_HOME in launch_environment to the CUDA toolkit version that torch was built with; or "
+            "compile for an architecture that both the toolkit and the GPU support, for example with -e "
+            '\'{"launch_environment": {"TORCH_CUDA_ARCH_LIST": "8.0+PTX"}}\''
         ),
         source="facebookresearch/3detr#59",
     ),
@@ -181,8 +181,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Unable to pre-compile async_io\b",
         ),
         cause=(
-            "Offloading to NVMe uses the op async_io, which DeepSpeed compiles against libaio, and the node lacks "
-            "libaio's header or library."
+            "Offloading to NVMe uses the async_io op, which DeepSpeed compiles against libaio, but the node "
+            "lacks libaio's header or library."
         ),
         remedy=(
             "install libaio on all nodes with ansible-playbook site.yml --tags base_packages -e "
@@ -205,9 +205,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             "version that torch was built with."
         ),
         remedy=(
-            "find the first build error further up in the log. Run rm -rf ~/.cache/torch_extensions on each node to "
-            "remove the leftovers of the build; run ds_report there to list what is missing. Or do without the op "
-            "(use torch.optim.AdamW instead of FusedAdam)"
+            "find the first build error further up in the log. Run rm -rf ~/.cache/torch_extensions on each node "
+            "to remove what the failed build left behind, and run ds_report there to list what is missing. Or do "
+            "without the op (use torch.optim.AdamW instead of FusedAdam)"
         ),
         source="deepspeedai/DeepSpeed#1846",
         weak=True,
@@ -265,7 +265,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="compile-worker-ended",
-        title="A worker process of torch.compile ended",
+        title="A torch.compile worker process ended",
         example="RuntimeError: A compilation subprocess exited unexpectedly.",
         texts=(
             r"A compilation subprocess exited unexpectedly",
@@ -278,8 +278,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         remedy=(
             'launch with -e \'{"launch_environment": {"TORCHINDUCTOR_COMPILE_THREADS": "1"}}\' to compile in the '
-            "rank's own process; if memory was short, 4 instead of 1 compiles faster. If the rank itself then "
-            "crashes, its message says why; upgrade torch and triton"
+            "rank's own process; if memory was short, use 4 instead of 1 to compile faster. If the rank itself "
+            "then crashes, its message says why; upgrade torch and triton"
         ),
         source="pytorch/pytorch#135120",
     ),
@@ -297,8 +297,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         remedy=(
             "install a newer torch: 2.4 or newer for Python 3.12, 2.6 for 3.13, 2.9 for 3.14 (ansible-playbook "
-            "site.yml --tags python_env,pytorch -e pytorch_version=2.6.0); or use an older Python. If a package such "
-            "as DeepSpeed calls torch.compile when it is imported, it may also have a newer version that does not"
+            "site.yml --tags python_env,pytorch -e pytorch_version=2.6.0); or use an older Python. If a package "
+            "such as DeepSpeed calls torch.compile when it is imported, a newer version of that package may not "
+            "do so"
         ),
         source="deepspeedai/DeepSpeed#7875",
         recoverable=True,

@@ -109,7 +109,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="container-driver-not-loaded",
-        title="The container finds no NVIDIA driver",
+        title="The container cannot find an NVIDIA driver",
         example="nvidia-container-cli: initialization error: nvml error: driver not loaded: unknown",
         texts=(r"nvidia-container-cli: initialization error",),
         cause="The node's NVIDIA driver is not loaded or does not work; the container is not the problem.",
@@ -139,16 +139,18 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="user-without-name",
-        title="The container's user has no name",
+        title="The container's user ID has no user name",
         example="KeyError: 'getpwuid(): uid not found: 1042'",
         texts=(r"getpwuid\(\): uid not found: \d",),
-        cause="The job runs with a user ID that has no name there, and torch or another package needs the name for a "
-        "cache directory: a container runs with a user ID that its /etc/passwd does not list (--user), or the node's "
-        "directory service (LDAP, SSSD) is not responding.",
+        cause=(
+            "The job's user ID has no user name, which torch or another package needs for a cache directory. Either "
+            "a container is running with a user ID that its /etc/passwd does not list (--user), or the node's "
+            "directory service (LDAP, SSSD) is not responding."
+        ),
         remedy=(
-            'set a name and writable directories with -e \'{"launch_environment": {"USER": "me", "HOME": "/tmp/me", '
-            '"TORCHINDUCTOR_CACHE_DIR": "/tmp/me/inductor"}}\'; or mount the node\'s list of users with '
-            "launch_container_options: [--volume=/etc/passwd:/etc/passwd:ro]"
+            'set a user name and writable directories with -e \'{"launch_environment": {"USER": "me", "HOME": '
+            '"/tmp/me", "TORCHINDUCTOR_CACHE_DIR": "/tmp/me/inductor"}}\'; or mount the node\'s list of users '
+            "with launch_container_options: [--volume=/etc/passwd:/etc/passwd:ro]"
         ),
         source="pytorch/pytorch#140765",
         recoverable=True,

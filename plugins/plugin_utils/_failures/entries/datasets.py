@@ -26,7 +26,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             "from those of the first file."
         ),
         remedy=(
-            "pass only files of one kind (data_files=...), or make their columns the same (for JSON, include "
+            "pass only files of one kind (data_files=...), or give all files the same columns (for JSON, include "
             "every key in every line). If the dataset was changed, run rm -rf ~/.cache/huggingface/datasets/NAME "
             "on each node to remove its cache"
         ),
@@ -39,8 +39,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="ValueError: Asking to pad but the tokenizer does not have a padding token.",
         texts=(r"Asking to pad but the tokenizer does not have a padding token",),
         cause=(
-            "Batches are padded to one length, and the tokenizers of many causal models (GPT, Llama) have no padding "
-            "token."
+            "The samples in a batch are padded to the same length, but the tokenizers of many causal models "
+            "(GPT, Llama) have no padding token."
         ),
         remedy="after loading the tokenizer, set tokenizer.pad_token = tokenizer.eos_token",
         source="DachengLi1/LongChat#31",
@@ -54,8 +54,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"num_samples should be a positive integer value, but got num_samples=0",
         ),
         cause=(
-            "Trainer removed all columns, because none of them is an argument of the model's forward method, "
-            "which is common with wrapped models; or the path or a filter left no examples."
+            "Either the Trainer removed all columns, because none of them is an argument of the model's forward "
+            "method, which is common with wrapped models; or the path or a filter left no examples."
         ),
         remedy=(
             "set TrainingArguments(remove_unused_columns=False) to keep the columns; print len(dataset) and its "
@@ -82,7 +82,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="samples-not-alike",
-        title="The samples of a batch cannot be put into one tensor",
+        title="The samples in a batch cannot be put into one tensor",
         example="ValueError: Unable to create tensor, you should probably activate truncation and/or padding",
         texts=(
             r"Unable to create tensor, you should probably activate truncation",
@@ -93,8 +93,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             "The samples have different lengths or sizes, or a column still holds text, such as a non-numeric label."
         ),
         remedy=(
-            "pad them in the collator (DataCollatorWithPadding, DataCollatorForSeq2Seq), with truncation=True in the "
-            "tokenizer, and remove text columns (dataset.remove_columns); images must all have the same size (Resize)"
+            "pad the samples in the collator (DataCollatorWithPadding, DataCollatorForSeq2Seq), with "
+            "truncation=True in the tokenizer, and remove text columns (dataset.remove_columns); images must all "
+            "have the same size (Resize)"
         ),
         source="ipuneetrathore/BERT_models#1",
     ),
@@ -154,15 +155,15 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="webdataset-nodes",
-        title="WebDataset is not told how to split shards among ranks",
+        title="WebDataset was not told how to split shards among ranks",
         example="ValueError: you need to add an explicit nodesplitter to your input pipeline for multi-node training",
         texts=(
             r"you need to add an explicit nodesplitter to your input pipeline",
             r"input pipeline needs to be reconfigured for multinode training",
         ),
         cause=(
-            "With several ranks, webdataset must know which rank reads which shards, and raises an error rather than "
-            "guess."
+            "With several ranks, webdataset must know which rank reads which shards, and raises an error rather "
+            "than guessing."
         ),
         remedy=(
             "use wds.WebDataset(urls, nodesplitter=wds.split_by_node), with at least as many shards as ranks times "
@@ -235,7 +236,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         remedy=(
             "use DataLoader(num_workers=0) inside the worker; start the outer processes with daemon=False "
-            "(mp.spawn(..., daemon=False)), or with muster's launcher rather than from the script"
+            "(mp.spawn(..., daemon=False)), or let muster's launcher start them instead of the script"
         ),
         source="pytorch/pytorch#15950",
     ),

@@ -35,9 +35,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"inconsistent 0 params",
         ),
         cause=(
-            "DDP first compares the number of parameters, and received nothing from the rank with 0. Either this "
-            "first collective over NCCL moved no data between the nodes (wrong interface, wrong RoCE GID, or GPUs "
-            "without peer access), or that rank has ended or is in a different collective. The models rarely differ."
+            "DDP first compares the number of parameters, and it received nothing from the rank that is reported "
+            "with 0. Either this first collective over NCCL moved no data between the nodes (wrong interface, "
+            "wrong RoCE GID, or GPUs without peer access), or that rank has ended or is in a different "
+            "collective. The models rarely differ."
         ),
         remedy=(
             "read that rank's log first. If it shows no error, run ansible-playbook preflight.yml to test the "
@@ -60,8 +61,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         remedy=(
             "copy the model before it is wrapped; copy and save state dicts, not objects, with "
-            "ema.load_state_dict(model.module.state_dict()) and torch.save(model.module.state_dict(), path); leave "
-            "the wrapped optimizer out of what a checkpoint saves as an object"
+            "ema.load_state_dict(model.module.state_dict()) and torch.save(model.module.state_dict(), path); do "
+            "not save the wrapped optimizer as an object in a checkpoint"
         ),
         source="pytorch/pytorch#73825",
     ),
@@ -101,7 +102,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="ddp-unused-parameters",
-        title="Some parameters took no part in the loss",
+        title="Some parameters did not contribute to the loss",
         example="RuntimeError: Expected to have finished reduction in the prior iteration before starting a new one",
         texts=(
             r"Expected to have finished reduction in the prior iteration",
@@ -141,8 +142,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             "without calling it."
         ),
         remedy=(
-            "call torch.distributed.init_process_group() first; with a framework, set its option: --launcher pytorch "
-            "(MMEngine), strategy='ddp' (Lightning)"
+            "call torch.distributed.init_process_group() first; with a framework, set its own option, --launcher "
+            "pytorch (MMEngine) or strategy='ddp' (Lightning)"
         ),
         source="open-mmlab/mmsegmentation#809",
         recoverable=True,
@@ -172,7 +173,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Tensors must be CUDA and dense",
         ),
         cause=(
-            "The nccl backend exchanges only dense tensors on a GPU, and the script passes to a collective a "
+            "The nccl backend exchanges only dense tensors on a GPU, but the script calls a collective with a "
             "tensor that is on the CPU, a sparse tensor, or a model that was not moved to the GPU."
         ),
         remedy=(
@@ -201,12 +202,12 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="no-gradient",
-        title="Nothing in the loss can be trained",
+        title="The loss does not depend on any trainable parameter",
         example="RuntimeError: element 0 of tensors does not require grad and does not have a grad_fn",
         texts=(r"element 0 of (?:tensors|variables) does not require grad",),
         cause=(
-            "No parameter that requires a gradient took part in the loss: all parameters are frozen, or reentrant "
-            "gradient checkpointing is used with adapters (LoRA), whose inputs need no gradient."
+            "No parameter that requires a gradient contributed to the loss: all parameters are frozen, or "
+            "reentrant gradient checkpointing is used with adapters (LoRA), whose inputs need no gradient."
         ),
         remedy=(
             "with adapters, call model.enable_input_require_grads() before get_peft_model, or set "
@@ -226,9 +227,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             "such as BatchNorm's, that the first call still needs. Otherwise, an operation changes a tensor in place."
         ),
         remedy=(
-            "use DistributedDataParallel(..., broadcast_buffers=False); or call the model once per backward. If it "
-            "also fails in a single process, call torch.autograd.set_detect_anomaly(True) to find the operation (x "
-            "+= y, relu(inplace=True))"
+            "use DistributedDataParallel(..., broadcast_buffers=False); or call the model only once per backward "
+            "pass. If the error also occurs in a single process, call torch.autograd.set_detect_anomaly(True) to "
+            "find the operation (x += y, relu(inplace=True))"
         ),
         source="pytorch/pytorch#22095",
     ),
@@ -300,8 +301,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             "a loss network, or a model whose trainable layers were not found by name."
         ),
         remedy=(
-            "do not wrap frozen modules; model.to(device) is enough (leave them out of accelerator.prepare). If "
-            "this is the model that you are training, check which parameters have requires_grad"
+            "do not wrap frozen modules; calling model.to(device) is enough (leave them out of "
+            "accelerator.prepare). If this is the model that you are training, check which parameters have "
+            "requires_grad"
         ),
         source="pytorch/pytorch#45326",
     ),
@@ -314,8 +316,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "same "
         "collective, or are at different points of the script.",
         remedy=(
-            "make sizes equal on all ranks (drop_last=True, padding, the same model and configuration), or use "
-            "all_gather_object for objects; launch with -e debug=true to make torch name the call that differs"
+            "make the sizes equal on all ranks (drop_last=True, padding, the same model and configuration), or "
+            "use all_gather_object for objects; launch with -e debug=true to make torch name the call that "
+            "differs"
         ),
         source="NVIDIA/nccl#1394",
     ),

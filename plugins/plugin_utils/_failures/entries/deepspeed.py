@@ -36,7 +36,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         cause="DeepSpeed's launcher passes --local_rank to each process, and the script's parser rejects it.",
         remedy=(
-            "launch with -e launch_deepspeed_local_rank=false, if the script reads LOCAL_RANK; or add "
+            "if the script reads LOCAL_RANK, launch with -e launch_deepspeed_local_rank=false; or add "
             "parser.add_argument('--local_rank', type=int, default=-1) to the script"
         ),
         source="01-ai/Yi#69",
@@ -59,7 +59,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="deepspeed-configuration",
-        title="The DeepSpeed configuration is not found",
+        title="The DeepSpeed configuration cannot be found",
         example="Expected a string path to an existing deepspeed config, or a dictionary, or a base64 encoded string",
         texts=(r"Expected a string path to an existing deepspeed config",),
         cause="The file is not in the job's working directory, or not on that node.",
@@ -111,9 +111,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             "(reference, teacher, text encoder), or from a model called directly."
         ),
         remedy=(
-            "call deepspeed.initialize or accelerator.prepare for that model as well, or create it outside zero.Init "
-            "(zero3_init_flag: false); for a few weights, use with deepspeed.zero.GatheredParameters(...). Or use "
-            "ZeRO-2"
+            "call deepspeed.initialize or accelerator.prepare for that model as well, or create it outside "
+            "zero.Init (zero3_init_flag: false); to use only a few weights, gather them with "
+            "deepspeed.zero.GatheredParameters(...). Or use ZeRO-2"
         ),
         source="arcee-ai/DistillKit#3",
     ),
@@ -140,8 +140,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "a `device_map`.",
         texts=(r"DeepSpeed Zero-3 is not compatible with (?:`low_cpu_mem_usage|passing a `device_map)",),
         cause=(
-            "ZeRO 3 distributes the weights itself while they are being loaded, but device_map and low_cpu_mem_usage "
-            "would place them as well."
+            "ZeRO 3 distributes the weights itself while they are being loaded, but device_map and "
+            "low_cpu_mem_usage would also place them."
         ),
         remedy=(
             "leave device_map and low_cpu_mem_usage out of from_pretrained; a quantized model, which needs "
@@ -168,7 +168,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="zero3-inflight",
-        title="The layers of a ZeRO-3 model are not called in the same order",
+        title="The layers of a ZeRO-3 model are not called in the same order in every step",
         example="RuntimeError: still have inflight params [{'id': 723, 'status': 'AVAILABLE', ...}]",
         texts=(r"still have inflight params",),
         cause=(
@@ -178,8 +178,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         remedy=(
             'set "stage3_prefetch_bucket_size": 0 in the DeepSpeed configuration, so that nothing is prefetched; '
-            "mark blocks whose layers are chosen by the data, with deepspeed.utils.set_z3_leaf_modules(model, "
-            "[BLOCK]); upgrade DeepSpeed; or use ZeRO-2"
+            "call deepspeed.utils.set_z3_leaf_modules(model, [BLOCK]) to mark blocks whose layers are chosen by "
+            "the data; upgrade DeepSpeed; or use ZeRO-2"
         ),
         source="deepspeedai/DeepSpeed#5828",
     ),

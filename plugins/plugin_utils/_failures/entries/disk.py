@@ -26,7 +26,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             "or full, or the drive's server is not responding."
         ),
         remedy=(
-            "look in dmesg on that node; save to another disk; for a network drive, check its server and mount the "
+            "check dmesg on that node; save to another disk; for a network drive, check its server and mount the "
             "drive again with ansible-playbook site.yml --tags data"
         ),
         source="pytorch/pytorch#48580",
@@ -67,8 +67,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             "remounted read-only after errors."
         ),
         remedy=(
-            "save elsewhere, or set HF_HOME in launch_environment to a writable directory; if a local disk became "
-            "read-only, it is failing, so look in dmesg"
+            "save elsewhere, or set HF_HOME in launch_environment to a writable directory; if a local disk "
+            "became read-only, it is failing, so check dmesg"
         ),
         source="XiangLi1999/PrefixTuning#27",
     ),
@@ -81,8 +81,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             "The file or directory belongs to another user, often root after a job was run in a container or with sudo."
         ),
         remedy=(
-            "run `ls -ld` on the path on that node and chown the path to the job's user; or use another "
-            "directory; for caches, set HF_HOME, TRITON_CACHE_DIR or XDG_CACHE_HOME in launch_environment"
+            "on that node, run `ls -ld` on the path to see its owner, and chown the path to the job's user; or "
+            "use another directory; for caches, set HF_HOME, TRITON_CACHE_DIR or XDG_CACHE_HOME in "
+            "launch_environment"
         ),
         source="meta-pytorch/tritonbench#247",
         recoverable=True,
@@ -100,8 +101,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Too many open files \(24\)",
         ),
         cause=(
-            "Each tensor that a DataLoader worker passes to the main process takes up an open file, and the limit on "
-            "open files (ulimit -n) has been reached."
+            "Each tensor that a DataLoader worker passes to the main process uses one file descriptor, and the "
+            "limit on open files (ulimit -n) has been reached."
         ),
         remedy=(
             "run ansible-playbook site.yml --tags base_packages to raise the limit; or call "
@@ -140,10 +141,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             "second path does not exist."
         ),
         remedy=(
-            "let one rank of the whole job rename it while the others wait at a barrier, or give each process its "
-            "own directory; with the Trainer, upgrade transformers (version 4.36 renamed from each node), and set "
-            "save_on_each_node only if the nodes share no drive. Libraries that cache files need RANK, WORLD_SIZE "
-            "and LOCAL_RANK to decide which rank writes, so start the ranks with torchrun"
+            "let one rank of the whole job rename it while the others wait at a barrier, or give each process "
+            "its own directory; with the Trainer, upgrade transformers (in version 4.36, each node did the "
+            "renaming), and set save_on_each_node only if the nodes share no drive. Libraries that cache files "
+            "need RANK, WORLD_SIZE and LOCAL_RANK to decide which rank writes, so start the ranks with torchrun"
         ),
         source="mosaicml/streaming#868",
         weak=True,
@@ -154,13 +155,13 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="FileExistsError: [Errno 17] File exists: './log/TwoStageNet'",
         texts=(r"FileExistsError: \[Errno 17\] File exists: ",),
         cause=(
-            "Several ranks try to create it at the same time, and one of them created it after another had "
-            "checked for it; or it remains from an earlier run, and the script requires a new one."
+            "Several ranks tried to create it at the same time, and one of them created it after another had "
+            "checked for it; or it is left over from an earlier run, but the script requires a new one."
         ),
         remedy=(
             "use os.makedirs(path, exist_ok=True); on a shared drive, call it only on rank 0, and have the "
-            "others wait at a barrier. If the path remains from an earlier run, choose another output directory "
-            "or remove it"
+            "others wait at a barrier. If the path is left over from an earlier run, choose another output "
+            "directory or remove it"
         ),
         source="OpenNMT/OpenNMT-py#1495",
         weak=True,
@@ -173,15 +174,15 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="FileNotFoundError: [Errno 2] No such file or directory: '...'",
         texts=(r"FileNotFoundError: \[Errno 2\]",),
         cause=(
-            "The path is wrong relative to launch_working_directory. Or the file is only on some nodes, because "
-            "without a shared drive the other nodes do not see what one node writes, such as a cache or a "
-            "checkpoint. Or another rank has not created the file yet, or has removed it."
+            "Either the path, taken relative to launch_working_directory, is wrong; or the file is only on some "
+            "nodes, because without a shared drive the other nodes do not see what one node writes, such as a "
+            "cache or a checkpoint; or another rank has not created the file yet, or has removed it."
         ),
         remedy=(
             "use absolute paths for data; run ansible-playbook site.yml --tags code to copy the code to all "
-            "nodes, and ansible-playbook stage_data.yml to copy a bucket. What the job itself writes and reads "
-            "must be on a shared drive (ansible-playbook site.yml --tags data), or be written on each node; "
-            "other ranks must wait for it at a barrier"
+            "nodes, and ansible-playbook stage_data.yml to copy a bucket. Files that the job itself writes and "
+            "reads must be on a shared drive (ansible-playbook site.yml --tags data) or be written on each node, "
+            "and the other ranks must wait for them at a barrier"
         ),
         source="GANWANSHUI/ES6D#22",
         recoverable=True,
@@ -199,8 +200,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         remedy=(
             'put the temporary directory on the destination\'s disk with -e \'{"launch_environment": {"TMPDIR": '
-            '"/mnt/data/tmp"}}\' (it must exist on all nodes), and for downloads also set HF_HOME; in your own code, '
-            "use shutil.move instead of os.rename"
+            '"/mnt/data/tmp"}}\' (the directory must exist on all nodes), and for downloads also set HF_HOME; in '
+            "your own code, use shutil.move instead of os.rename"
         ),
         source="huggingface/huggingface_hub#1439",
     ),
@@ -230,9 +231,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             "as in some containers."
         ),
         remedy=(
-            "run df -h /tmp on that node to see the free space; remove files there, or use a directory with free "
-            'space that exists on all nodes, with -e \'{"launch_environment": {"TMPDIR": "/data/tmp"}}\'; in a '
-            "container, mount a writable /tmp"
+            "run df -h /tmp on that node to see the free space; remove files there, or use a directory that has "
+            'free space and exists on all nodes, with -e \'{"launch_environment": {"TMPDIR": "/data/tmp"}}\'; in '
+            "a container, mount a writable /tmp"
         ),
         source="luigifreda/pyslam#184",
     ),

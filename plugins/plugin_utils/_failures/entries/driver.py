@@ -19,14 +19,16 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"cudaErrorCompatNotSupportedOnDevice\b",
         ),
         cause=(
-            "Without a container, the driver was updated, often automatically, and the node has not been rebooted "
-            "since, so its libraries are newer than the loaded kernel module. In a container, the image has a newer "
-            "CUDA version than the driver supports, and forward compatibility works only on data center GPUs."
+            "If no container is used, the driver was updated, often automatically, and the node has not been "
+            "rebooted since, so the driver's libraries are newer than the loaded kernel module. If a container "
+            "is used, the image has a newer CUDA version than the driver supports, and forward compatibility "
+            "works only on data center GPUs."
         ),
         remedy=(
             "compare `cat /proc/driver/nvidia/version` with `modinfo -F version nvidia` on that node; if they "
-            "differ, reboot it. In a container, update the driver (ansible-playbook site.yml --tags nvidia_driver -e "
-            "nvidia_driver_cuda=12.4), or use an image with the current driver's CUDA version"
+            "differ, reboot it. If a container is used, update the driver on the node (ansible-playbook site.yml "
+            "--tags nvidia_driver -e nvidia_driver_cuda=12.4), or use an image with the current driver's CUDA "
+            "version"
         ),
         source="oobabooga/textgen#4407",
     ),
@@ -112,9 +114,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             "script selects its GPU by the global rank."
         ),
         remedy=(
-            "print torch.cuda.device_count() and CUDA_VISIBLE_DEVICES in each rank. If all GPUs are visible, call "
-            "torch.cuda.set_device(int(os.environ['LOCAL_RANK'])), not with RANK, and leave nproc_per_node out; if "
-            "each process sees one GPU, use device 0 in all of them"
+            "print torch.cuda.device_count() and CUDA_VISIBLE_DEVICES in each rank. If all GPUs are visible, "
+            "call torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) instead of using RANK, and leave "
+            "nproc_per_node out; if each process sees one GPU, use device 0 in all of them"
         ),
         source="cfzd/Ultra-Fast-Lane-Detection#193",
     ),
@@ -129,8 +131,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"cudaErrorSystemNotReady\b",
         ),
         cause=(
-            "GPUs connected by NVSwitch need nvidia-fabricmanager, in the same version as the driver, before "
-            "CUDA works. The service is not installed, is not running, or has a different version."
+            "On GPUs connected by NVSwitch, CUDA works only if nvidia-fabricmanager is running, in the same "
+            "version as the driver. The service is not installed, is not running, or has a different version."
         ),
         remedy=(
             "run systemctl status nvidia-fabricmanager on that node; install the version that matches the driver and "
@@ -176,7 +178,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         cause="A label, class or token index is negative or too large for its layer.",
         remedy=(
             "compare the number of classes and the size of the embedding with the data; launch with -e "
-            '\'{"launch_environment": {"CUDA_LAUNCH_BLOCKING": "1"}}\' to see the line'
+            '\'{"launch_environment": {"CUDA_LAUNCH_BLOCKING": "1"}}\' to see which line fails'
         ),
         source="layumi/Person_reID_baseline_pytorch#372",
     ),
@@ -190,9 +192,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             "one called with unusual sizes; rarely, the GPU itself is at fault."
         ),
         remedy=(
-            'launch with -e \'{"launch_environment": {"CUDA_LAUNCH_BLOCKING": "1"}}\' to see the line; then try '
-            "without the extension, or with a different version of it. If it always happens on the same node, "
-            "run ansible-playbook preflight.yml to check its GPUs for memory errors"
+            'launch with -e \'{"launch_environment": {"CUDA_LAUNCH_BLOCKING": "1"}}\' to see which line fails; '
+            "then try without the extension, or with a different version of it. If it always happens on the same "
+            "node, run ansible-playbook preflight.yml to check its GPUs for memory errors"
         ),
         source="vllm-project/vllm#4108",
     ),
@@ -219,7 +221,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="CUDA is used in a forked process",
         example="RuntimeError: Cannot re-initialize CUDA in forked subprocess",
         texts=(r"Cannot re-initialize CUDA in forked subprocess",),
-        cause="A worker, usually of a DataLoader, uses CUDA after its parent had used it before the fork.",
+        cause=(
+            "A worker, usually a DataLoader worker, is using CUDA, but its parent had already used CUDA before the "
+            "fork."
+        ),
         remedy="keep tensors in the dataset and in collate_fn on the CPU, or use "
         "DataLoader(multiprocessing_context='spawn')",
         source="facebookresearch/pycls#183",
@@ -234,9 +239,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             "upgraded without a reboot, or LD_LIBRARY_PATH or the image provides a different libcuda."
         ),
         remedy=(
-            "reboot the node, or run ansible-playbook site.yml --tags nvidia_driver to load the installed driver. If "
-            "the error remains, remove directories with libcuda.so (cuda/compat) from LD_LIBRARY_PATH in "
-            "launch_environment and the image"
+            "reboot the node, or run ansible-playbook site.yml --tags nvidia_driver to load the installed "
+            "driver. If the error remains, remove directories that contain libcuda.so (cuda/compat) from "
+            "LD_LIBRARY_PATH in launch_environment and from the image"
         ),
         source="CompVis/stable-diffusion#439",
         recoverable=True,
@@ -254,7 +259,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             "run sudo dmesg on the node to see the GPU's own message (NVRM: Xid), and ansible-playbook "
             "preflight.yml to check the GPUs. If it always happens on the same node, reboot that node or leave "
             'it out (-e nodes=...); otherwise, launch with -e \'{"launch_environment": {"CUDA_LAUNCH_BLOCKING": '
-            '"1"}}\' to see the line, and try a different version of the extension, which may help'
+            '"1"}}\' to see which line fails, and try a different version of the extension, which may help'
         ),
         source="opendatalab/MinerU#426",
         weak=True,
@@ -305,9 +310,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         remedy=(
             "run `python -c 'import torch; print(torch.version.cuda, torch.cuda.is_available())'` with the job's "
-            "Python on that node to see which. Run ansible-playbook ping.yml to see the GPUs, and "
-            "ansible-playbook site.yml --tags nvidia_driver,python_env,pytorch to install a matching driver and "
-            "torch build"
+            "Python on that node to see which of these is the case. Run ansible-playbook ping.yml to see the "
+            "GPUs, and ansible-playbook site.yml --tags nvidia_driver,python_env,pytorch to install a matching "
+            "driver and torch build"
         ),
         source="microsoft/mattergen#217",
     ),
@@ -333,13 +338,13 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example='RuntimeError: NVML_SUCCESS == r INTERNAL ASSERT FAILED at "../c10/cuda/CUDACachingAllocator.cpp":830',
         texts=(r'NVML_SUCCESS == [^\n]{1,200}INTERNAL ASSERT FAILED at "[^"\n]{1,200}CUDACachingAllocator',),
         cause=(
-            "The GPU ran out of memory, and torch could not read from the driver how much is free. This happens on a "
-            "GPU slice (MIG) or virtual GPU, when CUDA_VISIBLE_DEVICES names a different GPU from the job's, or when "
-            "the driver's library and the loaded driver differ."
+            "The GPU ran out of memory, and torch could not read from the driver how much is free. This happens "
+            "on a GPU slice (MIG) or virtual GPU, when CUDA_VISIBLE_DEVICES names a GPU other than the job's, or "
+            "when the driver's library and the loaded driver differ."
         ),
         remedy=(
-            "use less memory (a smaller batch per rank), as for CUDA out of memory. On MIG, leave "
-            "CUDA_VISIBLE_DEVICES as the scheduler set it; if nvidia-smi fails on the node, reboot the node"
+            "use less memory (a smaller batch per rank), as you would for a CUDA out of memory error. On MIG, "
+            "leave CUDA_VISIBLE_DEVICES as the scheduler set it; if nvidia-smi fails on the node, reboot the node"
         ),
         source="pytorch/pytorch#121899",
         weak=True,

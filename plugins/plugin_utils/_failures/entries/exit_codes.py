@@ -77,12 +77,13 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"return code = -6\b",
         ),
         cause=(
-            "A C++ library ended the process because of an uncaught error: torch's NCCL watchdog after a timeout, an "
-            "assertion, or corrupted memory. Its message is in the log, before the process ended."
+            "A C++ library ended the process because of an uncaught error: torch's NCCL watchdog after a "
+            "timeout, an assertion, or corrupted memory. Its message appears in the log before the end of the "
+            "process."
         ),
         remedy=(
-            "read the lines with `terminate called`, `what():` or `Assertion` in the log; for a timeout, look at "
-            "what the other ranks were doing with ansible-playbook logs.yml -e fetch=true"
+            "read the lines with `terminate called`, `what():` or `Assertion` in the log; for a timeout, run "
+            "ansible-playbook logs.yml -e fetch=true to see what the other ranks were doing"
         ),
         source="pytorch/pytorch#118369",
         weak=True,
@@ -104,7 +105,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             "Something sent SIGKILL to the process, most often the kernel for lack of memory; if so, dmesg on the "
             "node shows it."
         ),
-        remedy=f"check free -g and dmesg on that node while the job runs; if memory is the cause: {LESS_HOST_MEMORY}",
+        remedy=(
+            f"run free -g and dmesg on that node while the job is running; if memory is the cause: {LESS_HOST_MEMORY}"
+        ),
         source="lzhxmu/CPPO#6",
         general=True,
         weak=True,

@@ -46,8 +46,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         remedy=(
             "use one type for both with MixedPrecisionPolicy(param_dtype=torch.bfloat16, "
             "reduce_dtype=torch.bfloat16), or exchange the gradients of each micro-batch with "
-            "set_requires_gradient_sync(True); let every parameter take part in each step, and load all weights in "
-            "one precision; a newer torch version may have the fix"
+            "set_requires_gradient_sync(True); let every parameter take part in each step, and load all weights "
+            "in one precision; or try a newer torch version, which may contain a fix"
         ),
         source="pytorch/pytorch#196996",
     ),
@@ -73,8 +73,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="ValueError: Inconsistent compute device and `device_id` on rank 3: cuda:0 vs cuda:3",
         texts=(r"[Ii]nconsistent compute device and ?[`']device_id ?[`'] on rank",),
         cause=(
-            "The model was loaded to a GPU that is not this rank's own, because each rank loads it to cuda:0 or "
-            "because of device_map. FSDP expects it on the CPU or on the rank's own GPU."
+            "The model was loaded onto a GPU other than this rank's own, either because each rank loads it onto "
+            "cuda:0 or because of device_map. FSDP expects it on the CPU or on the rank's own GPU."
         ),
         remedy=(
             "call torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) before the model is created, and load the "

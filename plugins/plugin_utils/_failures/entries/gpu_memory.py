@@ -47,8 +47,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         remedy=(
             "look in the logs of the other ranks for earlier problems, especially a timeout (ansible-playbook "
-            "logs.yml -e fetch=true). Make the same calls on every rank; use the same output directory and the same "
-            "checkpoint to resume from on all ranks, without random names"
+            "logs.yml -e fetch=true). Make the same calls on every rank; on all ranks, use the same output "
+            "directory, without random names, and resume from the same checkpoint"
         ),
         source="pytorch/pytorch#145369",
         kind="consequence",
@@ -96,7 +96,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="A CUDA library ran out of memory on the GPU",
         example="CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
         texts=(r"CUBLAS_STATUS_ALLOC_FAILED\b", r"CUDNN_STATUS_ALLOC_FAILED\b"),
-        cause="The GPU is out of memory and has no room for what cuBLAS or cuDNN needs.",
+        cause="The GPU is out of memory, so cuBLAS or cuDNN cannot allocate the memory that it needs.",
         remedy=f"{LESS_GPU_MEMORY}. {GPUS_IN_USE}",
         source="the guide to DeepSpeed over Open MPI",
         recoverable=True,
@@ -144,8 +144,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         cause="A kernel requests more on-chip shared memory than this GPU model has. This is neither GPU memory nor "
         "/dev/shm.",
         remedy=(
-            "use smaller block sizes or a smaller num_stages for the kernel, a version of the package that supports "
-            "this GPU, or the package's implementation without Triton"
+            "use smaller block sizes or a smaller num_stages for the kernel, a version of the package that "
+            "supports this GPU, or the package's non-Triton implementation"
         ),
         source="Yuliang-Liu/MonkeyOCR#86",
         recoverable=True,
@@ -166,9 +166,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         remedy=(
             "raise gpu_memory_utilization if the GPU is otherwise free, or lower it and max_model_len if the "
-            "trainer shares the GPU (vllm_gpu_memory_utilization in TRL, rollout.gpu_memory_utilization in "
-            "verl); or use a larger tensor_parallel_size; run ansible-playbook preflight.yml to find other "
-            "processes on the GPUs"
+            "trainer shares the GPU (the option is called vllm_gpu_memory_utilization in TRL and "
+            "rollout.gpu_memory_utilization in verl); or use a larger tensor_parallel_size; run ansible-playbook "
+            "preflight.yml to find other processes on the GPUs"
         ),
         source="vllm-project/vllm#10439",
     ),

@@ -110,9 +110,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "(world_size=4, timeout=1800)",
         texts=(r"Timed out receiving the shared seed from the distri\w{1,10} store",),
         cause=(
-            "This rank began a new pass over its DataLoader, which agrees on a seed with rank 0, but rank 0 had not "
-            "begun it. Either the ranks have different numbers of batches, so this rank finished its epoch earlier, "
-            "or rank 0 is still busy (loading, saving, evaluating)."
+            "This rank began a new pass over its DataLoader, which agrees on a seed with rank 0, but rank 0 had "
+            "not begun its own pass. Either the ranks have different numbers of batches, so this rank finished "
+            "its epoch earlier, or rank 0 is still busy (loading, saving, evaluating)."
         ),
         remedy=(
             "give all ranks the same number of batches with drop_last=True, or with datapipe.fullsync() at the end "
@@ -133,8 +133,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             "ranks run that code."
         ),
         remedy=(
-            "compare the two lines: move the call that only some ranks reach out of its branch, or make all ranks "
-            "take the same decision. Give all ranks the same number of batches (drop_last=True, model.join())"
+            "compare the two lines: move the call that only some ranks reach out of its branch, or make all "
+            "ranks make the same decision. Give all ranks the same number of batches (drop_last=True, "
+            "model.join())"
         ),
         source="huggingface/transformers#17478",
         weak=True,
@@ -147,12 +148,12 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(r"ranks are not at the same step: ",),
         cause=(
             "All ranks are waiting in the same kind of collective, but not in the same one. Either a rank that "
-            "is behind is slower or hangs, or the ranks have called different numbers of collectives: one rank "
-            "skipped a step (fewer batches, an empty sample, a `continue`), or ran one more, so the ranks wait "
-            "for each other forever."
+            "is behind is slower or has hung, or the ranks have called different numbers of collectives: one "
+            "rank skipped a step (fewer batches, an empty sample, a `continue`), or ran one more, so the ranks "
+            "wait for each other forever."
         ),
         remedy=(
-            "look at what the rank listed as behind did last, with ansible-playbook logs.yml -e rank=N, or with "
+            "run ansible-playbook logs.yml -e rank=N to see what the rank listed as behind did last, or "
             "ansible-playbook stacks.yml while it hangs. Give all ranks the same number of batches "
             "(drop_last=True, model.join()), and skip a bad batch on all ranks or on none. Launch with -e "
             "debug=true to make torch name the first call that differs"
@@ -172,7 +173,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             "batches or last batches differ."
         ),
         remedy=(
-            "make sizes equal on all ranks with drop_last=True or padding to one length, or use "
+            "make the sizes equal on all ranks with drop_last=True or padding to one length, or use "
             "all_gather_object for objects; use the same code, configuration and packages on all nodes "
             "(ansible-playbook preflight.yml compares them). Launch with -e debug=true to make torch name the "
             "call"
@@ -257,8 +258,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         remedy=(
             "find the rank that is not waiting; launch with -e debug=true to make torch log what each rank was "
-            "doing. If ranks have different numbers of batches (an IterableDataset), use drop_last=True or with "
-            "model.join(). If work between two collectives may take longer, use "
+            "doing. If ranks have different numbers of batches (an IterableDataset), use drop_last=True, or run "
+            "the loop inside `with model.join()`. If work between two collectives may take longer, use "
             "init_process_group(timeout=timedelta(hours=1))"
         ),
         source="pytorch/gloo#511",

@@ -30,13 +30,13 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         remedy=(
             'launch with -e \'{"launch_environment": {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}}\' '
             "and use fewer DataLoader workers; in a container, set --pids-limit=-1 in launch_container_options. "
-            "`Operation not permitted` instead means that the node's Docker is too old for the image"
+            "If the error is `Operation not permitted` instead, the node's Docker is too old for the image"
         ),
         source="MIC-DKFZ/nnUNet#1343",
     ),
     CatalogueEntry(
         id="host-allocator-out-of-memory",
-        title="torch is out of host memory",
+        title="torch ran out of host memory",
         example="DefaultCPUAllocator: can't allocate memory: you tried to allocate ... bytes",
         texts=(r"DefaultCPUAllocator: (?:can't allocate|not enough) memory",),
         cause="The machine's own memory (not GPU memory) has no room for a tensor.",
@@ -102,8 +102,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="DataLoader worker (pid ...) is killed by signal: Killed",
         texts=(r"DataLoader worker \(pid[^\n]{0,40}\) is killed by signal: (?:Killed|Terminated)",),
         cause=(
-            "Almost always, the machine was out of memory and the kernel killed the worker; if so, dmesg on the node "
-            "shows it."
+            "In almost all cases, the machine ran out of memory and the kernel killed the worker; if so, dmesg "
+            "on the node shows it."
         ),
         remedy=LESS_HOST_MEMORY,
         source="hezhangsprinter/DCPDN#12",

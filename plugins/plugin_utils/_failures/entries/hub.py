@@ -12,7 +12,7 @@ TOPIC = "Hugging Face Hub"
 ENTRIES: tuple[CatalogueEntry, ...] = (
     CatalogueEntry(
         id="hub-xet",
-        title="The Hub's faster download (Xet) fails",
+        title="The Hub's faster downloads (Xet) fail",
         example="RuntimeError: Data processing error: CAS service error : ReqwestMiddleware Error: Request failed "
         "after 5 retries",
         texts=(
@@ -117,7 +117,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         cause=(
             "The name is misspelled or is a directory that is missing on this node, or the model is private and "
-            "the token is missing, is expired or does not grant access."
+            "the token is missing, has expired or does not grant access."
         ),
         remedy=(
             "compare the name with the model's page; run HF_TOKEN=... ansible-playbook site.yml --tags "
@@ -139,8 +139,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"OfflineModeIsEnabled\b",
         ),
         cause="The node has no Internet access or no DNS, and the file is not in its cache.",
-        remedy="copy the model to all nodes (ansible-playbook stage_data.yml, or a shared drive) and set HF_HOME, and "
-        "HF_HUB_OFFLINE to 1, in launch_environment; behind a proxy, set HTTPS_PROXY",
+        remedy=(
+            "copy the model to all nodes (ansible-playbook stage_data.yml, or a shared drive) and set both HF_HOME "
+            "and HF_HUB_OFFLINE=1 in launch_environment; behind a proxy, set HTTPS_PROXY"
+        ),
         source="yuh-zha/AlignScore#17",
         recoverable=True,
     ),

@@ -97,8 +97,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         cause="The file was not downloaded completely, is a Git LFS pointer of a few lines, or has a different format, "
         "such as a vocabulary in JSON or text.",
         remedy=(
-            "run `ls -l` and `head -c 100` on the tokenizer file on that node (it should be hundreds of kB in "
-            "size); download or copy it again with git lfs pull or ansible-playbook stage_data.yml"
+            "on that node, run `ls -l` and `head -c 100` on the tokenizer file, which should be hundreds of kB "
+            "in size; download or copy it again with git lfs pull or ansible-playbook stage_data.yml"
         ),
         source="yanqiangmiffy/Chinese-LangChain#42",
     ),

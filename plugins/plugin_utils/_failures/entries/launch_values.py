@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.entry import CatalogueEntry
 
-TOPIC = "Addresses, ports and variables of a launch"
+TOPIC = "Launch addresses, ports and variables"
 TOO_LARGE = r"(?:6553[6-9]|655[4-9]\d|65[6-9]\d\d|6[6-9]\d{3}|[7-9]\d{4}|\d{6,10})"  # a port above 65535
 ENTRIES: tuple[CatalogueEntry, ...] = (
     CatalogueEntry(
@@ -46,8 +46,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             "placeholder that was not replaced."
         ),
         remedy=(
-            "use a port between 1024 and 65535, such as 29500; muster sets one, and -e launch_master_port=29600 "
-            "sets a different one. Check MASTER_PORT, --master_port and tcp://ADDRESS:PORT in the script"
+            "use a port between 1024 and 65535, such as 29500; muster sets a port itself, so launch with -e "
+            "launch_master_port=29600 to use a different one. Check MASTER_PORT, --master_port and "
+            "tcp://ADDRESS:PORT in the script"
         ),
         source="pytorch/pytorch#67172",
     ),

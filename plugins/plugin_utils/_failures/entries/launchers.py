@@ -87,8 +87,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(r"is localhost: False, exception: (?!Encountered a bad command exit code)",),
         cause=(
             "colossalai run starts the job on the other nodes over SSH. That failed on the node that the message "
-            "names before `is localhost`, so the first node is waiting for it in vain. If the message says No "
-            "authentication methods available, or not a valid RSA private key file, there is no key that it can use."
+            "names before `is localhost`, so the first node is waiting for that node in vain. If the message "
+            "says No authentication methods available, or not a valid RSA private key file, colossalai has no "
+            "key that it can use."
         ),
         remedy=(
             "run ansible-playbook site.yml --tags ssh_mesh to give the nodes keys for each other; to do so by hand, "
@@ -116,8 +117,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"environment variable (?:RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT) expected, but not set",
         ),
         cause=(
-            "launch_launcher: env starts one process per node, without RANK and LOCAL_RANK. Lightning starts the "
-            "other processes itself; most scripts do not."
+            "With launch_launcher: env, muster starts one process per node, without RANK and LOCAL_RANK. "
+            "Lightning starts the other processes itself; most scripts do not."
         ),
         remedy="leave launch_launcher out, so that torchrun starts one process per GPU and sets these variables",
         source="a run on one H200",
@@ -159,10 +160,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="Open MPI does not run as root by default",
         example="mpirun has detected an attempt to run as root.",
         texts=(r"(?:mpirun|mpiexec|orterun|prterun|prted?|orted) has detected an attempt to run as root",),
-        cause=(
-            "The job is running as root, usually in a container, and mpirun does not allow that unless it is told "
-            "otherwise."
-        ),
+        cause=("The job is running as root, usually in a container, but mpirun does not allow this by default."),
         remedy=(
             'launch with -e \'{"launch_environment": {"OMPI_ALLOW_RUN_AS_ROOT": "1", '
             '"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}}\' to allow it; or run as another user (launch_user)'
@@ -221,8 +219,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             "higher-priority job preempted it (PREEMPTION), somebody canceled it, or another of its tasks failed."
         ),
         remedy=(
-            "run `sacct -j JOB -o State,Elapsed,Timelimit,ExitCode` to see which. If it was the time limit, raise "
-            "#SBATCH --time or resume from the last checkpoint; if a task failed, its own log says why"
+            "run `sacct -j JOB -o State,Elapsed,Timelimit,ExitCode` to see the reason. If it was the time limit, "
+            "raise #SBATCH --time or resume from the last checkpoint; if a task failed, its own log says why"
         ),
         source="Lightning-AI/torchmetrics#2300",
         kind="consequence",
@@ -368,8 +366,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="slurmstepd: error: execve(): python: No such file or directory",
         texts=(r"slurmstepd: error: execve\(\): [^\n]{1,300}: (?:No such file or directory|Permission denied)",),
         cause=(
-            "srun looks up the program on each node by name and PATH, and the program does not exist on this node: "
-            "its environment is not activated, or is on a disk that the node does not mount."
+            "srun looks up the program by name in the PATH on each node, but the program does not exist on this "
+            "node: its environment is not activated, or is on a disk that the node does not mount."
         ),
         remedy=(
             "activate the environment before srun in the batch script, or give the full path of a program on a "
@@ -479,13 +477,13 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Received (?:2|10|12|15) death signal, shutting down workers",
         ),
         cause=(
-            "Something sent torchrun SIGTERM or SIGINT. It was muster or another launcher because another node "
-            "had failed, a scheduler (time limit, preemption, eviction), a cloud provider's notice, or a person."
+            "Something sent torchrun SIGTERM or SIGINT: muster or another launcher, because another node had "
+            "failed; a scheduler (time limit, preemption, eviction); a cloud provider's notice; or a person."
         ),
         remedy=(
-            "look for what ended first, with ansible-playbook logs.yml -e fetch=true; if no node shows an error, the "
-            "scheduler's log says why it ended the job (for Slurm, run sacct -j JOB -o State,Reason; for Kubernetes, "
-            "run kubectl describe pod)"
+            "run ansible-playbook logs.yml -e fetch=true to see what ended first; if no node shows an error, the "
+            "scheduler's log says why it ended the job (for Slurm, run sacct -j JOB -o State,Reason; for "
+            "Kubernetes, run kubectl describe pod)"
         ),
         source="NVIDIA/nvidia-resiliency-ext#18",
         kind="consequence",

@@ -25,8 +25,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         remedy=(
             "put caches and downloads on each node's own disk (set HF_HOME, HF_HUB_CACHE and TRITON_CACHE_DIR in "
-            "launch_environment, and do not use a local_dir on that mount); or have Lustre mounted with -o flock; "
-            "newer versions of huggingface_hub and filelock (3.24) fall back to lock files"
+            "launch_environment, and do not use a local_dir on that mount); or have Lustre mounted with -o "
+            "flock; or upgrade huggingface_hub and filelock (3.24), whose newer versions fall back to lock files"
         ),
         source="tox-dev/filelock#289",
         recoverable=True,
@@ -43,9 +43,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"\[Errno 18\] Invalid cross-device link",
         ),
         cause=(
-            "The directory is on a mount that does not support everything that a disk does. A mounted bucket "
-            "(mount-s3, s3fs), for example, cannot rename, append to or preallocate a file, although programs do so "
-            "when they save."
+            "The directory is on a mount that does not support every file operation that a disk does. A mounted "
+            "bucket (mount-s3, s3fs), for example, cannot rename, append to or preallocate a file, which "
+            "programs do when they save."
         ),
         remedy=(
             "save to a local disk, and copy the file to the bucket afterwards. If the error occurs only with "
@@ -112,9 +112,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             "11), or the network drive does not support locks (errno 37, 38, 5)."
         ),
         remedy=(
-            'open the file read-only on all ranks (h5py.File(path, "r")), in the DataLoader worker on first use, '
-            "and let only one rank write; to disable locks (only for files that are just read), launch with -e "
-            '\'{"launch_environment": {"HDF5_USE_FILE_LOCKING": "FALSE"}}\''
+            'open the file read-only on all ranks (h5py.File(path, "r")), on first use in each DataLoader '
+            "worker, and let only one rank write to it; to disable locks (only for files that are just read), "
+            'launch with -e \'{"launch_environment": {"HDF5_USE_FILE_LOCKING": "FALSE"}}\''
         ),
         source="open-mpi/ompi#6535",
     ),

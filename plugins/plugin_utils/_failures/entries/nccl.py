@@ -29,7 +29,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             "between machines, nvidia-imex is not set up."
         ),
         remedy=(
-            'launch with -e \'{"launch_environment": {"NCCL_NVLS_ENABLE": "0"}}\' to disable NVLS, at somewhat '
+            'launch with -e \'{"launch_environment": {"NCCL_NVLS_ENABLE": "0"}}\' to disable NVLS, at a somewhat '
             "lower speed. On the node, run systemctl status nvidia-fabricmanager and `nvidia-smi -q -i 0 | grep "
             "-A 3 Fabric`, which must show Completed and Success; if not, install the version of the service "
             "that matches the driver, start it and reboot"
@@ -226,9 +226,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         cause="The ranks call NCCL with different sizes or in a different order, or their NCCL versions or settings "
         "differ.",
         remedy=(
-            f"{SAME_SOFTWARE}python_env,pytorch makes them the same; use the same NCCL_* variables on all nodes. For "
-            'the script, launch with -e \'{"launch_environment": {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}}\' to see '
-            "the call"
+            f"{SAME_SOFTWARE}python_env,pytorch makes them the same; set the same NCCL_* variables on all nodes. "
+            'If the script is at fault, launch with -e \'{"launch_environment": {"TORCH_DISTRIBUTED_DEBUG": '
+            '"DETAIL"}}\' to see the call'
         ),
         source="NVIDIA/nccl#626",
     ),
@@ -280,7 +280,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"NCCL WARN [^\n]{0,30}Call to (?:recv|send|read|write)\b[^\n]{0,80} failed",
             r"remote process exited or there was a network error",
         ),
-        cause="The rank at the other end exited or was killed, or the network between two nodes failed.",
+        cause="The rank at the other end exited or was killed, or the network between the two nodes failed.",
         remedy=(
             "look in the logs of the other ranks (ansible-playbook logs.yml -e fetch=true). If none shows an error: "
             f"{OPEN_NETWORK}"
@@ -299,8 +299,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         refines=("nccl-peer-gone",),  # the watchdog aborts the communicator
         cause=(
-            "This rank waited for a rank that never arrived: that rank failed, hangs, is still loading or saving, "
-            "had fewer batches, or is at a different point of the script."
+            "This rank waited for a rank that never arrived: that rank failed, is hanging, is still loading or "
+            "saving, had fewer batches, or is at a different point in the script."
         ),
         remedy=(
             "find the rank that is not waiting; launch with -e debug=true to make torch log what each rank was "
@@ -322,13 +322,13 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         cause=(
             "A CUDA or NCCL call is not returning on this rank. Usually it is waiting for a collective that "
-            "another rank has not started, as in a collective timeout; otherwise, a GPU or the network hangs, or "
-            "another thread is blocking Python for minutes (a long save or compilation)."
+            "another rank has not started, as in a collective timeout; otherwise, a GPU or the network is "
+            "hanging, or another thread has been blocking Python for minutes (a long save or compilation)."
         ),
         remedy=(
-            "run ansible-playbook stacks.yml while the job hangs to see where each rank is. Make the same calls "
-            "on all ranks, with the same number of batches. If a rank was only busy for a long time, launch with "
-            '-e \'{"launch_environment": {"TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": "3600"}}\''
+            "run ansible-playbook stacks.yml while the job is hanging to see where each rank is. Make the same "
+            "calls on all ranks, with the same number of batches. If a rank was only busy for a long time, "
+            'launch with -e \'{"launch_environment": {"TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": "3600"}}\''
         ),
         source="om-ai-lab/VLM-R1#257",
         kind="consequence",
@@ -372,7 +372,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="nccl-internal-error",
-        title="NCCL stopped at an internal check",
+        title="An internal NCCL check failed",
         example="ncclInternalError: Internal check failed.",
         texts=(
             r"ncclInternalError\b",
@@ -381,8 +381,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"NCCL error in: [^\n]{1,200}:\d{1,5}, internal error, NCCL version",
         ),
         cause=(
-            "This is not necessarily a bug, since NCCL 2.18 reports every network error this way; other causes "
-            "are different NCCL versions on the nodes and a wrong interface."
+            "This is not necessarily a bug, since NCCL 2.18 reports every network error this way; other possible "
+            "causes are different NCCL versions on the nodes and a wrong network interface."
         ),
         remedy=(
             'launch with -e \'{"launch_environment": {"NCCL_DEBUG": "WARN"}}\' to see what failed; '

@@ -26,10 +26,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="The rendezvous port is reserved for root",
         example="The server socket has failed to bind to [::]:520 (errno: 13 - Permission denied).",
         texts=(r"failed to bind to [^\n]{1,100}:(?:\d{1,3}|10[01]\d|102[0-3]) \(errno: 13 - Permission denied\)",),
-        cause="Only root may listen on ports below 1024, and the job's rendezvous uses such a port.",
+        cause="Only root can listen on ports below 1024, and the job's rendezvous uses such a port.",
         remedy=(
-            "use port 1024 or above with -e launch_master_port=29600; check MASTER_PORT and --master_port in the "
-            "script, for example for $RANDOM without an offset"
+            "use port 1024 or above with -e launch_master_port=29600; check how the script sets MASTER_PORT and "
+            "--master_port, for example to $RANDOM without an offset"
         ),
         source="liucongg/ChatGLM-Finetuning#140",
     ),
@@ -40,14 +40,15 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "store_based_barrier_key:1 (world_size=4, worker_count=8, timeout=0:30:00)",
         texts=(rf"store[- ]based barrier [^\n]{{0,160}}\(world_size=(?:{MORE_WORKERS})",),
         cause=(
-            "The rendezvous store counts more processes than world_size. Either it still contains the processes of "
-            "an earlier run, for example in the file of init_method=file://, or the job was started twice with the "
-            "same address and port, or the script passes a world_size smaller than the number of processes."
+            "The rendezvous store counts more processes than world_size. Either it still contains the processes "
+            "of an earlier run, for example in the file used by init_method=file://, or the job was started "
+            "twice with the same address and port, or the script passes a world_size smaller than the number of "
+            "processes."
         ),
         remedy=(
-            "remove the file of init_method=file:// before each run, or use env:// (no init_method), which muster "
-            "sets up anew for each run; run ansible-playbook stop.yml to end an earlier run; take WORLD_SIZE from "
-            "the environment"
+            "remove the file used by init_method=file:// before each run, or use env:// (no init_method), which "
+            "muster sets up anew for each run; run ansible-playbook stop.yml to end an earlier run; read "
+            "WORLD_SIZE from the environment"
         ),
         source="ultralytics/yolov5#4574",
     ),
@@ -95,7 +96,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="rendezvous-unreached",
-        title="A node cannot reach the first node's rendezvous",
+        title="A node cannot reach the rendezvous on the first node",
         example="The client socket has timed out after 60s while trying to connect to ...",
         texts=(
             r"client socket has timed out after",
@@ -105,8 +106,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"connect\(\) timed out\. Original timeout was",
             r"RuntimeError: (?:connect\(\) timed out\.|Connection timed out)$",
         ),
-        cause="The first node's port is closed to the others, its name resolves to 127.0.1.1 there, or its process "
-        "ended earlier.",
+        cause=(
+            "The first node's port is closed to the other nodes, its name resolves to 127.0.1.1 there, or its "
+            "process ended earlier."
+        ),
         remedy=(
             f"first check whether a rank on the first node failed on its own. Then: {OPEN_NETWORK}; run "
             "ansible-playbook site.yml --tags hosts_file to fix the names"
@@ -121,8 +124,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="config has no run_id, generated a random run_id: 174580650467654300307713793029077439978",
         texts=(r"config has no run_id, generated a random run_id",),
         cause=(
-            "torchrun was started without --rdzv_id, or the option's value was an unset variable, so each node "
-            "generated a random id, and nodes with different ids never meet."
+            "torchrun was started without --rdzv_id, or the option's value was an unset variable. Each node "
+            "therefore generated a random id, and nodes with different ids never meet."
         ),
         remedy=(
             "give all nodes the same id with torchrun --rdzv_id=NAME --rdzv_endpoint=FIRST_NODE:29500 (with "
@@ -182,7 +185,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="store-gone",
-        title="The first node's rendezvous ended",
+        title="The rendezvous on the first node ended",
         example="[c10d] recvValue failed on SocketImpl(...): Connection reset by peer",
         texts=(
             r"\[c10d\] (?:recvValue|sendBytes|recvVector)\w{0,10} failed on SocketImpl",
@@ -204,9 +207,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             "node's own name resolves to an address that none of its interfaces has."
         ),
         remedy=(
-            "remove GLOO_SOCKET_IFNAME from launch_environment and the script; muster sets it on each node to the "
-            "interface of node_address. It must be set to exactly one exact interface name; run ansible-playbook "
-            "site.yml --tags hosts_file to fix the node's own name"
+            "remove GLOO_SOCKET_IFNAME from launch_environment and the script; muster sets it on each node to "
+            "the interface of node_address. It must be set to exactly one interface name, spelled out in full. "
+            "Run ansible-playbook site.yml --tags hosts_file to fix the node's own name"
         ),
         source="Megvii-BaseDetection/YOLOX#139",
     ),
@@ -220,8 +223,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             "its ranks."
         ),
         remedy=(
-            "look in the logs of the other nodes for what ended first (ansible-playbook logs.yml -e fetch=true). If "
-            "you use restarts, leave launch_max_restarts out unless the script resumes from checkpoints"
+            "look in the logs of the other nodes to find what ended first (ansible-playbook logs.yml -e "
+            "fetch=true). If you use restarts, leave launch_max_restarts out unless the script resumes from "
+            "checkpoints"
         ),
         source="pytorch/pytorch#116974",
         kind="consequence",
@@ -232,11 +236,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="RuntimeError: Socket Timeout",
         texts=(r"(?:RuntimeError|Dist(?:Store|Network)Error): (?:Socket Timeout|Broken pipe)",),
         cause=(
-            "This rank asked the first node's rendezvous for another rank, which did not arrive within the time "
-            "limit: the other rank is preparing data, evaluating or saving alone, or has ended."
+            "This rank waited at the first node's rendezvous for another rank, which did not arrive within the "
+            "time limit: the other rank is preparing data, evaluating or saving on its own, or has ended."
         ),
         remedy=(
-            "look in the logs of all ranks for one that ended or is at a different point of the script "
+            "look in the logs of all ranks for one that ended or is at a different point in the script "
             "(ansible-playbook logs.yml -e fetch=true). For work that takes longer, use "
             "init_process_group(timeout=timedelta(hours=1)), or ddp_timeout=3600 for the Trainer"
         ),
@@ -254,10 +258,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"TCP client failed to connect/validate to host [^\n]{1,300}Connection reset by peer",
         ),
         cause=(
-            "This rank reached the first node's port, and the connection was closed immediately. At startup, the "
-            "cause is between the nodes: a proxy or sidecar of a service mesh (Istio), a firewall or load "
-            "balancer, or another program that is listening on the port; with many hundreds of ranks, too many "
-            "connect at the same time. If it happens later, rank 0 has ended."
+            "This rank reached the first node's port, and the connection was closed immediately. If this happens "
+            "at startup, the cause is between the nodes: a service mesh's proxy or sidecar (Istio), a firewall "
+            "or load balancer, or another program that is listening on the port; with many hundreds of ranks, "
+            "too many of them connect at the same time. If it happens later, rank 0 has ended."
         ),
         remedy=(
             "read the log of rank 0 first (ansible-playbook logs.yml -e rank=0). If rank 0 is still waiting for "

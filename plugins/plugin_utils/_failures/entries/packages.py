@@ -66,7 +66,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         remedy=(
             "run ansible-playbook site.yml --tags python_env,pytorch to install a torch build that supports all "
-            "GPUs in the cluster (pytorch_version: auto), and rebuild extensions for it"
+            "GPUs in the cluster (pytorch_version: auto), and rebuild any extensions against it"
         ),
         source="jiangyzy/GOAE#16",
         recoverable=True,
@@ -109,13 +109,13 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="libtorch_cuda.so: undefined symbol: ncclCommRegister",
         texts=(r"undefined symbol: nccl",),
         cause=(
-            "An older libnccl is found before torch's own: from the system, from LD_LIBRARY_PATH, or from a package "
-            "for another CUDA version in the same environment."
+            "An older libnccl is found before torch's own. It comes from the system, from LD_LIBRARY_PATH, or "
+            "from a package for another CUDA version in the same environment."
         ),
         remedy=(
-            "remove it from LD_LIBRARY_PATH in launch_environment; `pip list` must show exactly one nvidia-nccl "
-            "package in the environment. To recreate the environment, run ansible-playbook site.yml --tags "
-            "python_env,pytorch"
+            "remove it from LD_LIBRARY_PATH in launch_environment, and make sure that `pip list` shows exactly "
+            "one nvidia-nccl package in the environment. To recreate the environment, run ansible-playbook "
+            "site.yml --tags python_env,pytorch"
         ),
         source="rwth-i6/returnn#1802",
     ),
@@ -169,9 +169,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         cause="A package was built for a different CUDA version from the one bundled with torch.",
         remedy=(
-            "install the package's build for torch's CUDA version (python -c 'import torch; "
-            "print(torch.version.cuda)'), or install a torch build for the package's CUDA version: ansible-playbook "
-            "site.yml --tags python_env,pytorch -e pytorch_cuda=12.4"
+            "install a build of the package for torch's CUDA version (python -c 'import torch; "
+            "print(torch.version.cuda)'), or install a torch build for the package's CUDA version: "
+            "ansible-playbook site.yml --tags python_env,pytorch -e pytorch_cuda=12.4"
         ),
         source="vllm-project/vllm#31018",
         recoverable=True,
@@ -240,9 +240,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="The C++ library is too old for a package",
         example="ImportError: /lib/x86_64-linux-gnu/libstdc++.so.6: version `GLIBCXX_3.4.29' not found",
         texts=(r"version `(?:GLIBCXX|CXXABI)_[\d.]{1,12}' not found",),
-        cause="The package was compiled for a newer C++ library (libstdc++) than the one that is "
-        "loaded: the distribution is older, or another environment's library comes first in "
-        "LD_LIBRARY_PATH.",
+        cause=(
+            "The package was compiled for a newer C++ library (libstdc++) than the one that is loaded, either "
+            "because the distribution is older or because another environment's library comes first in "
+            "LD_LIBRARY_PATH."
+        ),
         remedy=(
             "in a conda environment, run conda install -c conda-forge libstdcxx-ng, and put the environment's "
             "lib directory first in LD_LIBRARY_PATH (launch_environment). Otherwise, remove LD_LIBRARY_PATH from "
@@ -323,7 +325,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         remedy=(
             "run ansible-playbook site.yml --tags python_env,pytorch, which installs the torchvision build that "
-            "matches torch; if the job's requirements name versions of both that do not match, remove them"
+            "matches torch; if the job's requirements pin versions of the two that do not match, remove those "
+            "pins"
         ),
         source="fudan-generative-vision/hallo#98",
         recoverable=True,
@@ -341,9 +344,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             "supports it only on the CPU: it is a CPU wheel, or was built on a machine without nvcc or a visible GPU."
         ),
         remedy=(
-            "install the package's build for torch's CUDA version (for PyTorch wheels, use --index-url "
-            "https://download.pytorch.org/whl/cuXXX), or build it on a GPU node with CUDA_HOME set and FORCE_CUDA=1: "
-            "pip install --force-reinstall --no-deps --no-build-isolation --no-cache-dir PACKAGE"
+            "install a build of the package for torch's CUDA version (for PyTorch wheels, use --index-url "
+            "https://download.pytorch.org/whl/cuXXX), or build it on a GPU node with CUDA_HOME set and "
+            "FORCE_CUDA=1: pip install --force-reinstall --no-deps --no-build-isolation --no-cache-dir PACKAGE"
         ),
         source="facebookresearch/sam2#220",
         recoverable=True,
@@ -379,8 +382,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         cause="Two packages in the environment have incompatible versions. The message names both packages.",
         remedy=(
             "put the version that the message asks for into the job's requirements (requirements: [...]) and run "
-            "ansible-playbook site.yml --tags python_env. If the job finds another Python's packages first, remove "
-            "PYTHONPATH and ~/.local/lib/python*"
+            "ansible-playbook site.yml --tags python_env. If the job finds packages from another Python "
+            "installation first, remove PYTHONPATH and ~/.local/lib/python*"
         ),
         source="huggingface/transformers#11713",
         recoverable=True,
@@ -493,7 +496,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             "The script or a package uses a function that this version of torch does not have yet or no longer has."
         ),
         remedy=(
-            "compare `pip show torch` with the version that the package asks for. Change the torch version with "
+            "compare `pip show torch` with the version that the package requires. Change the torch version with "
             "ansible-playbook site.yml --tags python_env,pytorch -e pytorch_version=2.6.0, or pin the package's "
             "version in the job's requirements"
         ),
@@ -527,7 +530,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         cause=(
             "torch has loaded one cuDNN library from its own packages but finds another one first in "
-            "LD_LIBRARY_PATH, for example from the system's CUDA toolkit or a module: the libraries are from "
+            "LD_LIBRARY_PATH, for example from the system's CUDA toolkit or a module, so the libraries are from "
             "different cuDNN versions."
         ),
         remedy=(
@@ -544,7 +547,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(r"\[cudnn_frontend\] Error: No execution plans (?:support the graph|built successfully)",),
         cause=(
             "torch chose cuDNN attention, but cuDNN has no kernel for these shapes, this precision or this GPU; "
-            "torch 2.5.0 chose it too often."
+            "torch 2.5.0 chose cuDNN attention too often."
         ),
         remedy=(
             "call torch.backends.cuda.enable_cudnn_sdp(False) in the script so that torch uses a different "

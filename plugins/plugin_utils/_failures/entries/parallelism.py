@@ -17,15 +17,15 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "torch.Tensor to DTensor before calling distributed operators!",
         texts=(r"[Gg]ot mixed torch\.Tensor and DTensor",),
         cause=(
-            "FSDP2 and tensor parallelism store weights as DTensors, and an operation received one together with a "
-            "plain tensor: a weight used outside the forward pass of its sharded module, a module left out of the "
-            "plan, a mask or buffer, or a kernel from a package that does not support DTensors."
+            "FSDP2 and tensor parallelism store weights as DTensors, and an operation received one together with "
+            "a plain tensor. The cause is a weight used outside the forward pass of its sharded module, a module "
+            "left out of the plan, a mask or buffer, or a kernel from a package that does not support DTensors."
         ),
         remedy=(
-            "call the module instead of using its weights directly, and also wrap the module that owns the weight "
-            "with fully_shard; for single operations, use distribute_tensor(x, mesh) or weight.full_tensor(). For "
-            'attention, choose torch\'s implementation (attn_implementation="sdpa"); upgrade accelerate and '
-            "transformers together"
+            "call the module instead of using its weights directly, and also wrap the module that owns the "
+            "weight with fully_shard; for individual operations, use distribute_tensor(x, mesh) or "
+            'weight.full_tensor(). For attention, choose torch\'s implementation (attn_implementation="sdpa"); '
+            "upgrade accelerate and transformers together"
         ),
         source="huggingface/accelerate#3565",
     ),
@@ -35,9 +35,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="NotImplementedError: Cannot copy out of meta tensor; no data!",
         texts=(r"Cannot copy out of meta tensor; no data",),
         cause=(
-            "The model was created without memory (on the meta device), and this weight had no values when it was "
-            "moved: with fsdp_cpu_ram_efficient_loading, only rank 0 of each node or run loads the weights and the "
-            "others expect to receive them; or the checkpoint lacks the weight."
+            "The model was created without memory (on the meta device), and this weight had no values when it "
+            "was moved: with fsdp_cpu_ram_efficient_loading, only rank 0 of each node or of the run loads the "
+            "weights, and the other ranks expect to receive them; or the checkpoint lacks the weight."
         ),
         remedy=(
             "set fsdp_sync_module_states: true together with fsdp_cpu_ram_efficient_loading, or set both to "

@@ -18,12 +18,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Task was killed due to the node running low on memory",
             r"Workers \(tasks / actors\) killed due to memory pressure \(OOM\)",
         ),
-        cause="More than 95 % of the node's memory was in use, and Ray killed its most recent worker before the kernel "
-        "would. The message lists the processes that use the most memory.",
+        cause=(
+            "More than 95% of the node's memory was in use, and Ray killed its most recent worker before the kernel "
+            "would have done so. The message lists the processes that use the most memory."
+        ),
         remedy=(
-            "use fewer workers or actors per node, a smaller rollout batch, no CPU offload, or machines with more "
-            "memory. Setting RAY_memory_usage_threshold=0.98 in the environment of `ray start` only delays the "
-            "problem; in a container, the container's limit applies"
+            "use fewer workers or actors per node, a smaller rollout batch, or machines with more memory, or "
+            "disable CPU offload. Setting RAY_memory_usage_threshold=0.98 in the environment of `ray start` only "
+            "delays the problem; in a container, the container's limit applies"
         ),
         source="real-stanford/flingbot#11",
     ),

@@ -16,14 +16,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="NCCL WARN NET/IB : Got completion from peer ... with error 12, opcode 0, len 0, vendor err 129",
         texts=(r"Got completion [^\n]{0,80}with (?:error |status=)(?:IBV_WC_RETRY_EXC_ERR\()?12\b",),
         cause=(
-            "A packet over InfiniBand or RoCE was not answered (error 12 is a timeout): the network cards of two "
-            "nodes cannot reach each other. With RoCE, usually the default GID is of the wrong kind, or the switches "
-            "do not route between the subnets."
+            "A packet sent over InfiniBand or RoCE was not answered (error 12 is a timeout): the network cards "
+            "of two nodes cannot reach each other. With RoCE, the usual cause is that the default GID is of the "
+            "wrong type or that the switches do not route between the subnets."
         ),
         remedy=(
-            'set the index of the RoCE v2 GID that `show_gids` lists: -e \'{"launch_environment": '
-            '{"NCCL_IB_GID_INDEX": "3"}}\'. Test the connection with `ib_write_bw` between the two nodes. To use TCP '
-            "instead of RDMA, set NCCL_IB_DISABLE=1"
+            'launch with -e \'{"launch_environment": {"NCCL_IB_GID_INDEX": "3"}}\' to set the index of the RoCE '
+            "v2 GID that `show_gids` lists. Test the connection with `ib_write_bw` between the two nodes. To use "
+            "TCP instead of RDMA, set NCCL_IB_DISABLE=1"
         ),
         source="NVIDIA/nccl#1405",
     ),
@@ -35,15 +35,15 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(r"Got completion [^\n]{0,80}with (?:error |status=)",),
         cause=(
             "An RDMA adapter reported an error other than a timeout. Status 1 or 4 means that the data exceeded "
-            "the receiver's buffer, or that the adapter cannot access the memory, because of different MTUs on "
-            "the two nodes or GPUDirect RDMA. Status 10 means that the other node refused access. Status 5 means "
-            "that the transfer was canceled after an earlier error."
+            "the receiver's buffer, or that the adapter cannot access the memory, because the MTUs on the two "
+            "nodes differ or because of GPUDirect RDMA. Status 10 means that the other node refused access. "
+            "Status 5 means that the transfer was canceled after an earlier error."
         ),
         remedy=(
             "compare the MTU of both nodes (`ip link`, and active_mtu of `ibv_devinfo`) and of the switches, and "
-            "set the same MTU everywhere; look for an earlier line with another status. If it concerns GPU "
-            'memory, disable GPUDirect RDMA with -e \'{"launch_environment": {"NCCL_NET_GDR_LEVEL": "LOC"}}\'; '
-            'to disable RDMA entirely, use -e \'{"launch_environment": {"NCCL_IB_DISABLE": "1"}}\''
+            "set the same MTU everywhere; look for an earlier line with another status. If the error concerns "
+            'GPU memory, disable GPUDirect RDMA with -e \'{"launch_environment": {"NCCL_NET_GDR_LEVEL": '
+            '"LOC"}}\'; to disable RDMA entirely, use -e \'{"launch_environment": {"NCCL_IB_DISABLE": "1"}}\''
         ),
         source="NVIDIA/nccl#1052",
         weak=True,
@@ -59,12 +59,12 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Failed to modify QP to RTR",
         ),
         cause=(
-            "The network has no path between two RDMA adapters. Often each adapter of a node is on a separate "
-            "network (rail), or only some ports belong to the cluster's network, and NCCL connects two adapters that "
-            "cannot reach each other; or the GID in use is one that the other adapter cannot reach."
+            "The network has no path between two RDMA adapters. Often each of a node's adapters is on a separate "
+            "network (rail), or only some ports belong to the cluster's network, and NCCL connects two adapters "
+            "that cannot reach each other; or the GID in use is one that the other adapter cannot reach."
         ),
         remedy=(
-            'name the ports that lead to the other nodes with -e \'{"launch_environment": {"NCCL_IB_HCA": '
+            'select the ports that connect to the other nodes with -e \'{"launch_environment": {"NCCL_IB_HCA": '
             '"=mlx5_0:1,mlx5_1:1"}}\'; the line in the message says which pair failed, and `ibv_devinfo` and '
             "`show_gids` list the ports with their addresses. With one network per adapter, use -e "
             '\'{"launch_environment": {"NCCL_CROSS_NIC": "0"}}\' to keep NCCL on one rail. With RoCE, use -e '
@@ -100,9 +100,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"NET/OFI Request [^\n]{0,60}completed with error",
         ),
         cause=(
-            "AWS's network adapter (EFA) works only between instances in one subnet whose security group allows "
-            "all traffic to and from itself, in both directions. Either this is not the case, or the process at "
-            "the other end has ended."
+            "AWS's network adapter (EFA) works only between instances in the same subnet whose security group "
+            "allows all traffic to and from itself, in both directions. Either these conditions are not met, or "
+            "the process at the other end has ended."
         ),
         remedy=(
             "in the security group, allow all traffic with the group itself as the source (inbound) and as the "
@@ -123,7 +123,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"libfabric\.so[^\n]{0,80}version [`']FABRIC_[\d.]{1,9}' not found",
         ),
         cause=(
-            "The libfabric that is loaded is older than the one for which the plug-in (aws-ofi-nccl) was built: it "
+            "The loaded libfabric is older than the version for which the plug-in (aws-ofi-nccl) was built: it "
             "does not support an option or function that the plug-in uses."
         ),
         remedy=(
@@ -145,10 +145,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             "mean too little locked memory or too few huge pages."
         ),
         remedy=(
-            "install a newer EFA installer on the nodes and in the image (1.29 or later; `fi_info --version` shows "
-            'the version of libfabric); until then, use -e \'{"launch_environment": {"FI_EFA_SET_CUDA_SYNC_MEMOPS": '
-            '"0"}}\'. For other codes, `ulimit -l` in the job must be unlimited, and you can disable huge pages with '
-            "FI_EFA_USE_HUGE_PAGE=0"
+            "use a newer EFA installer on the nodes and in the image (1.29 or later; `fi_info --version` shows "
+            'the version of libfabric); until then, use -e \'{"launch_environment": '
+            '{"FI_EFA_SET_CUDA_SYNC_MEMOPS": "0"}}\'. For other codes, make sure that `ulimit -l` in the job is '
+            "unlimited; you can also disable huge pages with FI_EFA_USE_HUGE_PAGE=0"
         ),
         source="awslabs/awsome-distributed-ai#203",
         refines=("nccl-system-error", "nccl-internal-error", "nccl-peer-gone"),
@@ -207,7 +207,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         cause=(
             "The port of an InfiniBand or RoCE adapter on this node lost its link (port error), or the adapter "
-            "itself failed (catastrophic error), so that a transfer was not answered. If the link comes back and is "
+            "itself failed (catastrophic error), so a transfer was not answered. If the link comes back and is "
             "lost again, it is flapping: a cable, a transceiver, a switch port or the adapter is faulty."
         ),
         remedy=(

@@ -78,7 +78,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "PCI bridges "
         "redirect them (ACS), or the cards do not support them.",
         remedy=(
-            "boot the node with iommu=pt on the kernel's command line, and disable ACS on the PCI bridges. To "
+            "boot the node with iommu=pt on the kernel command line, and disable ACS on the PCI bridges. To "
             'disable direct copies instead, which is slower, use -e \'{"launch_environment": '
             '{"NCCL_P2P_DISABLE": "1"}}\''
         ),

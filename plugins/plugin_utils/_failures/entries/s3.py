@@ -47,7 +47,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             "the same time."
         ),
         remedy=(
-            'pass them to the job with -e \'{"launch_pass_environment": ["AWS_ACCESS_KEY_ID", '
+            'pass the credentials to the job with -e \'{"launch_pass_environment": ["AWS_ACCESS_KEY_ID", '
             '"AWS_SECRET_ACCESS_KEY"]}\', give the machines an instance profile, or stage the data with '
             "ansible-playbook stage_data.yml"
         ),
@@ -62,8 +62,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         cause="The credentials on that node are valid for AWS, but not for this bucket or this operation; or "
         "the key was mistyped.",
         remedy=(
-            "run `aws sts get-caller-identity` on the node to see whose credentials they are; allow this identity to "
-            "list, read and write the bucket, and check the bucket's region"
+            "run `aws sts get-caller-identity` on the node to see whose credentials they are; allow this "
+            "identity to list, read from and write to the bucket, and check the bucket's region"
         ),
         source="https://docs.aws.amazon.com/AmazonS3/latest/userguide/troubleshoot-403-errors.html",
     ),
@@ -109,8 +109,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"RequestTimeTooSkewed\b",
             r"The difference between the request time and the current time is too large",
         ),
-        cause="S3 rejects requests whose time is more than 15 minutes off: the node's clock is wrong, or a "
-        "request was delayed by that much.",
+        cause=(
+            "S3 rejects requests whose timestamp is more than 15 minutes off: the node's clock is wrong, or a "
+            "request was delayed by that much."
+        ),
         remedy=(
             "run sudo timedatectl set-ntp true on the node; to compare the clocks of all nodes, run "
             "ansible-playbook preflight.yml"
@@ -168,9 +170,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         cause="The data is in Google Cloud Storage, and this node has neither a service account nor a key file.",
         remedy=(
-            "give the machines a service account that may read the bucket; copy a key file to each node and name it "
-            'with -e \'{"launch_environment": {"GOOGLE_APPLICATION_CREDENTIALS": "/path/key.json"}}\'; or copy the '
-            "data before the job with ansible-playbook stage_data.yml"
+            "give the machines a service account that may read the bucket; copy a key file to each node and set "
+            'its path with -e \'{"launch_environment": {"GOOGLE_APPLICATION_CREDENTIALS": "/path/key.json"}}\'; '
+            "or copy the data before the job with ansible-playbook stage_data.yml"
         ),
         source="bettercollected/bettercollected#283",
         recoverable=True,

@@ -12,17 +12,17 @@ TOPIC = "Sharded weights"
 ENTRIES: tuple[CatalogueEntry, ...] = (
     CatalogueEntry(
         id="zero3-ranks-differ",
-        title="The ranks of a ZeRO 3 model run different layers",
+        title="The ranks are running different layers of a ZeRO 3 model",
         example="RuntimeError: disagreement between rank0 and rank7: rank0: [2, 3, 4], rank7: [2, 3, 5]",
         texts=(r"disagreement between rank0 and rank\d{1,7}",),
         cause=(
-            "With ZeRO 3, all ranks must run the same layers in the same order. Here they do not: only some batches "
-            "use certain experts, images or adapters, a generate() ends sooner on some ranks, or only some ranks run "
-            "an evaluation."
+            "With ZeRO 3, all ranks must run the same layers in the same order. Here they do not: only some "
+            "batches use certain experts, images or adapters, generate() ends sooner on some ranks, or only some "
+            "ranks run an evaluation."
         ),
         remedy=(
-            "use generate(synced_gpus=True); feed a dummy image or expert where a batch has none; for mixtures "
-            "of experts, call deepspeed.utils.set_z3_leaf_modules(model, [BLOCK]); or use ZeRO 2"
+            "use generate(synced_gpus=True); feed a dummy image or expert where a batch has none; for "
+            "mixture-of-experts models, call deepspeed.utils.set_z3_leaf_modules(model, [BLOCK]); or use ZeRO 2"
         ),
         source="deepspeedai/DeepSpeed#5799",
     ),
@@ -36,9 +36,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         cause=(
             "DeepSpeed fetches weights in the order of earlier steps, and this step called layers in a different "
-            "order, or called a layer outside the engine's forward pass. Causes are a mixture of training and "
-            "generation, layers that depend on the data, gradient checkpointing with frozen parts, or a second model "
-            "without an engine."
+            "order, or called a layer outside the engine's forward pass. Possible causes are mixing training and "
+            "generation, layers that depend on the data, gradient checkpointing with frozen parts, or a second "
+            "model without an engine."
         ),
         remedy='set "stage3_prefetch_bucket_size": 0; upgrade DeepSpeed; call the model only through the engine, and '
         "gather weights that are read directly with deepspeed.zero.GatheredParameters(...); or use ZeRO 2",
@@ -50,9 +50,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="AssertionError: assert len(set(t.dtype for t in tensors)) == 1",
         texts=(r"assert len\(set\(t\.dtype for t in tensors\)\) == 1",),
         cause=(
-            "ZeRO 3 combines the weights into one buffer, but some have a different precision: neither fp16 nor bf16 "
-            "is enabled in the DeepSpeed configuration although the model was loaded in half precision, or adapters "
-            "and new layers are fp32."
+            "ZeRO 3 combines the weights into one buffer, but some have a different precision: neither fp16 nor "
+            "bf16 is enabled in the DeepSpeed configuration although the model was loaded in half precision, or "
+            "adapters and new layers are in fp32."
         ),
         remedy=(
             'enable the precision in which the model is loaded in the DeepSpeed configuration ("bf16": {"enabled": '
@@ -67,9 +67,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="RuntimeError: The tensor has a non-zero number of elements, but its data is not allocated yet.",
         texts=(r"The tensor has a non-zero number of elements, but its data is not allocated yet",),
         cause=(
-            "The memory of a weight was freed. With FSDP or another sharding wrapper, weights exist only during the "
-            "forward pass of the wrapped model: this call, such as generate(), a submodule's forward or a method of "
-            "the unwrapped model, bypasses that forward pass. With torch.compile, a custom kernel is being traced."
+            "A weight's memory was freed. With FSDP or another sharding wrapper, weights exist only during the "
+            "forward pass of the wrapped model: this call, such as generate(), a submodule's forward or a method "
+            "of the unwrapped model, bypasses that forward pass. With torch.compile, a custom kernel is being "
+            "traced."
         ),
         remedy=(
             "call the wrapped model itself first, or gather the weights: with FSDP.summon_full_params(model): "
@@ -81,12 +82,12 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="bitsandbytes-empty-shard",
-        title="bitsandbytes got an empty shard",
+        title="bitsandbytes received an empty shard",
         example="Error invalid configuration argument at line 119 in file /src/csrc/ops.cu",
         texts=(r"Error invalid configuration argument at line \d{1,5} in file \S{0,200}csrc/ops\.cu",),
         cause=(
-            "An 8-bit bitsandbytes optimizer started a GPU kernel for a tensor without elements: with FSDP or ZeRO "
-            "3, a rank's part of a weight can be empty."
+            "An 8-bit bitsandbytes optimizer launched a GPU kernel for a tensor with no elements: with FSDP or "
+            "ZeRO 3, a rank's shard of a weight can be empty."
         ),
         remedy=(
             "use one of torch's optimizers (optim: adamw_torch or adamw_torch_fused), or the one in the DeepSpeed "

@@ -81,8 +81,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "allocate memory (12)",
         texts=(r"unable to mmap \d{1,20} bytes from file </torch_",),
         cause=(
-            "Each tensor that processes share is a memory mapping, and the kernel allows a process only a limited "
-            "number of them (vm.max_map_count); or the machine's memory is full."
+            "Each tensor that processes share is a memory mapping, and the kernel allows a process only a "
+            "limited number of them (vm.max_map_count); or the machine ran out of memory."
         ),
         remedy=(
             "run sudo sysctl -w vm.max_map_count=1048576 on that node; in the script, share one large tensor instead "

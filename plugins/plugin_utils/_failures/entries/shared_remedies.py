@@ -8,13 +8,13 @@ from __future__ import annotations
 
 LESS_GPU_MEMORY = (
     "use a smaller batch per rank with more gradient accumulation steps; use gradient checkpointing; or use ZeRO "
-    "stage 2 or 3, or FSDP, which shard the optimizer across ranks. If much memory is reserved but unallocated, "
-    'use -e \'{"launch_environment": {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}}\''
+    "stage 2 or 3, or FSDP, which shard the optimizer across ranks. If a lot of memory is reserved but "
+    'unallocated, use -e \'{"launch_environment": {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}}\''
 )
 GPUS_IN_USE = "To see whether other processes are using the GPUs, run ansible-playbook preflight.yml, which names them"
 LESS_HOST_MEMORY = (
     "use fewer DataLoader workers (each one copies what the dataset keeps in Python lists), a streaming dataset, "
-    "no CPU offload, fewer ranks per node (-e nproc_per_node=N), or machines with more memory"
+    "fewer ranks per node (-e nproc_per_node=N), or machines with more memory, or disable CPU offload"
 )
 MORE_SHARED_MEMORY = (
     "run ansible-playbook site.yml --tags base_packages to set /dev/shm to half of the memory "

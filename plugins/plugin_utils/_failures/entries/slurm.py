@@ -59,8 +59,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             "example after a reinstallation. It closes the connection without a reply."
         ),
         remedy=(
-            f"run {REPAIR} to copy the controller's key to all nodes. To do this by hand, copy the key, owned by "
-            "munge with mode 0400, then restart munge and slurmd"
+            f"run {REPAIR} to copy the controller's key to all nodes. To do this by hand, copy the key, make "
+            "munge its owner and set its mode to 0400, then restart munge and slurmd"
         ),
         source="clustervision/trinity#477",
     ),
@@ -81,7 +81,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="slurm-account-invalid",
-        title="Slurm does not accept the account, at least not for this partition",
+        title="Slurm rejects the account, either altogether or for this partition",
         example="sbatch: error: Batch job submission failed: Invalid account or account/partition combination "
         "specified",
         texts=(r"Invalid account or account/partition combination specified",),
@@ -90,8 +90,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             "use this partition."
         ),
         remedy=(
-            "run `sacctmgr show associations user=$USER format=account,partition,qos` to list yours, and set "
-            "launch_slurm_account and launch_slurm_partition accordingly"
+            "run `sacctmgr show associations user=$USER format=account,partition,qos` to list your accounts, and "
+            "set launch_slurm_account and launch_slurm_partition accordingly"
         ),
         source="antadde/N-SDM#4",
     ),
@@ -174,9 +174,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"pyxis: container start failed with error code",
         ),
         cause=(
-            "Slurm's container plugin (pyxis, enroot) could not fetch, unpack or start the image; enroot's log lines "
-            "below say which. Usual reasons are the path of a .sqsh file that does not begin with / or ./, no access "
-            "to the registry, no space or no permission in enroot's directories, or no shell in the image."
+            "Slurm's container plugin (pyxis, enroot) could not fetch, unpack or start the image; enroot's log "
+            "lines below say which. Common causes are a .sqsh path that does not begin with / or ./, no access "
+            "to the registry, no space or no permission in enroot's directories, or an image without a shell."
         ),
         remedy=(
             "import the image once with `enroot import` and pass its absolute path; for private registries, put "
@@ -224,8 +224,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="srun: First task exited 30s ago",
         texts=(r"srun: First task exited \d{1,6}s ago",),
         cause=(
-            "One task of the step ended before the others, successfully or not, and srun ended the others after its "
-            "waiting time (--wait, or the cluster's WaitTime)."
+            "One task of the step ended before the others, successfully or not, and srun ended the others once "
+            "its wait time had passed (--wait, or the cluster's WaitTime)."
         ),
         remedy=(
             "read the log of the task named in the line `task N: exited` to see why it ended. If it had "

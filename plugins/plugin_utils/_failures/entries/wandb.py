@@ -38,8 +38,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"wandb backend process has shutdown",
         ),
         cause=(
-            "wandb runs its own service process on the node, which did not start or has ended. Usually the cause is "
-            "an old wandb version together with forked processes."
+            "wandb runs its own service process on the node, which did not start or has ended. Usually the cause "
+            "is an old wandb version combined with forked processes."
         ),
         remedy=(
             "upgrade wandb in the job's requirements and run ansible-playbook site.yml --tags python_env, or start "

@@ -82,7 +82,10 @@ RULES: tuple[EvidenceRule, ...] = (
             r"version|bits/\w{1,40}\.h"
             r"[^\n]{0,60}error: ",
         ),
-        cause="The C++ compiler is newer than the CUDA toolkit supports: it fails on the compiler's own header files.",
+        cause=(
+            "The C++ compiler is newer than those that the CUDA toolkit supports: compilation fails in the "
+            "compiler's own header files."
+        ),
         remedy=(
             "run sudo apt-get install g++-10 on all nodes (g++-11 for CUDA 11.8 and 12), and use -e "
             '\'{{"launch_environment": {{"CC": "gcc-10", "CXX": "g++-10", "NVCC_PREPEND_FLAGS": "-ccbin '
@@ -108,9 +111,9 @@ RULES: tuple[EvidenceRule, ...] = (
         shows=(r"fatal error: (?P<header>[\w./+-]{1,100}): No such file or directory",),
         cause="The compiler cannot find the header file {header}: a development package is missing on the node.",
         remedy=(
-            "run `apt-file search {header}` to see which package provides it (Python.h: python3-dev; omp.h: "
-            "libomp-dev); install it on all nodes with base_packages_extra and ansible-playbook site.yml --tags "
-            f"base_packages, {REBUILD}"
+            "run `apt-file search {header}` to see which package provides it (python3-dev for Python.h, "
+            "libomp-dev for omp.h); install it on all nodes with base_packages_extra and ansible-playbook "
+            f"site.yml --tags base_packages, {REBUILD}"
         ),
         certain=True,
     ),

@@ -57,10 +57,10 @@ RULES: tuple[EvidenceRule, ...] = (
         unless=r"Assertion `|device-side assert|out of memory|\d%\|[^\n]{0,120}[1-9]\d{0,8}/\d|"
         r"(?i:step|iter)\w{0,6}\W{1,4}[1-9]",
         cause=(
-            "A plain matrix product in fp32 failed ({call}) without an index out of range and before training had "
-            "made progress. Most likely the loaded cuBLAS is not the one bundled with torch, since LD_LIBRARY_PATH "
-            "names another CUDA toolkit. Otherwise an earlier error is the cause, such as an index outside an "
-            "embedding, a label outside the classes, or full GPU memory."
+            "A plain fp32 matrix product failed ({call}), with no index out of range and before training had "
+            "made any progress. Most likely the loaded cuBLAS is not the one bundled with torch, since "
+            "LD_LIBRARY_PATH points to another CUDA toolkit. Otherwise an earlier error is the cause, such as an "
+            "index outside an embedding, a label outside the classes, or a GPU that ran out of memory."
         ),
         remedy=(
             'clear LD_LIBRARY_PATH: launch with -e \'{{"launch_environment": {{"LD_LIBRARY_PATH": ""}}}}\', or '
@@ -95,8 +95,9 @@ RULES: tuple[EvidenceRule, ...] = (
         ),
         cause=(
             "The image has a newer CUDA version than the node's driver supports, and needs the compatibility "
-            "libraries that it includes (/usr/local/cuda/compat). These are not found first, usually because the "
-            "image, the script or the job replaced LD_LIBRARY_PATH; or the driver is too old even for them."
+            "libraries that it includes (/usr/local/cuda/compat). These libraries do not come first on the "
+            "search path, usually because the image, the script or the job replaced LD_LIBRARY_PATH; or the "
+            "driver is too old even for them."
         ),
         remedy=(
             "do not set LD_LIBRARY_PATH in launch_environment, the script or the Dockerfile, or only extend it "
@@ -112,8 +113,8 @@ RULES: tuple[EvidenceRule, ...] = (
             r"`(?P<condition>[^`'\n]{0,20}t(?:arget)? ?>= ?0[^`'\n]{1,80})['`] failed",
         ),
         cause=(
-            "A label is negative or not less than the number of classes: the loss asserts {condition}. Labels must "
-            "be between 0 and classes - 1."
+            "A label is negative or not less than the number of classes: the loss function's assertion "
+            "{condition} failed. Labels must be between 0 and the number of classes - 1."
         ),
         remedy=(
             "give the model as many classes as the data has (num_labels, num_classes), number the labels from 0, and "
@@ -141,13 +142,14 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=ASSERTED,
         shows=(r"Assertion `(?P<condition>(?:input_val|target_val) >= zero && [^`'\n]{1,60})['`] failed",),
         cause=(
-            "The binary cross entropy received a value outside 0 to 1 ({condition}): the outputs were not passed "
-            "through a sigmoid, the outputs are NaN because training diverged, or the targets are not between 0 and "
-            "1."
+            "Binary cross entropy received a value outside the range 0 to 1 ({condition}): the outputs were not "
+            "passed through a sigmoid, the outputs are NaN because training diverged, or the targets are not "
+            "between 0 and 1."
         ),
         remedy=(
-            "use binary_cross_entropy_with_logits on the outputs before the sigmoid, and check the targets. If it "
-            "happens after many steps, the loss became NaN before: use a smaller learning rate and gradient clipping"
+            "use binary_cross_entropy_with_logits on the outputs before the sigmoid, and check the targets. If "
+            "this happens after many steps, the loss had already become NaN: use a smaller learning rate and "
+            "gradient clipping"
         ),
         certain=True,
     ),
@@ -204,7 +206,7 @@ RULES: tuple[EvidenceRule, ...] = (
             "rebuild {package} on a node with this GPU: TORCH_CUDA_ARCH_LIST=$(python -c 'import torch; "
             'print("%d.%d" % torch.cuda.get_device_capability())\') pip install --force-reinstall --no-deps '
             "--no-cache-dir --no-binary {package} --no-build-isolation {package}; list all architectures if the "
-            "nodes have several models"
+            "nodes have several GPU models"
         ),
         condition=is_extension,
         certain=True,
@@ -270,8 +272,8 @@ RULES: tuple[EvidenceRule, ...] = (
         ),
         remedy=(
             "call torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) after init_dist, and pass "
-            "device_ids=[LOCAL_RANK] for MMDistributedDataParallel; upgrade mmcv or mmengine; or use the same number "
-            "of ranks on each node: -e nproc_per_node={ranks_per_node}"
+            "device_ids=[LOCAL_RANK] to MMDistributedDataParallel; upgrade mmcv or mmengine; or use the same "
+            "number of ranks on each node: -e nproc_per_node={ranks_per_node}"
         ),
     ),
     EvidenceRule(

@@ -30,8 +30,8 @@ UNREAD = (
 )
 RANK_0_FIRST = (
     "let one rank do it while the others wait: `if rank == 0: download()`, then torch.distributed.barrier(), "
-    "after which all ranks read it. On a shared drive, this is one rank of the whole job; otherwise it is local "
-    "rank 0 of each node"
+    "after which all ranks read it. On a shared drive, use one rank of the whole job; otherwise, use local rank "
+    "0 of each node"
 )
 DOWNLOAD_RACED = (
     "Several ranks download or unpack the same file into one directory at the same time: one checks or reads it "
@@ -198,9 +198,9 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=("program-missing",),
         shows=(r"No such file or directory: '(?P<path>[^'\n]{0,200}\bnvcc)'",),
         cause=(
-            "The CUDA toolkit is not installed on this node, or CUDA_HOME names another directory: a package is "
-            "compiling GPU code and cannot find the compiler ({path}). The driver and torch do not include the "
-            "compiler."
+            "The CUDA toolkit is not installed on this node, or CUDA_HOME points to another directory: a package "
+            "is compiling GPU code and cannot find the compiler ({path}). The driver and torch do not include "
+            "the compiler."
         ),
         remedy=(
             "install the CUDA toolkit version that torch was built with on each node and set CUDA_HOME in "

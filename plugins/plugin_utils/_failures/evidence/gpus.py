@@ -250,7 +250,7 @@ RULES: tuple[EvidenceRule, ...] = (
         cause=(
             "This rank uses GPU 0, which belongs to another rank of its node, and several ranks are filling its memory."
         ),
-        remedy=f"{OWN_GPU}; torch.load(..., map_location='cpu') for checkpoints",
+        remedy=f"{OWN_GPU}; use torch.load(..., map_location='cpu') for checkpoints",
         condition=local_rank_is_not_zero,
         certain=True,
     ),
@@ -264,9 +264,9 @@ RULES: tuple[EvidenceRule, ...] = (
         cause="Several other processes hold memory on GPU 0 ({share} each or similar): most likely the other ranks of "
         "this node, which loaded a checkpoint onto it, or used CUDA before they chose their own GPU.",
         remedy=(
-            f"use torch.load(..., map_location='cpu') for checkpoints; {OWN_GPU}. Run `nvidia-smi` on that node to "
-            "see whether the processes belong to this job; to end what an earlier job left, run ansible-playbook "
-            "stop.yml"
+            f"use torch.load(..., map_location='cpu') for checkpoints; {OWN_GPU}. Run `nvidia-smi` on that node "
+            "to see whether the processes belong to this job; to end processes that an earlier job left behind, "
+            "run ansible-playbook stop.yml"
         ),
     ),
     *(
@@ -276,8 +276,8 @@ RULES: tuple[EvidenceRule, ...] = (
             shows=(pattern,),
             cause=(
                 "Other processes hold much of the memory of GPU {gpu}: this process has {own} of {total}, and "
-                "only {free} is free. The other processes are left from an earlier job, belong to another user, "
-                "or are other ranks that use the same GPU."
+                "only {free} is free. The other processes are left over from an earlier job, belong to another "
+                "user, or are other ranks that use the same GPU."
             ),
             remedy=(
                 "run `nvidia-smi` on that node and ansible-playbook preflight.yml to find the processes; to end what "
@@ -345,7 +345,7 @@ RULES: tuple[EvidenceRule, ...] = (
         remedy=(
             "shard the optimizer across the ranks with ZeRO stage 2 or 3, or FSDP; offload it to the host "
             "(offload_optimizer); or use a smaller one: 8-bit Adam (bitsandbytes), Adafactor or LoRA. A smaller "
-            "batch helps only if little memory is missing"
+            "batch helps only if the shortfall is small"
         ),
     ),
     EvidenceRule(
@@ -353,13 +353,13 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=FULL,
         shows=(r"\blogits\.float\(\)|\blogits\.to\(torch\.float32\)|lm_head\(|F\.cross_entropy\(|, in cross_entropy$",),
         cause=(
-            "The GPU ran out of memory for the logits or their loss, which need several copies of 4 bytes times the "
-            "vocabulary size for each token of the batch."
+            "The GPU ran out of memory for the logits or their loss, which need several copies, each of 4 bytes "
+            "times the vocabulary size for each token in the batch."
         ),
         remedy=(
-            "use fewer tokens per rank and step: use a smaller batch with more gradient accumulation, or shorter "
-            "samples. Or use a fused loss that never stores all logits (use_liger_kernel=True for the Trainer, "
-            "cut_cross_entropy). ZeRO and FSDP do not shard the logits"
+            "reduce the number of tokens per rank and step with a smaller batch and more gradient accumulation, "
+            "or with shorter samples. Or use a fused loss that never stores all logits (use_liger_kernel=True "
+            "for the Trainer, cut_cross_entropy). ZeRO and FSDP do not shard the logits"
         ),
     ),
     EvidenceRule(

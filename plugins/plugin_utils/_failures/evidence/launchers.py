@@ -165,8 +165,8 @@ RULES: tuple[EvidenceRule, ...] = (
             "that sets the rendezvous variables."
         ),
         remedy=(
-            "leave launch_launcher out: torchrun starts one process per GPU and sets all of them. If you call srun "
-            "or mpirun yourself, run export MASTER_ADDR={first_address} MASTER_PORT=29500 before it"
+            "leave launch_launcher out: torchrun starts one process per GPU and sets all of these variables. If "
+            "you call srun or mpirun yourself, run export MASTER_ADDR={first_address} MASTER_PORT=29500 before it"
         ),
     ),
     EvidenceRule(
@@ -221,7 +221,10 @@ RULES: tuple[EvidenceRule, ...] = (
             "The option {option} of {launcher} received '{value}', which is not of type {kind}: it is a "
             "placeholder that was not replaced, a variable that contains something else, or a list of nodes."
         ),
-        remedy=f"give {{option}} a number, the same on all nodes (only --node_rank counts 0, 1, ...). {STARTS_RANKS}",
+        remedy=(
+            "give {option} a number that is the same on all nodes (only --node_rank differs: 0, 1, ...). "
+            f"{STARTS_RANKS}"
+        ),
         certain=True,
     ),
     EvidenceRule(
@@ -290,8 +293,8 @@ RULES: tuple[EvidenceRule, ...] = (
         shows=(rf"{LAUNCHER}[^\n]{{0,40}}: error: the following arguments are required: training_script",),
         cause=(
             "{launcher} found no script in its arguments: an option without a value consumed it (an empty "
-            "variable), or the command ended before it, usually because of a space after the backslash of a "
-            "continued line."
+            "variable), or the command ended before the script's name, usually because of a space after the "
+            "backslash at the end of a continued line."
         ),
         remedy=(
             "print the command before it runs (set -x), give each option its value with = (--nnodes=2), and remove "
@@ -316,8 +319,8 @@ RULES: tuple[EvidenceRule, ...] = (
         shows=(rf"{LAUNCHER}[^\n]{{0,40}}: error: (?P<what>[^\n]{{1,160}})",),
         unless=r"training_script\.py: error: ",
         cause=(
-            "The launcher {launcher} rejects its own arguments, before the script has started: {what}. The "
-            "option belongs to a different version of the launcher, is misspelled, or is one of the script's own "
+            "The launcher {launcher} rejected its own arguments before the script started: {what}. The option "
+            "belongs to a different version of the launcher, is misspelled, or is one of the script's own "
             "options, placed before the script's name."
         ),
         remedy=(
@@ -349,8 +352,8 @@ RULES: tuple[EvidenceRule, ...] = (
             r"No route to host|Network is unreachable)",
         ),
         cause=(
-            "The first node cannot reach {host}, port {port} ({reason}): the machine is down, the address is wrong, "
-            "or a firewall or security group closes the port."
+            "The first node cannot reach {host}, port {port} ({reason}): the machine is down, the address is "
+            "wrong, or a firewall or security group is blocking the port."
         ),
         remedy=(
             "run ansible-playbook preflight.yml to test the connections between all nodes; open the port, or leave "
@@ -362,7 +365,7 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=("ssh-refused",),
         shows=(r"Host key verification failed",),
         cause=(
-            "The first node does not have the other node's host key, and nobody can answer ssh's question; or the "
+            "The first node does not have the other node's host key, and nobody can answer ssh's prompt; or the "
             "machine was reinstalled and has a different key."
         ),
         remedy=(
@@ -435,7 +438,7 @@ RULES: tuple[EvidenceRule, ...] = (
             r"(?:ActorDiedError|RayActorError|WorkerCrashedError|ObjectStoreFullError|OutOfDiskError)\b",
         ),
         cause=(
-            "A Ray worker died after its disk had filled up ({path} is over 95 % full): Ray then creates no more "
+            "A Ray worker died after its disk had filled up ({path} is over 95% full): Ray then stops creating "
             "objects on that node."
         ),
         remedy=(
@@ -456,9 +459,9 @@ RULES: tuple[EvidenceRule, ...] = (
             "memory, or it crashed in native code."
         ),
         remedy=(
-            "run `sudo dmesg -T | grep -iE 'killed process|segfault|xid'` on its node to see which of these it was; "
-            "its own log (/tmp/ray/session_latest/logs/worker-*PID*) ends with the reason. If memory ran out, use "
-            "fewer workers per node, smaller batches and no CPU offload"
+            "run `sudo dmesg -T | grep -iE 'killed process|segfault|xid'` on its node to see which of these it "
+            "was; its own log (/tmp/ray/session_latest/logs/worker-*PID*) ends with the reason. If memory ran "
+            "out, use fewer workers per node and smaller batches, and disable CPU offload"
         ),
     ),
     EvidenceRule(
@@ -475,9 +478,9 @@ RULES: tuple[EvidenceRule, ...] = (
             "example under srun if $SLURM_NODEID or $SLURM_PROCID is expanded in the batch script, where it is 0."
         ),
         remedy=(
-            "start one launcher per node, each with its own --node_rank from 0 and the same --nnodes; with srun, use "
-            "srun --ntasks-per-node=1 bash -c 'torchrun --node_rank=$SLURM_NODEID ...' in single quotes. muster "
-            "numbers the nodes itself (leave --node_rank and --machine_rank out)"
+            "start one launcher per node, each with its own --node_rank, starting from 0, and the same --nnodes; "
+            "with srun, use srun --ntasks-per-node=1 bash -c 'torchrun --node_rank=$SLURM_NODEID ...' in single "
+            "quotes. muster numbers the nodes itself (leave --node_rank and --machine_rank out)"
         ),
     ),
     EvidenceRule(
@@ -493,9 +496,9 @@ RULES: tuple[EvidenceRule, ...] = (
             "must have as many tasks as the Trainer's devices x num_nodes."
         ),
         remedy=(
-            "use #SBATCH --nodes=N (num_nodes) and --ntasks-per-node=M (devices) in the batch script, and start with "
-            "srun python ...; in an interactive shell, run unset SLURM_NTASKS SLURM_JOB_NAME. If the number of tasks "
-            "was right, one of them ended before: run ansible-playbook logs.yml -e fetch=true"
+            "use #SBATCH --nodes=N (num_nodes) and --ntasks-per-node=M (devices) in the batch script, and start "
+            "with srun python ...; in an interactive shell, run unset SLURM_NTASKS SLURM_JOB_NAME. If the number "
+            "of tasks was right, one of them ended early: run ansible-playbook logs.yml -e fetch=true"
         ),
     ),
     EvidenceRule(
@@ -621,8 +624,8 @@ RULES: tuple[EvidenceRule, ...] = (
         condition=not_first,
         cause=f"{SEVERAL_RANK_0}.",
         remedy=(
-            f"{OWN_RANKS}. With your own launcher, use --node_rank 0, 1, ... on the nodes, RANK=$SLURM_PROCID under "
-            "srun (or one task per node if it starts torchrun), RANK=$OMPI_COMM_WORLD_RANK under mpirun"
+            f"{OWN_RANKS}. With your own launcher, use --node_rank 0, 1, ... on the nodes, RANK=$SLURM_PROCID "
+            "under srun (or one task per node if it starts torchrun), or RANK=$OMPI_COMM_WORLD_RANK under mpirun"
         ),
         certain=True,
     ),
@@ -662,7 +665,7 @@ RULES: tuple[EvidenceRule, ...] = (
             r"KeyError: ['\"](?P<variable>SLURM_(?:NTASKS_PER_NODE|CPUS_PER_TASK|GPUS_PER_NODE|GPUS_PER_TASK|GPUS|"
             r"CPUS_PER_GPU|MEM_PER_NODE|MEM_PER_CPU|MEM_PER_GPU))['\"]",
         ),
-        cause="Slurm sets {variable} only if the job uses the option of the same name, and this one does not.",
+        cause="Slurm sets {variable} only if the job uses the option of the same name, and this job does not.",
         remedy=(
             "add the option to the batch script, in lower case with hyphens: for SLURM_NTASKS_PER_NODE, use #SBATCH "
             "--ntasks-per-node=N, and for SLURM_CPUS_PER_TASK, use --cpus-per-task=N. Or give the script a default "
@@ -674,8 +677,8 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=("slurm-variables-missing",),
         shows=(r"KeyError: ['\"](?P<variable>SLURM_\w{1,40})['\"]", r"environments/slurm\w{0,20}\.py|SLURMEnvironment"),
         cause=(
-            "Lightning treats this as a Slurm job, because of plugins=[SLURMEnvironment(...)] or variables of an "
-            "allocation (SLURM_NTASKS), but srun did not start the process: {variable} is not set."
+            "Lightning treats this as a Slurm job, because of plugins=[SLURMEnvironment(...)] or an allocation's "
+            "variables (SLURM_NTASKS), but srun did not start the process: {variable} is not set."
         ),
         remedy=(
             "remove plugins=[SLURMEnvironment(...)] from the Trainer; inside an allocation, run unset SLURM_NTASKS "

@@ -91,9 +91,9 @@ RULES: tuple[EvidenceRule, ...] = (
             shows=(pattern, LOADED),
             unless=BESIDE,
             cause=(
-                "The memory of GPU 0 is filled by other ranks of this node (this one has {own} of {total}): most "
-                "likely each has just loaded the checkpoint onto GPU 0, from which it was saved, since torch.load "
-                "was called without map_location."
+                "Other ranks of this node are filling the memory of GPU 0 (this one has {own} of {total}): most "
+                "likely each has just loaded the checkpoint onto GPU 0, from which it was saved, since "
+                "torch.load was called without map_location."
             ),
             remedy=f"{CPU_FIRST}. Otherwise, run `nvidia-smi` on that node to find the processes on GPU 0",
             condition=shared_gpu,
@@ -121,8 +121,10 @@ RULES: tuple[EvidenceRule, ...] = (
         id="memory-of-data-parallel",
         entries=FULL,
         shows=(r"/torch/nn/parallel/(?:data_parallel|scatter_gather|parallel_apply|replicate)\.py",),
-        cause="The model runs in DataParallel: one process uses all GPUs of the node and gathers outputs and gradients "
-        "on the first one, whose memory is full.",
+        cause=(
+            "The model runs in DataParallel: one process uses all GPUs of the node and gathers outputs and gradients "
+            "on the first one, which ran out of memory."
+        ),
         remedy=(
             "use DistributedDataParallel with one process per GPU instead, and wrap the model after "
             "torch.cuda.set_device(int(os.environ['LOCAL_RANK'])); the Hugging Face Trainer uses DataParallel if the "
@@ -135,8 +137,8 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=FULL,
         shows=(frame_in("deepcopy|_reconstruct|ema"), r"deepcopy\(|(?i:\bema\b|ModelEma|EMAModel|AveragedModel)"),
         cause=(
-            "The GPU ran out of memory when the model was copied, for an EMA, a reference or a teacher ({function}): "
-            "the second copy does not fit."
+            "The GPU ran out of memory while the model was being copied for an EMA, a reference model or a "
+            "teacher ({function}): the second copy does not fit."
         ),
         remedy=(
             'make the copy on the CPU with ema = copy.deepcopy(model).cpu() (device="cpu" for ModelEma), or '
@@ -180,8 +182,8 @@ RULES: tuple[EvidenceRule, ...] = (
         shows=(r'/torch/nn/modules/module\.py", line \d{1,9}, in (?:convert|to|cuda|_apply)$',),
         unless=r", in (?:forward|backward|training_step|train_step)$",
         cause=(
-            "The GPU ran out of memory while the weights were being moved to it: they alone do not fit alongside "
-            "what is already there, since data parallelism keeps all of them on each GPU."
+            "The GPU ran out of memory while the weights were being moved to it: the weights alone do not fit "
+            "alongside what is already there, since data parallelism keeps all of them on each GPU."
         ),
         remedy=(
             "shard the weights with ZeRO stage 3 or FSDP; or load in bf16 (torch_dtype=torch.bfloat16) or in 4 bits. "
@@ -197,14 +199,14 @@ RULES: tuple[EvidenceRule, ...] = (
         ),
         unless=r"\bloss\b['\"]?\s{0,3}[=:]\s{0,3}\d|\d{1,3}%\|[^\n]{0,80}it/s[^\n]{0,60}loss",
         cause=(
-            "The machine's memory was full while the model was being loaded: each rank of the node loads the "
+            "The machine ran out of memory while the model was being loaded: each rank of the node loads the "
             "whole model into host memory, which takes the size of the model times the number of ranks."
         ),
         remedy=(
-            "let the ranks load one after another, or without a full copy each: use low_cpu_mem_usage=True and "
-            "torch_dtype=torch.bfloat16 in from_pretrained, torch.load(..., mmap=True), "
-            "fsdp_cpu_ram_efficient_loading, or ZeRO 3 with zero.Init. Otherwise, use fewer ranks per node (-e "
-            "nproc_per_node=N) or machines with more memory"
+            "let the ranks load the model one after another, or without a full copy on each rank: use "
+            "low_cpu_mem_usage=True and torch_dtype=torch.bfloat16 in from_pretrained, torch.load(..., "
+            "mmap=True), fsdp_cpu_ram_efficient_loading, or ZeRO 3 with zero.Init. Otherwise, use fewer ranks "
+            "per node (-e nproc_per_node=N) or machines with more memory"
         ),
     ),
     EvidenceRule(
@@ -216,8 +218,8 @@ RULES: tuple[EvidenceRule, ...] = (
         ),
         unless=r"(?i:\bsaved\b[^\n]{0,80}\n[^\n]{0,300}\bloss\b)",
         cause=(
-            "The machine's memory was full while a checkpoint was being saved: every rank of the node gathers the "
-            "full model or optimizer state into host memory."
+            "The machine ran out of memory while a checkpoint was being saved: every rank of the node gathers "
+            "the full model or optimizer state into host memory."
         ),
         remedy=(
             "gather only on rank 0, which is the only rank that needs it: use "
@@ -230,8 +232,8 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=HOST,
         shows=(r"(?i:offload_optimizer|offload_param|cpu_offload|CPUAdam|cpu adam|ZeRO-?Offload)",),
         cause=(
-            "The machine's memory is full: weights or the optimizer state are offloaded to it, which takes 12 to 16 "
-            "bytes per parameter for Adam in fp32, and all ranks of the node share it."
+            "The machine ran out of memory: weights or the optimizer state are offloaded to host memory, which "
+            "takes 12 to 16 bytes per parameter for Adam in fp32, and all ranks of the node share it."
         ),
         remedy=(
             "offload less (no offload_param, or no offload at all with more GPUs), offload to an NVMe disk "
@@ -244,7 +246,7 @@ RULES: tuple[EvidenceRule, ...] = (
         shows=(r"(?i:\bMap(?: \(num_proc=(?P<count>\d{1,4})\))?:|tokeniz|num_proc|Generating \w{1,20} split)",),
         unless=r"\bloss\b['\"]?\s{0,3}[=:]\s{0,3}\d",
         cause=(
-            "The machine's memory was full while the dataset was being prepared: each map process (num_proc) on "
+            "The machine ran out of memory while the dataset was being prepared: each map process (num_proc) on "
             "each rank holds a part of it."
         ),
         remedy=(
@@ -259,8 +261,8 @@ RULES: tuple[EvidenceRule, ...] = (
         shows=(EPOCH,),
         unless=r"(?i:\bsaving\b|evaluat|validat)",
         cause=(
-            "The host's memory usage grew until it was full: the job completed an epoch and failed in epoch "
-            "{epoch}{later}. Usually each DataLoader worker copies the Python lists or dictionaries of the "
+            "Host memory use grew until the host ran out of memory: the job completed an epoch and failed in "
+            "epoch {epoch}{later}. Usually each DataLoader worker copies the Python lists or dictionaries of the "
             "dataset as it reads them, or the script collects results in a list."
         ),
         remedy=(
@@ -303,8 +305,8 @@ LATE_RULES: tuple[EvidenceRule, ...] = (
         ),
         remedy=(
             "limit the length of the samples (max_length, truncation) or group them by length with fewer samples "
-            "per batch; use gradient checkpointing; if it happens after ever fewer steps although the samples "
-            "are equally long, keep only loss.item() and .detach()ed tensors"
+            "per batch; use gradient checkpointing; if this happens after fewer and fewer steps although the "
+            "samples are equally long, keep only loss.item() and .detach()ed tensors"
         ),
     ),
 )

@@ -100,11 +100,11 @@ RULES: tuple[EvidenceRule, ...] = (
         shows=(r"Could not resolve hostname (?P<name>[\w.-]{1,200}:\d{1,4}): ",),
         cause=(
             "The launcher interprets {name} as a host name: this MPI implementation (or this option) expects the "
-            "number of slots in a different format from NAME:NUMBER."
+            "number of slots in a format other than NAME:NUMBER."
         ),
         remedy=(
-            "give the hosts in the format that this launcher reads: a hostfile with `NAME slots=N` on each line for "
-            "Open MPI and deepspeed; or leave launch_launcher out: torchrun needs no list of hosts"
+            "give the hosts in the format that this launcher reads: a hostfile with `NAME slots=N` on each line "
+            "for Open MPI and deepspeed; or leave launch_launcher out, since torchrun needs no list of hosts"
         ),
         certain=True,
     ),
@@ -202,8 +202,9 @@ RULES: tuple[EvidenceRule, ...] = (
         ),
         remedy=(
             "run ansible-playbook site.yml --tags hosts_file to write the names of all nodes to /etc/hosts on "
-            "each node. If it is another name, replace it in MASTER_ADDR, --rdzv_endpoint or the hostfile with "
-            "the address {first_address}; to test it, run `getent hosts {name}{host}{peer}` on the node"
+            "each node. If the name is not a node's name, replace it in MASTER_ADDR, --rdzv_endpoint or the "
+            "hostfile with the address {first_address}; to test it, run `getent hosts {name}{host}{peer}` on the "
+            "node"
         ),
     ),
     EvidenceRule(

@@ -118,7 +118,7 @@ RULES: tuple[EvidenceRule, ...] = (
             "({second}{third}), and connects one kind to the other, which cannot work."
         ),
         remedy=(
-            'name adapters of one kind, the same on all nodes, with -e \'{{"launch_environment": '
+            'select adapters of one kind, the same on all nodes, with -e \'{{"launch_environment": '
             '{{"NCCL_IB_HCA": "={first}{fourth}"}}}}\', listing all InfiniBand ports, separated by commas; to '
             "see the ports, run `ibv_devinfo | grep -E 'hca_id|link_layer|state'`"
         ),
@@ -205,7 +205,7 @@ RULES: tuple[EvidenceRule, ...] = (
             "lo."
         ),
         remedy=(
-            f"{OF_MUSTER}. By hand, set it to the interface that leads to the other nodes, or "
+            f"{OF_MUSTER}. To set it by hand, use the interface that leads to the other nodes, or "
             "NCCL_SOCKET_IFNAME=^lo,docker"
         ),
     ),
@@ -221,9 +221,10 @@ RULES: tuple[EvidenceRule, ...] = (
         ),
         remedy=(
             'let all nodes use sockets with -e \'{{"launch_environment": {{"NCCL_IB_DISABLE": "1"}}}}\', or make '
-            "the adapters usable on each node: run `grep 'Using network'` on the logs to see the kind per node, "
-            "and `ibv_devinfo` on the node with Socket to see what is missing (driver, port down; in containers "
-            "--device=/dev/infiniband). To compare the nodes, run ansible-playbook preflight.yml"
+            "the adapters usable on each node: run `grep 'Using network'` on the logs to see which kind each "
+            "node uses, and `ibv_devinfo` on the node that uses Socket to see what is wrong (no driver, a port "
+            "that is down or, in containers, no --device=/dev/infiniband). To compare the nodes, run "
+            "ansible-playbook preflight.yml"
         ),
         certain=True,
     ),

@@ -41,7 +41,7 @@ BY_HAND = (
 )
 HOST_NETWORK = (
     "run the container on the host's network with docker run --network=host (muster does so unless "
-    "launch_container_options has another --network); opening single ports is not enough"
+    "launch_container_options has another --network); opening individual ports is not enough"
 )
 
 
@@ -155,7 +155,7 @@ RULES: tuple[EvidenceRule, ...] = (
             r"ibv_modify_qp failed|Failed to modify QP|with (?:error|status=)\D{0,30}12\b",
         ),
         cause=(
-            "The adapters use RoCE, and the default address (GID) is of the wrong kind (link-local, or RoCE v1), "
+            "The adapters use RoCE, and the default address (GID) is of the wrong type (link-local, or RoCE v1), "
             "so two adapters cannot reach each other; otherwise, the switches do not route between their subnets."
         ),
         remedy=(
@@ -474,9 +474,9 @@ RULES: tuple[EvidenceRule, ...] = (
             r", in (?P<function>\w{0,40}(?:compile|fused_kernels|build_ext|cpp_extension)\w{0,40})$",
         ),
         cause=(
-            "Rank 0 did not reach the first collective in time: it was supposed to compile CUDA extensions while the "
-            "others wait in {function}. Most likely it is waiting for a lock file that an interrupted build left; "
-            "otherwise, compiling took longer than the time limit."
+            "Rank 0 did not reach the first collective in time: it was supposed to compile CUDA extensions while "
+            "the others wait in {function}. Most likely it is waiting for a lock file that an interrupted build "
+            "left behind; otherwise, compiling took longer than the time limit."
         ),
         remedy=(
             "remove the build directory with its lock on each node, then start again: run rm -rf "
@@ -525,7 +525,7 @@ RULES: tuple[EvidenceRule, ...] = (
         ),
         remedy=(
             f"{BY_HAND}; look for `Bootstrap : Using` in the logs of the other ranks to see the interface on each "
-            f"node. Without a launcher of your own, {OF_MUSTER}"
+            f"node. If you do not use your own launcher, {OF_MUSTER}"
         ),
         unless=r"NCCL_SOCKET_IFNAME(?: set|=)",
     ),

@@ -57,10 +57,10 @@ RULES: tuple[EvidenceRule, ...] = (
         "hides the GPUs.",
         remedy=(
             'run `nvidia-smi -L` and `python -c "import torch; print(torch.version.cuda, '
-            'torch.cuda.device_count())"` on that node to see which of these it is. To see the GPUs of each '
-            "node, run ansible-playbook ping.yml; to install the driver, run ansible-playbook site.yml --tags "
-            "nvidia_driver. Remove CUDA_VISIBLE_DEVICES from launch_environment, and start a container with "
-            "--gpus all"
+            'torch.cuda.device_count())"` on that node to see which of these is the cause. To see the GPUs of '
+            "each node, run ansible-playbook ping.yml; to install the driver, run ansible-playbook site.yml "
+            "--tags nvidia_driver. Remove CUDA_VISIBLE_DEVICES from launch_environment, and start a container "
+            "with --gpus all"
         ),
     ),
 )

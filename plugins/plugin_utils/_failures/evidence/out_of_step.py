@@ -116,8 +116,8 @@ def of_own_work(activity: Activity) -> EvidenceRule:
         if activity in (SAVING, SAVING_SHARDED)
         else (
             "run that code on all ranks at the same step, based on a number that all of them share (the step, "
-            "not the time), or on none; in code for one rank, call neither a collective nor the wrapped model "
-            "(use model.module)"
+            "not the time), or do not run it on any rank; in code that runs on only one rank, call neither a "
+            "collective nor the wrapped model (use model.module)"
         ),
     )
 
@@ -207,8 +207,8 @@ RULES: tuple[EvidenceRule, ...] = (
             r"(?!(?P=first)\b)(?P<second>[\w./]{1,80})",
         ),
         cause=(
-            "Each rank is waiting with a tensor that another rank does not exchange ({first}, {second}): the nodes "
-            "run different code, configurations or models, or the ranks take different branches."
+            "Each rank is waiting to exchange a tensor that another rank does not exchange ({first}, {second}): "
+            "the nodes run different code, configurations or models, or the ranks take different branches."
         ),
         remedy=(
             "use the same code and configuration on all nodes, and compare the versions of the packages "
@@ -223,8 +223,8 @@ RULES: tuple[EvidenceRule, ...] = (
             r"\[missing ranks: (?P<ranks>\d[\d, ]{0,40})\]|[Mm]issing ranks:\s{1,4}(?P<rank>\d{1,6}): ",
         ),
         cause=(
-            "Before the end, Horovod was waiting for rank {ranks}{rank}, which did not exchange the same tensors: "
-            "most likely it had ended, was hung, had fewer batches, or took a different branch."
+            "Before the end, Horovod was waiting for rank {ranks}{rank}, which did not exchange the same "
+            "tensors: most likely it had ended, was hanging, had fewer batches, or took a different branch."
         ),
         remedy=(
             "read the log of that rank with ansible-playbook logs.yml -e rank={ranks}{rank}; make the same calls on "
@@ -294,8 +294,9 @@ RULES: tuple[EvidenceRule, ...] = (
             "0."
         ),
         remedy=(
-            "log the same keys on all ranks (a value of 0 where a rank has none), or outside any branch for one "
-            "rank; for what only rank 0 knows, use self.log(..., sync_dist=False, rank_zero_only=True)"
+            "log the same keys on all ranks (with a value of 0 on a rank that has none), or move the call "
+            "outside any branch that only one rank takes; for values that only rank 0 has, use self.log(..., "
+            "sync_dist=False, rank_zero_only=True)"
         ),
     ),
     EvidenceRule(
@@ -307,9 +308,9 @@ RULES: tuple[EvidenceRule, ...] = (
             r"ranks wait at different lines: [^\n]{0,400}(?:\bbackward\(|training_step|train_step|forward\()",
         ),
         cause=(
-            "Rank {rank} has left the training loop and is waiting in a barrier, while another rank is still in a "
-            "training step: it alone stopped, because of early stopping or a limit that it computed from values that "
-            "differ between the ranks, or it had fewer batches."
+            "Rank {rank} has left the training loop and is waiting in a barrier, while another rank is still in "
+            "a training step: the waiting rank stopped on its own because of early stopping or a limit that it "
+            "computed from values that differ between the ranks, or it had fewer batches."
         ),
         remedy=f"{STOP_TOGETHER}. {SAME_STEPS[0].upper()}{SAME_STEPS[1:]}",
     ),
@@ -324,7 +325,7 @@ RULES: tuple[EvidenceRule, ...] = (
         cause=(
             "Some ranks are beginning the next forward pass, in which DDP broadcasts buffers, while others are "
             "still exchanging gradients or reducing a number ({list}): the ranks have different numbers of "
-            "batches, some skipped one, or only some evaluate with the wrapped model."
+            "batches, some skipped a batch, or only some evaluate with the wrapped model."
         ),
         remedy=f"{SAME_STEPS}; evaluate on all ranks or with model.module; {SKIP_TOGETHER}",
     ),
@@ -368,7 +369,7 @@ RULES: tuple[EvidenceRule, ...] = (
         cause=(
             "This rank is in {function}, which saves a checkpoint, and is waiting there in {name} for the "
             "others, which are in a different collective: the ranks do not make the same decision about when to "
-            "save, for example because they decide by elapsed time, or only this rank calls it."
+            "save, for example because they decide by elapsed time, or only this rank calls that function."
         ),
         remedy=(
             "decide by the step number, which is the same on all ranks, or send rank 0's decision to the others "
@@ -385,8 +386,8 @@ RULES: tuple[EvidenceRule, ...] = (
             "only some ranks evaluate at this step, or they have different numbers of batches there."
         ),
         remedy=(
-            "let all ranks evaluate at the same step with the same number of batches (drop_last=True, or pad); to "
-            "evaluate only on rank 0, use the inner model (model.module) without any collective"
+            "let all ranks evaluate at the same step with the same number of batches (use drop_last=True or "
+            "padding); to evaluate only on rank 0, use the inner model (model.module) without any collective"
         ),
     ),
     EvidenceRule(
@@ -403,8 +404,9 @@ RULES: tuple[EvidenceRule, ...] = (
             "batch, or the models differ."
         ),
         remedy=(
-            "give every rank the same kinds of samples in each step, or run the unused layers on a dummy input and "
-            "add 0 * output.sum() to the loss; if all ranks may leave out layers, find_unused_parameters=True helps"
+            "give every rank the same kinds of samples in each step, or run the unused layers on a dummy input "
+            "and add 0 * output.sum() to the loss; if all ranks may leave out layers, set "
+            "find_unused_parameters=True"
         ),
         condition=are_gradients,
     ),
@@ -442,8 +444,9 @@ RULES: tuple[EvidenceRule, ...] = (
         cause="All ranks call {name}, but with tensors of different shapes ({first} here, {shape} on rank {other}): a "
         "batch is smaller on one rank (the last one, or one from which samples were dropped), or lengths differ.",
         remedy=(
-            "keep batch sizes equal: use drop_last=True, another sample in place of a bad one (not a shorter batch), "
-            "or padding to one length (accelerator.pad_across_processes); for objects, use all_gather_object"
+            "keep batch sizes equal: use drop_last=True, replace a bad sample with another one (instead of "
+            "shortening the batch), or pad to one length (accelerator.pad_across_processes); for objects, use "
+            "all_gather_object"
         ),
         condition=same_operation,
     ),
@@ -452,8 +455,9 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=("collectives-differ",),
         shows=(CALLED, r"; rank (?P<other>\d{1,7}) calls (?P<second>\w{1,60}) \[[\d, ]{0,60}\]$"),
         cause=(
-            "The ranks are at different points in the script: this one calls {name}, rank {other} {second}. Only "
-            "some ranks run a branch (logging, saving, evaluating inside `if rank == 0`), or have fewer batches."
+            "The ranks are at different points in the script: this rank calls {name}, while rank {other} calls "
+            "{second}. Only some ranks run a branch (logging, saving, evaluating inside `if rank == 0`), or have "
+            "fewer batches."
         ),
         remedy=(
             "compare the tracebacks of both ranks (ansible-playbook logs.yml -e rank={other}), and move the call "
@@ -469,8 +473,9 @@ RULES: tuple[EvidenceRule, ...] = (
             r"(?P<second>\w{1,60})",
         ),
         cause=(
-            "The ranks are at different points in the script: this one calls {name}, rank {other} {second}. Only "
-            "some ranks run a branch (logging, saving, evaluating inside `if rank == 0`), or have fewer batches."
+            "The ranks are at different points in the script: this rank calls {name}, while rank {other} calls "
+            "{second}. Only some ranks run a branch (logging, saving, evaluating inside `if rank == 0`), or have "
+            "fewer batches."
         ),
         remedy=(
             "compare the tracebacks of both ranks (ansible-playbook logs.yml -e rank={other}), and move the call "

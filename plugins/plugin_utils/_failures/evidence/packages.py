@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence.rule import EvidenceRule
 
 TOPIC = "Which releases fit together"
-INSTALL = "in the job's requirements (requirements: [...]), then run ansible-playbook site.yml --tags python_env"
+INSTALL = "update the job's requirements (requirements: [...]), then run ansible-playbook site.yml --tags python_env"
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ ARGUMENTS = (
         "_is_hf_initialized",
         "",
         "the installed accelerate is older than the version that transformers expects",
-        "accelerate and transformers, both the newest",
+        "the newest versions of accelerate and transformers",
     ),
     ApiChange(
         "proxies",
@@ -94,8 +94,8 @@ ARGUMENTS = (
         "torch>=2.0, or an older transformers (4.26.1)",
     ),
     ApiChange("enable_gqa", "", "it needs torch 2.5", "torch>=2.5"),
-    ApiChange("mmap", "load", "torch.load has it since torch 2.1", "torch>=2.1"),
-    ApiChange("weights_only", "load", "torch.load has it since torch 1.13", "torch>=1.13"),
+    ApiChange("mmap", "load", "torch.load accepts it only in torch 2.1 and later", "torch>=2.1"),
+    ApiChange("weights_only", "load", "torch.load accepts it only in torch 1.13 and later", "torch>=1.13"),
     ApiChange("serialized_options", "", "the package was generated for an older protobuf version", "protobuf<4"),
     ApiChange(
         "use_auth_token", "", "newer releases renamed it to token", "datasets<3 and huggingface_hub<1, or rename it"
@@ -198,9 +198,9 @@ RULES: tuple[EvidenceRule, ...] = (
             r"runtime library[^\n]{0,60}installed version \(?(?P<found>[\d.]{1,12}\d)",
         ),
         cause=(
-            "Two packages in this process include their own protobuf libraries (often TensorFlow and another one): "
-            "one was compiled against protobuf {wanted}, but {found} was loaded first, and the library aborts the "
-            "process."
+            "Two packages in this process include their own protobuf libraries (often TensorFlow and another "
+            "package): one was compiled against protobuf {wanted}, but {found} was loaded first, and the library "
+            "aborts the process."
         ),
         remedy=(
             "install protobuf {wanted}, or remove the package that training does not need (often tensorflow, since "
@@ -214,8 +214,8 @@ RULES: tuple[EvidenceRule, ...] = (
         cause="The installed version of xformers has no kernel for this attention head size on this GPU: {reason}.",
         remedy=(
             "upgrade xformers to the version for your torch (pip install --upgrade xformers also changes torch; "
-            "--no-deps keeps it), or train without xformers: omit enable_xformers_memory_efficient_attention(), or "
-            'use attn_implementation="sdpa" (transformers)'
+            "add --no-deps to keep it), or train without xformers: omit "
+            'enable_xformers_memory_efficient_attention(), or use attn_implementation="sdpa" (transformers)'
         ),
         certain=True,
     ),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence.packages import INSTALL, ApiChange
 from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence.rule import EvidenceRule
 
-TOPIC = "Modules and attributes that releases removed"
+TOPIC = "Modules and attributes removed in newer releases"
 MODULES = (
     ApiChange(
         r"pkg_resources",
@@ -62,7 +62,7 @@ MODULES = (
         r"keras\.\w{1,30}(?:\.\w{1,30})?",
         "transformers",
         "Keras 3 moved it",
-        "tf-keras, or USE_TF=0 in launch_environment",
+        "tf-keras, or set USE_TF=0 in launch_environment",
     ),
     ApiChange(r"tensorflow\.contrib", "", "TensorFlow 2 removed it", "TensorFlow 1.15, or newer code"),
     ApiChange(
@@ -90,15 +90,15 @@ MODULES = (
         "",
         "NVIDIA's apex is not installed",
         (
-            "apex from source (https://github.com/NVIDIA/apex), or turn it off: torch.cuda.amp and torch's own AdamW "
-            "replace it"
+            "apex from source (https://github.com/NVIDIA/apex), or turn it off and use torch.cuda.amp and "
+            "torch's own AdamW instead"
         ),
     ),
     ApiChange(
         r"(?:flash_attn_2_cuda|flash_attn_cuda|flash_attn\w{0,30})",
         "",
         "flash-attention is not installed for this version of torch",
-        'flash-attn --no-build-isolation (pip install), or attn_implementation="sdpa"; it comes',
+        'flash-attn (pip install flash-attn --no-build-isolation), or use attn_implementation="sdpa"; to install it',
     ),
 )
 ATTRIBUTES = (
@@ -183,8 +183,11 @@ ATTRIBUTES = (
     ApiChange(
         r"'AcceleratorState' object has no attribute|'AcceleratorState' object has no attribute 'distributed_type'",
         "",
-        "accelerate's state was reset or initialized twice: TrainingArguments or Accelerator() is created repeatedly",
-        "newer versions of accelerate and transformers, and create each only once in the script; they come",
+        (
+            "accelerate's state was reset or initialized twice because TrainingArguments or Accelerator() is created "
+            "repeatedly"
+        ),
+        "newer versions of accelerate and transformers, and create each only once in the script; to install them",
     ),
 )
 WHERE = (
@@ -239,7 +242,7 @@ RULES: tuple[EvidenceRule, ...] = (
             "directory from the one that its code expects, or the code was not copied to this node."
         ),
         remedy=(
-            'use -e \'{{"launch_environment": {{"PYTHONPATH": "/path/of/project"}}}}\' or set '
+            'launch with -e \'{{"launch_environment": {{"PYTHONPATH": "/path/of/project"}}}}\', or set '
             "launch_working_directory to that directory; to copy the code to all nodes, run ansible-playbook "
             "site.yml --tags code"
         ),
@@ -253,9 +256,9 @@ RULES: tuple[EvidenceRule, ...] = (
         ),
         cause="The model is configured to use flash-attention, which is not installed in the job's environment.",
         remedy=(
-            'use attn_implementation="sdpa" in from_pretrained, which needs no package; or install flash-attention '
-            "for this torch version with ansible-playbook site.yml --tags python_env,pytorch,flash_attention -e "
-            "flash_attention_enabled=true"
+            'use attn_implementation="sdpa" in from_pretrained, which needs no extra package; or install '
+            "flash-attention for this torch version with ansible-playbook site.yml --tags "
+            "python_env,pytorch,flash_attention -e flash_attention_enabled=true"
         ),
         certain=True,
     ),
@@ -275,10 +278,10 @@ RULES: tuple[EvidenceRule, ...] = (
             "installed."
         ),
         remedy=(
-            "activate the environment and start `python -m torch.distributed.run` in place of torchrun, or install "
-            "the package there with {python} -m pip install {name}. muster calls the torchrun of its own environment "
-            "(leave launch_launcher out); to install the project's requirements in that environment, run "
-            "ansible-playbook site.yml --tags python_env"
+            "activate the environment and run `python -m torch.distributed.run` instead of torchrun, or install "
+            "the package there with {python} -m pip install {name}. muster calls the torchrun of its own "
+            "environment (leave launch_launcher out); to install the project's requirements in that environment, "
+            "run ansible-playbook site.yml --tags python_env"
         ),
         certain=True,
     ),

@@ -50,16 +50,16 @@ RULES: tuple[EvidenceRule, ...] = (
             "own copy of the model."
         ),
         remedy=(
-            "request the memory with #SBATCH --mem=0 (all of the node) or --mem=500G; run `sacct -j {job} -o "
-            "JobID,State,ReqMem,MaxRSS` to see the limit and what was used. Or use less memory: load the model on "
-            "one rank of a node at a time, in bf16 and with low_cpu_mem_usage=True"
+            "request the memory with #SBATCH --mem=0 (all of the node's memory) or --mem=500G; run `sacct -j "
+            "{job} -o JobID,State,ReqMem,MaxRSS` to see the limit and what was used. Or use less memory: load "
+            "the model on one rank of a node at a time, in bf16 and with low_cpu_mem_usage=True"
         ),
     ),
     EvidenceRule(
         id="slurm-preempted",
         entries=CANCELLED,
         shows=(r"DUE TO PREEMPTION",),
-        cause="A higher-priority job took the nodes: the partition or quality of service can be preempted.",
+        cause="A higher-priority job took the nodes: jobs in this partition or quality of service can be preempted.",
         remedy=(
             f"use #SBATCH --requeue to have the job start again later; {RESUME}; or use a partition without preemption"
         ),
@@ -71,8 +71,8 @@ RULES: tuple[EvidenceRule, ...] = (
         shows=(r"DUE TO NODE FAILURE(?:, SEE SLURMCTLD LOG FOR DETAILS)?",),
         cause="A node of the job failed or is no longer responding to Slurm.",
         remedy=(
-            "run sinfo -R to see which node failed, and why; leave it out (#SBATCH --exclude=NODE) and launch again "
-            "from the last checkpoint"
+            "run sinfo -R to see which node failed, and why; exclude that node (#SBATCH --exclude=NODE) and "
+            "launch again from the last checkpoint"
         ),
         certain=True,
     ),

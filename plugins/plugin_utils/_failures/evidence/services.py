@@ -33,9 +33,10 @@ RULES: tuple[EvidenceRule, ...] = (
             "training itself was not at fault."
         ),
         remedy=(
-            "check that server; log only from rank 0, within try/except, so that logging errors do not end the job; "
-            "or write to a directory and upload later (for mlflow, set MLFLOW_TRACKING_URI=file:///data/mlruns in "
-            "launch_environment; MLFLOW_HTTP_REQUEST_MAX_RETRIES allows more attempts)"
+            "check that server; log only from rank 0, within try/except, so that logging errors do not end the "
+            "job; or write to a directory and upload later (for mlflow, set "
+            "MLFLOW_TRACKING_URI=file:///data/mlruns in launch_environment; raise "
+            "MLFLOW_HTTP_REQUEST_MAX_RETRIES to allow more attempts)"
         ),
     ),
     EvidenceRule(
@@ -46,9 +47,9 @@ RULES: tuple[EvidenceRule, ...] = (
             r"Available configs in the cache: \[(?P<available>[^\]\n]{0,200})\]",
         ),
         cause=(
-            "Without access to the Hub, datasets looks for {wanted} in the cache, which contains only {available}. "
-            "These names depend on the arguments of load_dataset (data_files, data_dir) and on the datasets version, "
-            "and {name} was cached by a call with different ones."
+            "Without access to the Hub, datasets looks for {wanted} in the cache, which contains only "
+            "{available}. These names depend on the arguments of load_dataset (data_files, data_dir) and on the "
+            "datasets version, and {name} was cached by a call with different arguments or a different version."
         ),
         remedy=(
             "make the same call once with access to the Hub, with the same version of datasets and the same HF_HOME; "
@@ -61,8 +62,8 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=("wandb-process",),
         shows=(r"Timed out waiting for wandb service to start after (?P<seconds>[\d.]{1,8}) seconds",),
         cause=(
-            "The process that wandb starts on the node did not respond within {seconds} s: its files are on a slow "
-            "network drive, or many ranks started one at the same time."
+            "The process that wandb starts on the node did not respond within {seconds} s: its files are on a "
+            "slow network drive, or many ranks started such a process at the same time."
         ),
         remedy=(
             'allow more time with -e \'{{"launch_environment": {{"WANDB__SERVICE_WAIT": "300"}}}}\', and call '

@@ -110,14 +110,14 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=("package-refused", "package-failed", "raised-by-script", "setting-refused"),
         shows=(r"clean_stale_shared_memory|Reused local directory",),
         cause=(
-            "Shared memory of MosaicML's streaming is left over from an earlier run that was killed, so the "
-            "dataset's local directory appears to be in use; or two datasets in this job have the same local "
-            "directory."
+            "Shared memory that MosaicML's streaming created is left over from an earlier run that was killed, "
+            "so the dataset's local directory appears to be in use; or two datasets in this job have the same "
+            "local directory."
         ),
         remedy=(
             "run `python -c 'import streaming; streaming.base.util.clean_stale_shared_memory()'` on that node "
             "while no job is running (or remove the leftover objects in /dev/shm); to end processes that an "
-            "earlier run left, run ansible-playbook stop.yml. Otherwise, give each dataset its own `local`"
+            "earlier run left behind, run ansible-playbook stop.yml. Otherwise, give each dataset its own `local`"
         ),
         certain=True,
     ),
@@ -126,13 +126,13 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=("checkpoint-of-other-ranks", "raised-by-script", "asserted-by-script"),
         shows=(rf"The following zero checkpoints paths are missing: \[{PARTS}",),
         cause=(
-            "Each node has only the parts of the checkpoint that its own ranks wrote, on its own disk: parts from "
-            "other ranks are missing here, while others exist. DeepSpeed reads all of them on every node."
+            "Each node has only the parts of the checkpoint that its own ranks wrote, on its own disk: some "
+            "parts exist here, but those from other ranks are missing. DeepSpeed reads all parts on every node."
         ),
         remedy=(
             'save to a drive that all nodes share (ansible-playbook site.yml --tags data), or set "checkpoint": '
-            '{{"use_node_local_storage": true}} in DeepSpeed\'s configuration, so that each rank reads only its own '
-            "part; for this checkpoint, copy the files of all nodes into one directory on each"
+            '{{"use_node_local_storage": true}} in DeepSpeed\'s configuration, so that each rank reads only its '
+            "own part; for this checkpoint, copy the files from all nodes into one directory on each node"
         ),
         condition=some_are_here,
         certain=True,

@@ -10,7 +10,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence
 
 TOPIC = "Undefined symbols"
 REBUILD = "pip install --force-reinstall --no-deps --no-cache-dir --no-binary {package} --no-build-isolation {package}"
-INSTALL = "in the job's requirements (requirements: [...]), then ansible-playbook site.yml --tags python_env"
+INSTALL = "in the job's requirements (requirements: [...]), then run ansible-playbook site.yml --tags python_env"
 # A compiled object, in the directory of a package or beside it; libNAME.so belongs to NAME.
 # An object beside the packages (selective_scan_cuda.cpython-312.so) does not tell the name of its package.
 OBJECT = (
@@ -54,8 +54,8 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=("torchcodec-not-loaded",),
         shows=(r"(?P<library>lib(?:nvrtc|cudart|npp\w{1,20}|cublas\w{0,10})\.so\.\d{1,3}): cannot open shared object",),
         cause=(
-            "torchcodec was built for a different CUDA version from torch's: it needs {library}, which torch does "
-            "not include."
+            "torchcodec was built for a different CUDA version than torch was: it needs {library}, which torch "
+            "does not include."
         ),
         remedy=(
             "install the torchcodec build for torch's CUDA version (python -c 'import torch; "
@@ -70,7 +70,7 @@ RULES: tuple[EvidenceRule, ...] = (
         shows=(r"(?P<library>lib(?:av\w{1,12}|sw\w{1,12})\.so\.\d{1,3}): cannot open shared object",),
         unless=r"undefined symbol|Could not load this library",
         cause=(
-            "FFmpeg is not installed in this environment or image in a version that torchcodec supports: torchcodec "
+            "No FFmpeg version that torchcodec supports is installed in this environment or image: torchcodec "
             "found none of the supported versions' libraries ({library} and others)."
         ),
         remedy=(
@@ -99,8 +99,8 @@ RULES: tuple[EvidenceRule, ...] = (
             r'/(?:site|dist)-packages/(?P<package>(?!torch/|nvidia/)[A-Za-z]\w{0,60})(?:/[^"\n]{1,200})?", line',
         ),
         cause=(
-            "{library} belongs to a different version or build of torch (with CUDA, for example) from the installed "
-            "one: a compiled package, most likely {package}, was built for that other torch."
+            "{library} belongs to a different version or build of torch (a CUDA build, for example) than the "
+            "installed one: a compiled package, most likely {package}, was built for that other torch."
         ),
         remedy=(
             "install the version of {package} for your torch version (for torchvision and torchaudio, run "
@@ -158,9 +158,9 @@ RULES: tuple[EvidenceRule, ...] = (
             "one: it uses a torch function that the installed torch lacks."
         ),
         remedy=(
-            "install the version of {package} for your torch version (python -c 'import torch; "
-            "print(torch.__version__, torch.compiled_with_cxx11_abi())'), or compile it in this environment: "
-            f"{REBUILD}"
+            "install the version of {package} for your torch version (run python -c 'import torch; "
+            "print(torch.__version__, torch.compiled_with_cxx11_abi())' to see it), or compile it in this "
+            f"environment: {REBUILD}"
         ),
         certain=True,
     ),
@@ -169,12 +169,12 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=("extension-abi",),
         shows=(rf"{OBJECT}{NAMESPACE}S[tabsiod]",),
         cause=(
-            "{package} was compiled with a GCC version that is newer than the loaded C++ library (libstdc++), which "
-            "lacks a function."
+            "{package} was compiled with a GCC version that is newer than the loaded C++ library (libstdc++), "
+            "which lacks a function that the compiled code needs."
         ),
         remedy=(
             "in a conda environment, run conda install -c conda-forge libstdcxx-ng. Otherwise, remove "
-            "LD_LIBRARY_PATH, which may name an older library, install an older version of {package}, or compile "
+            "LD_LIBRARY_PATH (it may name an older library), install an older version of {package}, or compile "
             f"it on this node: {REBUILD}"
         ),
     ),
@@ -183,13 +183,13 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=("extension-abi",),
         shows=(rf"{OBJECT}undefined symbol: _?Py(?P<symbol>[A-Z_]\w{{0,80}})",),
         cause=(
-            "The compiled part of {package} is for a different version of Python from the job's: the job's Python "
-            "lacks a function that it uses."
+            "The compiled part of {package} is for a different version of Python than the job's, which lacks a "
+            "function that the compiled code uses."
         ),
         remedy=(
             "reinstall {package} with the job's Python, as a wheel for this Python version: pip install "
-            "--force-reinstall --no-deps --no-cache-dir {package}. If PYTHONPATH or ~/.local/lib contains packages "
-            "of another Python, remove it from the path"
+            "--force-reinstall --no-deps --no-cache-dir {package}. If PYTHONPATH or ~/.local/lib contains "
+            "packages for another Python, remove it from the path"
         ),
         certain=True,
     ),

@@ -29,8 +29,9 @@ RULES: tuple[EvidenceRule, ...] = (
             r"/deepspeed/runtime/zero/(?:partition|stage3|parameter_offload)",
         ),
         cause=(
-            "ZeRO 3 gathers the weights of each layer when that layer runs, and the ranks run different layers: this "
-            "batch has images, experts or adapters on only some ranks, or generate() ended sooner on one rank."
+            "ZeRO 3 gathers the weights of each layer when that layer runs, and the ranks run different layers: "
+            "this batch uses images, experts or adapters on only some ranks, or generate() ended sooner on one "
+            "rank."
         ),
         remedy=(
             "feed a dummy image (times 0) where a sample has none, or use batches of one kind on all ranks at the "
@@ -67,7 +68,7 @@ RULES: tuple[EvidenceRule, ...] = (
             "Trainer did not receive the DeepSpeed configuration."
         ),
         remedy=(
-            "start it through a launcher, even for one GPU (use torchrun, which is muster's default; for "
+            "start the script through a launcher, even for one GPU (use torchrun, which is muster's default; for "
             "LLaMA-Factory, set FORCE_TORCHRUN=1); or leave the DeepSpeed configuration out"
         ),
         certain=True,
@@ -156,8 +157,8 @@ RULES: tuple[EvidenceRule, ...] = (
             r"['\"](?P<name>\w{1,80})['\"]",
         ),
         cause=(
-            "The configuration builds {what} and sets {name} for it, which it does not support: the key belongs to "
-            "another component, or to a different version of the library or project."
+            "The configuration builds {what} and sets {name}, which that component does not support: the key "
+            "belongs to another component, or to a different version of the library or project."
         ),
         remedy=(
             "compare that part of the configuration with the examples for the installed version: use the component "
@@ -311,8 +312,8 @@ RULES: tuple[EvidenceRule, ...] = (
             r"'(?P<kind>\w{1,60})' object has no attribute '(?P=name)'",
         ),
         cause=(
-            "This {kind} object has no {name} on this rank: the code sets it in a branch that this rank did not take "
-            "(usually `if rank == 0` or is_main_process), or in a method that was not called before."
+            "This {kind} object has no {name} on this rank: the code sets it in a branch that this rank did not "
+            "take (usually `if rank == 0` or is_main_process), or in a method that has not been called yet."
         ),
         remedy=(
             "set the attribute on all ranks, in __init__ outside of that branch, or read it only in the same branch; "

@@ -13,7 +13,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.activity
 )
 from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence.rule import EvidenceRule
 
-TOPIC = "What the rank did that others waited for"
+TOPIC = "What a rank was doing while others waited for it"
 AT_WORK = ("rank-still-worked", "rank-still-saved")
 # The errors from `waiting.py`, up to the rank's last output.
 OUTPUT = (
@@ -181,8 +181,8 @@ RULES: tuple[EvidenceRule, ...] = (
         shows=(r"ranks pass different sizes to (?P<operation>ALLREDUCE[^:\n]{0,20}): [^\n]{0,80}passes 1 elements",),
         cause=(
             "The ranks are at different points of the script: one is waiting in a barrier or reducing a single "
-            "number (a metric, a token count), while another is still reducing gradients. The first rank ran out "
-            "of batches, or evaluates, logs or stops at a different step."
+            "number (a metric, a token count), while another is still reducing gradients. The former ran out of "
+            "batches, or evaluates, logs or stops at a different step."
         ),
         remedy="give all ranks the same number of batches: DataLoader(drop_last=True), DistributedSampler, or "
         "model.join(); evaluate, log and stop at the same steps on all ranks",
@@ -254,7 +254,7 @@ RULES: tuple[EvidenceRule, ...] = (
             "waiting for this rank."
         ),
         remedy=(
-            "run `ls` on that node's mounts to see which one hangs; check its server, and mount it again: "
+            "run `ls` on that node's mounts to see which one hangs; check its server, and mount it again with "
             "ansible-playbook site.yml --tags data"
         ),
         certain=True,
@@ -264,8 +264,9 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=("hang",),
         shows=(r"had already ended with exit code 0",),
         cause=(
-            "This rank reached the end of the script while the others were still calling a collective: it had fewer "
-            "batches, or the others run code that it does not, such as an evaluation inside `if rank == 0`."
+            "This rank reached the end of the script while the others were still calling a collective: it had "
+            "fewer batches, or the others run code that this rank does not, such as an evaluation inside `if "
+            "rank == 0`."
         ),
         remedy="give all ranks the same number of batches: DataLoader(drop_last=True), DistributedSampler, or "
         "model.join(); make the same calls on every rank, and end with a barrier",
@@ -279,7 +280,7 @@ RULES: tuple[EvidenceRule, ...] = (
             "This rank is waiting in {place}, and the others are waiting in a different collective: the ranks are "
             "out of step."
         ),
-        remedy=f"{SAME_CALLS}; use no collective, barrier, save or evaluation inside `if rank == 0`",
+        remedy=f"{SAME_CALLS}; do not put a collective, barrier, save or evaluation inside `if rank == 0`",
     ),
     EvidenceRule(
         id="hang-on-gpu",
@@ -307,7 +308,7 @@ RULES: tuple[EvidenceRule, ...] = (
         ),
         remedy=(
             "try num_workers=0, or DataLoader(timeout=120), which names a worker that hangs; look for locks that "
-            f"were held at fork (multiprocessing_context='spawn'). If the worker is only slow, {LIMIT}"
+            f"were held at fork (or set multiprocessing_context='spawn'). If the worker is only slow, {LIMIT}"
         ),
     ),
     *map(of_stack, ACTIVITIES),

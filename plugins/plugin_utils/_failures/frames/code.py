@@ -104,7 +104,7 @@ RULES: tuple[FrameRule, ...] = (
         title="A label is not one of the model's classes",
         message=r"Target -?\d{1,12} is out of bounds",
         cause=(
-            "{where}: a label of the data is negative or not smaller than the model's number of classes ({message})."
+            "{where}: a label in the data is negative or not smaller than the model's number of classes ({message})."
         ),
         remedy="set the model's number of classes to the data's, map labels to 0 ... N-1, and use ignore_index for "
         "padding",
@@ -115,8 +115,8 @@ RULES: tuple[FrameRule, ...] = (
         exceptions=("RuntimeError", "ValueError", "IndexError", "AssertionError"),
         message=SHAPES,
         cause=(
-            "{where} combines tensors with incompatible shapes: {message}. The sizes of the data do not match the "
-            "configuration of the model, or a batch (often the last of a rank) is smaller."
+            "{where} combines tensors with incompatible shapes: {message}. The sizes of the data do not match "
+            "the configuration of the model, or a batch (often a rank's last one) is smaller."
         ),
         remedy=(
             "print the shapes before that line, and compare them with the options of the model (hidden size, "
@@ -169,8 +169,8 @@ RULES: tuple[FrameRule, ...] = (
         ),
         remedy=(
             "upgrade both together; or add {callee}==VERSION to the job's requirements, with the version of "
-            "{callee} that was current when this {caller} was released (its requirements name it: pip show "
-            "{caller} {callee}), then run ansible-playbook site.yml --tags python_env"
+            "{callee} that was current when this {caller} was released (its requirements list that version; run "
+            "pip show {caller} {callee} to see them), then run ansible-playbook site.yml --tags python_env"
         ),
     ),
     FrameRule(
@@ -365,8 +365,8 @@ RULES: tuple[FrameRule, ...] = (
         fallback=True,
         cause="The script itself raised this error: {message} ({where}).",
         remedy=(
-            "look at the lines above that one, which show the condition that the script checks; change the option, "
-            "file or data that the message names"
+            "look at the lines above that line, which show the condition that the script checks; change the "
+            "option, file or data that the message names"
         ),
     ),
     FrameRule(
@@ -449,9 +449,9 @@ RULES: tuple[FrameRule, ...] = (
         fallback=True,
         cause="The error comes from {package}, which {where} calls: {exception}: {message}",
         remedy=(
-            "change what the message asks for; if it does not say, search for it in the issues of {package}, compare "
-            "the package's version with the one that worked, and look at the options and data that are passed to "
-            "this call"
+            "make the change that the message asks for; if it does not say, search for it in the issues of "
+            "{package}, compare the package's version with the one that worked, and look at the options and data "
+            "that are passed to this call"
         ),
         certain=False,
     ),

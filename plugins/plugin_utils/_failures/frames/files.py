@@ -192,13 +192,16 @@ RULES: tuple[FrameRule, ...] = (
         message=r"'[^'\n]{0,300}'",
         source=r"\S",
         fallback=True,
-        cause="{where} opens {path}, which does not exist on this node: the path is wrong (relative ones start at "
-        "launch_working_directory), the file is only on other nodes, or another rank has not written it yet or has "
-        "removed it.",
+        cause=(
+            "{where} opens {path}, which does not exist on this node: the path is wrong (relative paths start at "
+            "launch_working_directory), the file is only on other nodes, or another rank has not written it yet or "
+            "has removed it."
+        ),
         remedy=(
             "run `ls -l` on the path on each node. To copy the code to all nodes, run ansible-playbook site.yml "
             "--tags code; to copy a bucket, run ansible-playbook stage_data.yml. Files that the job itself "
-            "writes must be on a shared drive, or be written on each node, with a barrier before others read them"
+            "writes must be on a shared drive, or be written on each node, with a barrier before other ranks "
+            "read them"
         ),
         certain=False,
         over=("file-missing",),

@@ -95,7 +95,7 @@ RULES: tuple[FrameRule, ...] = (
         title="Lines in a JSON dataset have different types",
         message=r"JSON parse error: (?P<what>[^\n]{1,200})|Error parsing JSON|Expected (?:object|array) or value",
         packages=("pyarrow", "datasets", "pandas"),
-        cause="{where}: a file in the dataset is not JSON with lines of a single kind: {message}",
+        cause="{where}: a file in the dataset is not a JSON file whose lines all have the same types: {message}",
         remedy=(
             "make each line one object with the same types in each field: look at the line that the message names "
             "(sed -n NUMBERp FILE), and write null instead of mixing types; or read the file with pandas and convert "
@@ -324,7 +324,7 @@ RULES: tuple[FrameRule, ...] = (
     ),
     FrameRule(
         id="tracker-parameter-changed",
-        title="MLflow refuses to change a parameter",
+        title="MLflow does not allow a parameter to be changed",
         message=r"Changing param values is not allowed|RESOURCE_ALREADY_EXISTS|INVALID_PARAMETER_VALUE",
         packages=("mlflow",),
         cause=(

@@ -129,9 +129,9 @@ RULES: tuple[FrameRule, ...] = (
         r"amsgrad|maximize|foreach|square_avg|acc_delta|state1|lr|weight_decay)'",
         source=r"\b(?:param_)?(?:group|state|state_values)s?(?:\[\w{1,20}\])?\[['\"]",
         cause=(
-            "{where}: the optimizer's state has no '{name}': the checkpoint that was loaded belongs to a different "
-            "optimizer, a different version of it, or different parameters (optimizer.load_state_dict replaces the "
-            "groups as well)."
+            "{where}: the optimizer's state has no '{name}': the checkpoint that was loaded belongs to a "
+            "different optimizer, a different version of it, or different parameters (optimizer.load_state_dict "
+            "replaces the parameter groups as well)."
         ),
         remedy="resume with the optimizer that saved the checkpoint; or load only the model's weights and start with "
         "a new optimizer",
@@ -172,8 +172,8 @@ RULES: tuple[FrameRule, ...] = (
         message=r"not a valid DeepSpeed checkpoint|not a valid (?:FSDP|sharded|distributed) checkpoint|path points to "
         r"a file, but `?FSDP\w{0,12}`?|Could not find a valid checkpoint for the FSDP",
         cause=(
-            "{where} resumes with DeepSpeed or FSDP from something other than what this strategy saves, which is a "
-            "directory with one part for each rank: {message}"
+            "{where} resumes with DeepSpeed or FSDP from something other than the directory, with one part for "
+            "each rank, that this strategy saves: {message}"
         ),
         remedy=(
             "pass the directory that this strategy saved (from the same run, not a file within it), or resume with "
@@ -287,7 +287,7 @@ RULES: tuple[FrameRule, ...] = (
     ),
     FrameRule(
         id="run-already-complete",
-        title="The run resumes at its end",
+        title="The resumed run was already complete",
         exceptions=("ValueError",),
         message=r"No training would occur|max_duration[^\n]{0,80}less than or equal to the elapsed|already (?:trained|"
         r"completed|reached)[^\n]{0,60}(?:steps|epochs|iterations)",
@@ -340,7 +340,7 @@ RULES: tuple[FrameRule, ...] = (
     ),
     FrameRule(
         id="accumulation-types",
-        title="DeepSpeed refuses bf16 with ZeRO",
+        title="DeepSpeed rejects bf16 with ZeRO",
         message=r"Model data type and gradient accumulation data type must be equal|BF16 optimizer for ZeRO requires "
         r"fp32 gradient accumulation",
         cause=(
@@ -360,9 +360,9 @@ RULES: tuple[FrameRule, ...] = (
         message=r"'(?P<class>\w{0,40}Optimizer\w{0,40})' object has no attribute '(?P<name>\w{1,80})'",
         raised_by="package",
         cause=(
-            "{where}: DeepSpeed calls {name} of {class}, the optimizer in this configuration, which does not have "
-            "it: this version does not support this combination of ZeRO stage, precision and offload, or the "
-            "checkpoint was saved with a different combination."
+            "{where}: DeepSpeed calls {name} on {class}, the optimizer in this configuration, which does not "
+            "have it: this version does not support this combination of ZeRO stage, precision and offload, or "
+            "the checkpoint was saved with a different combination."
         ),
         remedy=(
             "upgrade deepspeed; or use ZeRO stage 1 or 2 instead of 0 (with bf16), and the stage and precision of "
@@ -392,9 +392,10 @@ RULES: tuple[FrameRule, ...] = (
         source=r"\bassert\b[^\n]{1,160}%[^\n]{1,80}== ?0",
         cause="{where} requires one number to be a multiple of another, but it is not: {message}",
         remedy=(
-            "change one of the two numbers: the batch (samples, rollouts, prompts) must be a multiple of the number "
-            "of ranks on all nodes, times the micro batch or generations; heads, layers, experts and sequence length "
-            "must be divisible by their parallel sizes; use drop_last=True for the last batch"
+            "change one of the two numbers: the batch size (samples, rollouts, prompts) must be a multiple of "
+            "the number of ranks on all nodes, times the micro-batch size or the number of generations; heads, "
+            "layers, experts and sequence length must be divisible by their parallel sizes; use drop_last=True "
+            "for the last batch"
         ),
     ),
     FrameRule(
@@ -431,7 +432,7 @@ RULES: tuple[FrameRule, ...] = (
     ),
     FrameRule(
         id="recompiled-too-often",
-        title="torch.compile compiled the model too often",
+        title="torch.compile recompiled the model too many times",
         message=r"(?:cache_size_limit|recompile_limit)\b[^\n]{0,60}reached|RecompileLimitExceeded|"
         r"FailOnRecompileLimitHit|hit config\.\w{0,20}(?:cache_size|recompile)_limit",
         cause=(
@@ -451,7 +452,7 @@ RULES: tuple[FrameRule, ...] = (
         message=r"DummyScheduler|DummyOptim",
         exceptions=("ValueError",),
         cause=(
-            "{where}: accelerate's DummyOptim and DummyScheduler stand for the optimizer and scheduler in the "
+            "{where}: accelerate's DummyOptim and DummyScheduler stand in for the optimizer and scheduler in the "
             "DeepSpeed configuration, but the script does not match that file: {message}"
         ),
         remedy=(
@@ -533,7 +534,7 @@ RULES: tuple[FrameRule, ...] = (
             (
                 ("FlashAttention got fp32", r"(?i:flash.?attention only supports? (?:fp16|half))", ""),
                 (
-                    "Attention of a model got fp32",
+                    "A model's attention got fp32 tensors",
                     r"\AAssertionError",
                     r"\bassert\b[^\n]{0,160}dtype[^\n]{0,80}(?:float16|bfloat16)",
                 ),
@@ -580,8 +581,9 @@ RULES: tuple[FrameRule, ...] = (
         raised_by="package",
         cause="{where}: {what} needs {need}, but this node or environment does not have it.",
         remedy=(
-            "use nodes, an image or an environment that have it (run nvidia-smi and python -c 'import torch; "
-            "print(torch.version.cuda)' on the node to see what is available), or turn that feature off"
+            "use nodes, an image or an environment that meets this requirement (run nvidia-smi and python -c "
+            "'import torch; print(torch.version.cuda)' on the node to see what is available), or turn that "
+            "feature off"
         ),
     ),
     FrameRule(
@@ -631,8 +633,8 @@ RULES: tuple[FrameRule, ...] = (
         source=r"f?[\"'][^\n]{0,160}(?:[Ii]nvalid|[Mm]ust be|[Nn]ot supported|[Uu]nsupported|[Uu]nknown|[Ee]xpected)"
         r"[^\n]{0,300}\{[^\n]{1,200}\Z",
         cause=(
-            "{package} rejects a value that {where} passes to it, and the line that was to report this failed "
-            "itself, so {message} is not the actual reason: {inner}"
+            "{package} rejects a value that {where} passes to it, and the line that should have reported this "
+            "itself failed, so {message} is not the actual reason: {inner}"
         ),
         remedy=(
             "correct the option that this line checks (its documentation lists the allowed values); upgrade "

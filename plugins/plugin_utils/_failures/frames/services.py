@@ -11,7 +11,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.frames.r
 TOPIC = "Environment variables and services"
 SET_VARIABLES = (
     "muster sets RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT for every rank, and torchrun also "
-    "sets LOCAL_WORLD_SIZE and GROUP_RANK (the node's number); NODE_RANK exists with launch_launcher=env"
+    "sets LOCAL_WORLD_SIZE and GROUP_RANK (the node's number); NODE_RANK is set with launch_launcher=env"
 )
 SET_IT = """-e '{{"launch_environment": {{"{name}": "VALUE"}}}}'"""
 READS_VARIABLE = r"environ(?:ment)?\[|environ\.__getitem__|raise KeyError\(key\) from None"
@@ -29,8 +29,8 @@ RULES: tuple[FrameRule, ...] = (
         source=READS_VARIABLE,
         cause="{where} reads the environment variable {name}, which is not set in the job.",
         remedy=(
-            'export it in your shell, and pass it on without showing it: -e \'{{"launch_pass_environment": '
-            '["{name}"]}}\'; the job does not get other variables from your shell'
+            'export it in your shell, and launch with -e \'{{"launch_pass_environment": ["{name}"]}}\' to pass '
+            "it on without showing it; the job does not get other variables from your shell"
         ),
     ),
     FrameRule(
@@ -72,7 +72,7 @@ RULES: tuple[FrameRule, ...] = (
         source=READS_VARIABLE,
         cause="{where} reads the environment variable {name}, which the launcher does not set: the job gets only the "
         "launcher's variables and those of launch_environment.",
-        remedy=f"{SET_VARIABLES}. Read one of these instead, or set {{name}}: {SET_IT}",
+        remedy=f"{SET_VARIABLES}. Read one of these instead, or launch with {SET_IT} to set {{name}}",
     ),
     FrameRule(
         id="environment-variable-none",
@@ -81,7 +81,7 @@ RULES: tuple[FrameRule, ...] = (
         message=r"argument must be a string|NoneType|invalid literal for int|could not convert string to float: ''",
         source=r"(?:int|float)\(\s?(?:os\.)?(?:environ\.get|getenv)\(['\"](?P<name>\w{1,80})",
         cause="{where} reads the environment variable {name} as a number, but it is not set or is not a number.",
-        remedy=f"{SET_VARIABLES}. Set it: {SET_IT}, or give the script a default",
+        remedy=f"{SET_VARIABLES}. Launch with {SET_IT} to set it, or give the script a default",
     ),
     FrameRule(
         id="service-refused",
@@ -138,8 +138,8 @@ RULES: tuple[FrameRule, ...] = (
         r"servname|"
         r"Failed to resolve|getaddrinfo failed|Cannot connect to host [^\n]{1,200}\[Name",
         cause=(
-            "{package}, called at {where}, cannot resolve the name of a server: this node has no DNS or no Internet "
-            "access, as on many compute nodes."
+            "{package}, called at {where}, cannot resolve the name of a server: this node has no DNS or no "
+            "Internet access, as is common on compute nodes."
         ),
         remedy=(
             "run `getent hosts NAME` on the node to test name resolution. Without Internet access, download "

@@ -36,7 +36,7 @@ RULES: tuple[FrameRule, ...] = (
         remedy=(
             "make these calls once per optimizer step, in this order: scaler.scale(loss).backward(), "
             "scaler.unscale_(optimizer) for clipping, scaler.step(optimizer), scaler.update(); with gradient "
-            "accumulation, make the last three only in the step that updates, and clip only once"
+            "accumulation, make the last three calls only in the step that updates, and clip only once"
         ),
     ),
     FrameRule(
@@ -66,8 +66,10 @@ RULES: tuple[FrameRule, ...] = (
         id="inference-tensor-trained",
         title="A tensor from inference mode is used in training",
         message=r"Inference tensors cannot be saved for backward|[Ii]nplace update to inference tensor outside",
-        cause="{where} uses, in training, a tensor that was created under torch.inference_mode(), such as a cached "
-        "position or a weight that was loaded during evaluation.",
+        cause=(
+            "In training, {where} uses a tensor that was created under torch.inference_mode(), such as a cached "
+            "position or a weight that was loaded during evaluation."
+        ),
         remedy=(
             "use torch.no_grad() instead of torch.inference_mode() (Trainer(inference_mode=False) in Lightning), or "
             "call .clone() on the tensor"
@@ -244,7 +246,7 @@ RULES: tuple[FrameRule, ...] = (
     ),
     FrameRule(
         id="no-batches",
-        title="A division by a batch count of zero",
+        title="Division by a batch count of zero",
         exceptions=("ZeroDivisionError",),
         cause=(
             "{where} divides by zero, usually by a number of batches, samples or steps: this rank's part of the data "
@@ -349,7 +351,7 @@ RULES: tuple[FrameRule, ...] = (
     ),
     FrameRule(
         id="recomputation-differs",
-        title="Gradient checkpointing computes something different",
+        title="Gradient checkpointing recomputes something different",
         message=r"A different number of tensors was saved during the original forward|Recomputed values for the "
         r"following tensors "
         r"have different metadata",
@@ -507,8 +509,10 @@ RULES: tuple[FrameRule, ...] = (
         exceptions=("IndexError", "KeyError"),
         source=r"CUDA_VISIBLE_DEVICES[^\n]{0,60}\[|(?:gpu_ids|devices|gpus)\[[^\]\n]{0,30}local_rank",
         cause="{where} takes this rank's GPU from a list that has fewer entries than the node has ranks.",
-        remedy="start as many ranks as GPUs are listed (leave nproc_per_node out), or use "
-        "torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) instead of the list",
+        remedy=(
+            "start as many ranks as there are GPUs listed (leave nproc_per_node out), or use "
+            "torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) instead of the list"
+        ),
     ),
     FrameRule(
         id="list-instead-of-tensor",
@@ -555,7 +559,7 @@ RULES: tuple[FrameRule, ...] = (
         ),
         remedy=(
             "let __getitem__ return another sample in place of a bad one, so that no batch becomes empty; print "
-            "the reason that samples are dropped (and their paths on this node)"
+            "why samples are dropped (and their paths on this node)"
         ),
     ),
     FrameRule(
@@ -614,7 +618,7 @@ RULES: tuple[FrameRule, ...] = (
     ),
     FrameRule(
         id="prepare-without-loader",
-        title="accelerate does not know the batch size for DeepSpeed",
+        title="accelerate cannot determine the batch size for DeepSpeed",
         message=r"requires you to pass at least one of training or evaluation dataloaders",
         cause=(
             "{where} does not pass a DataLoader to accelerator.prepare, although accelerate takes the batch size for "
@@ -642,8 +646,10 @@ RULES: tuple[FrameRule, ...] = (
         title="accelerate is used before it is initialized",
         message=r"You must initialize the accelerate state|properly initialize your accelerator via",
         cause="{where} uses accelerate (its logger, tracker or state) before the Accelerator exists.",
-        remedy="call accelerator = Accelerator() (or PartialState()) first, before get_logger(...).info and trackers "
-        "that accelerate provides",
+        remedy=(
+            "call accelerator = Accelerator() (or PartialState()) first, before you use get_logger(...).info or "
+            "trackers that accelerate provides"
+        ),
     ),
     FrameRule(
         id="sharded-types-differ",
@@ -656,9 +662,9 @@ RULES: tuple[FrameRule, ...] = (
             "was sharded."
         ),
         remedy=(
-            "cast the whole model to one type before it is wrapped with model.to(torch.bfloat16) (including the "
-            "adapters), or load it with torch_dtype=torch.bfloat16 and do not call .half() later; wrap layers of "
-            "a different type separately"
+            "before the model is wrapped, cast all of it to one type with model.to(torch.bfloat16) (including "
+            "the adapters), or load it with torch_dtype=torch.bfloat16 and do not call .half() later; wrap "
+            "layers of a different type separately"
         ),
     ),
     FrameRule(

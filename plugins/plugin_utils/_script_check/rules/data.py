@@ -253,8 +253,11 @@ def check_batch_size(program: Program) -> Iterator[RuleMatch]:
         yield program.match(
             call.module,
             call.node,
-            f"batch_size applies to each rank: all ranks together use {text} * world_size per step",
-            f"batch_size={text} // torch.distributed.get_world_size(), or a learning rate for the larger batch",
+            f"batch_size applies to each rank: the global batch size is {text} * world_size",
+            (
+                f"batch_size={text} // torch.distributed.get_world_size(), or a learning rate for the larger global "
+                "batch size"
+            ),
         )
         return
 
@@ -331,5 +334,11 @@ RULES = (
     Rule("seed-same-batches", "error", "All ranks draw the same batches", check_same_batches, handled_by=ALL),
     Rule("split-unseeded", "error", "Each rank splits the data differently", check_split),
     Rule("download-every-rank", "warning", "All ranks download the same files", check_download),
-    Rule("batch-size-global", "note", "The batch grows with the number of ranks", check_batch_size, handled_by=ALL),
+    Rule(
+        "batch-size-global",
+        "note",
+        "The global batch size grows with the number of ranks",
+        check_batch_size,
+        handled_by=ALL,
+    ),
 )

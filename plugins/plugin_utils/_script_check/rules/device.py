@@ -91,7 +91,7 @@ def check_fixed(program: Program) -> Iterator[RuleMatch]:
                 continue
             for target in node.targets:
                 if isinstance(target, ast.Subscript) and string_of(target.slice) == "CUDA_VISIBLE_DEVICES":
-                    problem = "CUDA_VISIBLE_DEVICES is a constant, so ranks cannot use the other GPUs of the node"
+                    problem = "CUDA_VISIBLE_DEVICES is hard-coded, so ranks cannot use the other GPUs of the node"
                     yield program.match(module, node, problem, f"remove this line; {SET_DEVICE}")
     for module, index in device_indexes(program):
         if isinstance(index, ast.Constant) and isinstance(index.value, int) and _counts(program, Site(module, index)):
@@ -163,8 +163,10 @@ def check_global_rank(program: Program) -> Iterator[RuleMatch]:
             yield program.match(
                 module,
                 index,
-                f"the GPU is chosen by the global rank, {ast.unparse(index)}, a number that no GPU of the second node "
-                "has",
+                (
+                    f"the GPU is chosen by the global rank, {ast.unparse(index)}, but no GPU on the second node has "
+                    "that number"
+                ),
                 SET_DEVICE,
             )
 
@@ -196,7 +198,7 @@ def check_local_rank_argument(program: Program) -> Iterator[RuleMatch]:
 
 NOT_BY_ARGUMENT = frozenset({"deepspeed"})
 RULES = (
-    Rule("device-fixed", "error", "A GPU is chosen by a constant", check_fixed),
+    Rule("device-fixed", "error", "The GPU is hard-coded", check_fixed),
     Rule("device-not-set", "error", "No rank chooses its GPU", check_not_set, handled_by=ALL),
     Rule("device-global-rank", "error", "The GPU is chosen by the global rank", check_global_rank),
     Rule(

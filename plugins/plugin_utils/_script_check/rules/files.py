@@ -223,7 +223,7 @@ def check_paths(program: Program) -> Iterator[RuleMatch]:
 
 RULES = (
     Rule("save-every-rank", "error", "All ranks write the same file", check_saving),
-    Rule("collective-one-rank", "error", "Only one rank makes a call that needs all", check_collective),
+    Rule("collective-one-rank", "error", "Only one rank makes a call that all ranks must make", check_collective),
     Rule("load-one-rank", "error", "Only one rank loads its state", check_loading),
     Rule("load-map-location", "warning", "A checkpoint is loaded onto GPU 0", check_map_location),
     Rule("path-local", "warning", "A path exists on one machine only", check_paths),

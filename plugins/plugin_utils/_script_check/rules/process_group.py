@@ -54,7 +54,7 @@ def check_group_fixed(program: Program) -> Iterator[RuleMatch]:
         for position, name in ((3, "world_size"), (4, "rank")):
             value = argument(call.node, position, name)
             if isinstance(value, ast.Constant) and isinstance(value.value, int) and value.value >= 0:
-                yield program.match(call.module, call.node, f"{name} is the constant {value.value}", change)
+                yield program.match(call.module, call.node, f"{name} is hard-coded to {value.value}", change)
         method = argument(call.node, 1, "init_method")
         if method is None:
             continue
@@ -64,7 +64,7 @@ def check_group_fixed(program: Program) -> Iterator[RuleMatch]:
             if re.match(r"tcp://[\w.:\[\]-]+:\d+$|file:///\w", string_of(site.node))
         }
         if addresses:
-            problem = f"init_method is the constant {min(addresses)}, an address of one machine"
+            problem = f"init_method is hard-coded to {min(addresses)}, the address of one machine"
             yield program.match(call.module, call.node, problem, change)
     for module in program.modules:
         for node in module.nodes:
@@ -88,7 +88,7 @@ def _fixed_variables(program: Program, module: Module, node: ast.Assign) -> Iter
         yield program.match(
             module,
             node,
-            f"{name} is the constant {text}, which overrides the launcher's value",
+            f"{name} is hard-coded to {text}, which overrides the launcher's value",
             f'os.environ.setdefault("{name}", "{text}")',
         )
 
@@ -206,7 +206,7 @@ RULES = (
         check_group_missing,
         handled_by=ALL,
     ),
-    Rule("process-group-fixed", "error", "An address or rank is a constant", check_group_fixed),
+    Rule("process-group-fixed", "error", "An address or rank is hard-coded", check_group_fixed),
     Rule(
         "spawns-ranks",
         "error",
@@ -217,7 +217,7 @@ RULES = (
     ),
     Rule("model-not-wrapped", "error", "Gradients are not exchanged", check_model_not_wrapped, handled_by=ALL),
     Rule("data-parallel", "error", "DataParallel works within one process", check_data_parallel, handled_by=ALL),
-    Rule("lightning-nodes", "error", "Lightning does not know the number of nodes", check_lightning_nodes),
+    Rule("lightning-nodes", "error", "Lightning is not told the number of nodes", check_lightning_nodes),
     Rule(
         "process-group-open",
         "warning",

@@ -38,7 +38,7 @@ def write_benchmark(directory: Path, run_id: str, state: str, nodes: list[str]) 
     [
         ({"baseline": "missing"}, "does not exist: name a run launched from this machine"),
         ({"baseline": "training"}, "baseline is training, which is not a benchmark"),
-        ({"run_id": "training"}, "training is a run of something other than a benchmark: choose another name"),
+        ({"run_id": "training"}, "training is not a benchmark run: choose another name"),
         ({"run_id": "failed"}, "failed is a benchmark that has already ended (failed): choose another name"),
         ({"run_id": "others"}, "others is a benchmark of different nodes: choose another name"),
         ({"extra": {"fitted": "fit"}}, "fitted was set with -e, but the benchmark launches its own job"),

@@ -122,7 +122,7 @@ def test_node_cannot_change_the_age_or_nodes_of_a_run() -> None:
     [
         ("all", "", "keep is 'all': set the number of newest runs to keep, such as -e keep=20"),
         ("-1", "", "keep is '-1'"),
-        ("", "30", "older_than is '30': set a number and a unit (m, h, d or w), such as -e older_than=30d"),
+        ("", "30", "older_than is '30': use a number with a unit (m, h, d or w), such as -e older_than=30d"),
         ("", "a month", "older_than is 'a month'"),
     ],
 )

@@ -653,7 +653,7 @@ def test_machines_are_tagged_with_their_location_in_the_network(bench: Bench) ->
 
 
 def test_efa_none_creates_no_interface_and_efa_required_needs_a_type_with_efa(bench: Bench) -> None:
-    with pytest.raises(PlanRefusedError, match=r"g4dn.xlarge has no EFA, but provision_efa=required is set"):
+    with pytest.raises(PlanRefusedError, match=r"g4dn.xlarge does not support EFA, but provision_efa=required is set"):
         bench.provide(efa="required")
     bench.provide(machine_types=["g4dn.8xlarge"], efa="none", price_per_hour=2.2)
     (given,) = launches(bench)
@@ -765,7 +765,10 @@ def test_stopped_cluster_is_started_again(bench: Bench) -> None:
     done = stop(bench.work())
     assert done.changed
     assert {item["State"]["Name"] for item in bench.own().values()} == {"stopped"}
-    assert "bert: 2 machines are off; 0 USD an hour; disks, whether on or off: 24.00 USD a month" in done.message
+    assert (
+        "bert: 2 machines are off; 0 USD an hour; disks, whether machines are on or off: 24.00 USD a month"
+        in done.message
+    )
     bench.server.requests.clear()
     bench.provide()
     assert bench.changes() == ["StartInstances"]
@@ -805,8 +808,8 @@ def test_protected_machine_is_named_and_the_others_are_removed(bench: Bench) -> 
     protect(InstanceId=kept, DisableApiTermination={"Value": True})
     done = bench.remove()
     assert list(bench.own()) == ["bert-1"]
-    assert done.remaining[0].startswith(f"machine bert-1 ({kept}): terminate_instances was refused: ")
-    assert done.message.startswith("bert is not completely removed, 0.53 USD an hour. Remaining: ")
+    assert done.remaining[0].startswith(f"machine bert-1 ({kept}): terminate_instances was rejected: ")
+    assert done.message.startswith("bert has not been completely removed (0.53 USD an hour). Remaining: ")
     protect(InstanceId=kept, DisableApiTermination={"Value": False})
     assert bench.remove().message == "no resources of bert remain, 0 USD an hour"
     bench.nothing_left()

@@ -251,7 +251,7 @@ def test_unavailable_service_leaves_machines_and_lists_them(bench: Bench) -> Non
     bench.server.faults.append(PaperspaceFault("/machines", "POST", skip=1, status=503, carried_out=False))
     with pytest.raises(
         ClusterError,
-        match=r"Recorded in the journal, and billed: bert-0 \(ps\w+\), bert-1 \(requested, no reply",
+        match=r"Recorded in the journal and being billed: bert-0 \(ps\w+\), bert-1 \(requested, no reply",
     ):
         bench.provide()
     bench.server.faults.clear()
@@ -506,7 +506,7 @@ def test_error_event_without_text_is_ignored(bench: Bench) -> None:
 def test_stopped_machines_are_started_again(bench: Bench) -> None:
     bench.provide()
     done = stop(bench.work())
-    assert "2 machines are off; 0 USD an hour; disks, whether on or off: 20.00 USD a month" in done.message
+    assert "2 machines are off; 0 USD an hour; disks, whether machines are on or off: 20.00 USD a month" in done.message
     assert {item["state"] for item in bench.own().values()} == {"off"}
     assert not stop(bench.work()).changed
     bench.provide()

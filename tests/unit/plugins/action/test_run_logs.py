@@ -110,7 +110,7 @@ def test_decompression_bomb_does_not_fill_the_disk(tmp_path: Path, monkeypatch: 
 def test_measurements_above_size_limit_are_not_unpacked(tmp_path: Path) -> None:
     members = [(f"node0/measured/{number}", tarfile.REGTYPE, "x" * 1000) for number in range(3)]
     unpack(packed(*members), tmp_path, "node0", limit=3000)
-    with pytest.raises(AnsibleActionFail, match="more than a run ever measures"):
+    with pytest.raises(AnsibleActionFail, match="more than any run's measurements take up"):
         unpack(packed(*members, ("node0/gpus.csv", tarfile.REGTYPE, "x")), tmp_path / "new", "node0", limit=3000)
     assert not (tmp_path / "new" / "node0" / "gpus.csv").exists()
 
@@ -151,7 +151,7 @@ def test_fetch_stops_when_logs_exceed_free_space(tmp_path: Path, monkeypatch: py
     node = Node(size=2_000_000_000, last=False)
     with_free(monkeypatch, free_space.KEEP_FREE + 1_900_000_000)
     with pytest.raises(
-        AnsibleActionFail, match=r"the packed logs of node1 take 2.0 GB, but the disk of /\S+ has 3.0 GB free"
+        AnsibleActionFail, match=r"the packed logs of node1 take 2.0 GB, but the disk that holds /\S+ has 3.0 GB free"
     ):
         fetch(monkeypatch, node, tmp_path)
     assert node.sent == 1, "the first piece comes with the size"

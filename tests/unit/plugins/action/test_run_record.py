@@ -148,7 +148,7 @@ def test_unique_prefix_of_run_id_finds_the_run(tmp_path: Path) -> None:
         ("x", "x"),
     ):
         assert read_record(tmp_path, given, ["node0"])["run_id"] == meant
-    with pytest.raises(AnsibleActionFail, match="2 runs start with train: train-1, train-10; type more of its name"):
+    with pytest.raises(AnsibleActionFail, match="2 runs start with train: train-1, train-10; type more of the name"):
         read_record(tmp_path, "train", ["node0"])
 
 

@@ -374,11 +374,11 @@ def body(code: str, message: str) -> str:
         ),
         (
             PaperspaceFault(status=429, headers={"Retry-After": "999"}, body=body("TOO_MANY_REQUESTS", "Slow down.")),
-            ["HTTP 429 TOO_MANY_REQUESTS: Slow down. The API asks to wait 999 s before the next attempt."],
+            ["HTTP 429 TOO_MANY_REQUESTS: Slow down. The API requests a wait of 999 s before the next attempt."],
         ),
         (
             PaperspaceFault(status=500, headers={"Retry-After": "99"}, body=body("INTERNAL_SERVER_ERROR", "Oops.")),
-            ["HTTP 500 INTERNAL_SERVER_ERROR: Oops. The API asks to wait 99 s"],
+            ["HTTP 500 INTERNAL_SERVER_ERROR: Oops. The API requests a wait of 99 s"],
         ),
         (
             PaperspaceFault(

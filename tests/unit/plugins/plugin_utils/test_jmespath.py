@@ -37,7 +37,7 @@ def test_query_returns_expected_value(query: str, result: Any) -> None:
         ("nodes]", "is invalid at character 6, at ']'"),
         ("nodes[0].#", "is invalid at character 10, at '#'"),
         ("nodes[?state=running]", "is invalid at character 13, at '=running]'"),
-        ("  ", "is empty. An example: nodes[].node"),
+        ("  ", "is empty. Example: nodes[].node"),
         ("summ(nodes)", "cannot be evaluated: Unknown function: summ()"),
         ("length(nodes, nodes)", "cannot be evaluated: Expected 1 argument"),
         ("sum(nodes[].node)", "cannot be evaluated: In function sum(), invalid type"),

@@ -47,7 +47,7 @@ def test_the_reason_is_given_if_there_are_no_results(diagnose: Any, monkeypatch:
     reply = diagnose("no_engine")
     assert (reply["tests"], reply["failure"]) == (
         [],
-        "the DCGM service is not running: sudo systemctl enable --now nvidia-dcgm",
+        "the DCGM service is not running: start it with sudo systemctl enable --now nvidia-dcgm",
     )
     monkeypatch.setattr(dcgm, "TIMEOUT", 0.1)
     assert "did not finish within" in diagnose("hang")["failure"]

@@ -275,7 +275,8 @@ def test_failing_program_is_reported_with_its_own_output(given: dict[str, Any]) 
     text, answer = ask("solve", {**given, "requirements": ["zzz==9"]})
     assert "ERROR: No matching distribution found for zzz==9" in text
     failed = (
-        r"pip install --dry-run .* failed \(exit code 1\)\. The packages .* Correct those that pip names below, in req"
+        r"pip install --dry-run .* failed \(exit code 1\)\. The packages .* In requirements\.txt, "
+        r".* correct the ones that pip names below"
     )
     assert answer["output_tells"] and re.search(failed, answer["fault"])
     assert "above" not in answer["fault"]
@@ -505,7 +506,7 @@ def test_root_downloads_nothing_without_a_known_hash(tmp_path: Path, monkeypatch
     installers.download(source.as_uri(), str(target), "", "")
     with pytest.raises(StepError, match="instead of sha256:0000 "):
         installers.download(source.as_uri(), str(target), "0000", "")
-    with pytest.raises(StepError, match="cannot download .* Correct the address, or this node's internet access"):
+    with pytest.raises(StepError, match="cannot download .* Correct the address, or fix this node's internet access"):
         installers.download_external("file:///nowhere", str(target), "00", "")
 
 
@@ -558,7 +559,7 @@ def test_unneeded_packages_are_removed_unless_another_layer_needs_them(
     assert installing.check({**given, "lock": {}})["layers"] == ["requirements"]
     done = install("requirements", "2", "gamma")
     assert done["removed"] == ["alpha"] and runs[-1] == ["uninstall", "--yes", "alpha"]
-    assert done["notice"] == "alpha removed from all nodes, because no package requires it anymore"
+    assert done["notice"] == "alpha removed from all nodes (no longer required by any package)"
     assert install("requirements", "3")["removed"] == ["gamma"], "a list that is empty removes all"
     assert installing.check({**given, "lock": {}})["layers"] == []
     assert {path.name for path in site.glob("*.dist-info")} == {"beta-1.0.dist-info", "hand-1.0.dist-info"}

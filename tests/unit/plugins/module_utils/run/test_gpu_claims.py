@@ -56,14 +56,15 @@ def test_two_runs_share_their_nodes_if_they_use_different_gpus(plan: Start) -> N
 def test_run_with_a_gpu_of_another_run_is_refused(plan: Start, gpus: tuple[int, ...]) -> None:
     first = plan(0, 1)
     first.start()
-    with pytest.raises(RunError, match=rf"run {first.run_id} of \S+ is alive on this node on GPUs 0, 1, in /"):
+    refusal = rf"run {first.run_id}, owned by \S+, is still running on this node on GPUs 0, 1, in /"
+    with pytest.raises(RunError, match=refusal):
         plan(*gpus).start(0)
 
 
 def test_run_on_all_gpus_leaves_no_gpus_for_other_runs(plan: Start) -> None:
     first = plan()
     first.start()
-    with pytest.raises(RunError, match=rf"run {first.run_id} of \S+ is alive on this node, in /"):
+    with pytest.raises(RunError, match=rf"run {first.run_id}, owned by \S+, is still running on this node, in /"):
         plan(3).start(0)
 
 

@@ -527,7 +527,7 @@ def test_repeated_start_changes_nothing_and_another_plan_is_refused(tmp_path: Pa
             is False
         )
         other = {**run.plans[0], "world_size": 7}
-        with pytest.raises(RunError, match="already running on this node with another plan"):
+        with pytest.raises(RunError, match="already running on this node with a different plan"):
             run_start.start(run.request(0, plan=other, token="", environment={}, supervisor={}))
     finally:
         run_stop.remove(run.request(0))
@@ -564,7 +564,7 @@ def test_one_of_two_simultaneous_starts_is_refused(tmp_path: Path, monkeypatch: 
         for thread in threads:
             thread.join()
         first, second = sorted(answers, key=len)
-        assert first == "started" and "is alive on this node" in second
+        assert first == "started" and "is still running on this node" in second
     finally:
         monkeypatch.undo()
         for run in runs:
@@ -577,7 +577,7 @@ def test_start_gives_up_waiting_for_another_start(tmp_path: Path, monkeypatch: p
     run = make_run(tmp_path, [["/bin/true"]])
     with (
         run_start.start_lock(),
-        pytest.raises(RunError, match="another launch by .* for 0 s: wait for it, or .*fuser .*/lock-"),
+        pytest.raises(RunError, match="another launch by .* for 0 s: wait for it to finish, or .*fuser .*/lock-"),
     ):
         run.start()
 
@@ -673,7 +673,9 @@ def test_start_next_to_a_live_run_is_refused_unless_shared(
     address = run.plans[0]["node"]["address"] if supervision == "process" else "10.0.0.9"
     other = {"run_id": "other", "address": address, "directory": "/else/other/node0", "pid": 1, "owner": "trainer"}
     monkeypatch.setattr(run_start, "find_supervisors", lambda: [other])  # this machine may have more
-    with pytest.raises(RunError, match="run other of trainer is alive on this node, in /else/other/node0"):
+    with pytest.raises(
+        RunError, match="run other, owned by trainer, is still running on this node, in /else/other/node0"
+    ):
         run.start()
     assert not run.node(0).exists()
     monkeypatch.setattr(run_start, "spawn_detached", lambda *_words: None)
@@ -711,7 +713,7 @@ def test_live_run_in_another_directory_is_not_reported_as_missing(
             with pytest.raises(RunError, match="which was not searched"):
                 look(run.request(0, wait=0))
         with pytest.raises(
-            RunError, match=f"-e launch_user={user} or -e launch_node_directory=/else, as in its launch"
+            RunError, match=f"-e launch_user={user} or -e launch_node_directory=/else, as when it was launched"
         ):
             look(run.request(0, wait=0))
 

@@ -133,7 +133,7 @@ def test_elastic_run_starts_without_late_nodes_after_the_start_timeout(make_rank
     assert not node.hub.go, "those that are late have their time"
     node.judge(in_time + 0.1)
     assert node.hub.go and node.supervisor.lifeline.stop_reason is None
-    assert node.run.events() == ["2 of 4 nodes have checked in, starting without node2, node3"]
+    assert node.run.events() == ["2 of 4 nodes have checked in; starting without node2, node3"]
     assert node.supervisor.journal.state == "running", "rank 0's own launcher does not start"
     assert node.told(1) == ["go"]
     assert [other["state"] for other in node.hub.nodes[2:]] == ["lost", "lost"]

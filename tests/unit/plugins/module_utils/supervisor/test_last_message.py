@@ -191,13 +191,16 @@ def test_supervisor_killed_for_lack_of_memory_is_reported_as_such(
 @pytest.mark.parametrize(
     ("environment", "text"),
     [
-        ({"SERVICE_RESULT": "exit-code", "EXIT_STATUS": "1"}, "the supervisor on a ended with exit code 1, and"),
-        ({"SERVICE_RESULT": "timeout", "EXIT_STATUS": "TERM"}, "the supervisor on a was killed (SIGTERM), and"),
-        ({}, "the supervisor on a was killed, and"),
+        (
+            {"SERVICE_RESULT": "exit-code", "EXIT_STATUS": "1"},
+            "the supervisor on a ended with exit code 1, and the job ended",
+        ),
+        ({"SERVICE_RESULT": "timeout", "EXIT_STATUS": "TERM"}, "the supervisor on a was killed (SIGTERM), and the job"),
+        ({}, "the supervisor on a was killed, and the job"),
     ],
 )
 def test_death_of_a_supervisor_is_described(environment: dict[str, str], text: str) -> None:
-    assert last_message.describe_death("a", environment, 0) == f"{text} the job with it"
+    assert last_message.describe_death("a", environment, 0) == f"{text} with it"
 
 
 # --- The unit

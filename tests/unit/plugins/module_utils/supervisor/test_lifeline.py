@@ -152,7 +152,7 @@ def test_logs_over_the_limit_lose_their_middle_and_the_job_continues(make: RunMa
         plan["log_limit"] = 2000000
     run.start()
     log = run.node(rank) / "launcher.log"
-    output = f"the logs on node{rank} took more than 0.002 GB (launch_log_limit): the middle of {log} was removed"
+    output = f"the logs on node{rank} took up more than 0.002 GB (launch_log_limit): the middle of {log} was removed"
     run.wait_for("running")
     eventually(lambda: output in run.events())
     eventually(lambda: log.read_bytes().endswith(b"last\n") and log.stat().st_blocks * 512 < 2000000)

@@ -98,7 +98,9 @@ def test_lost_gpu_is_reported_and_the_verdict_blames_the_hardware_of_its_node(ma
     run.wait_for("running")
     eventually((run.directory / "been-read").exists)  # a problem that exists from the start is not a change
     rewrite(run, "rows", "GPU-a, 0, 0, No", "GPU-a, 0, 1, Yes")
-    pending = "node1: GPU 0 has a broken memory row, which is replaced when the GPU is reset or the node rebooted"
+    pending = (
+        "node1: GPU 0 has a broken memory row, which will be replaced when the GPU is reset or the node is rebooted"
+    )
     eventually(lambda: pending in run.events())
     log(run, FALLEN)
     text = (
@@ -132,7 +134,7 @@ def test_resolved_problem_is_reported_and_does_not_end_the_run(make: RunMaker) -
     rewrite(run, "pace", "97, 0x44", "97, 0x4")
     eventually(
         lambda: (
-            "node0: no longer: GPU 1 is running at a reduced clock at 1980 MHz: hardware thermal slowdown"
+            "node0: no longer the case: GPU 1 is running at a reduced clock at 1980 MHz: hardware thermal slowdown"
             in run.events()
         )
     )
@@ -211,16 +213,15 @@ def test_port_memory_and_disk_problems_are_reported() -> None:
     assert list(judge.port_problems([port], [port])) == []
     down = {**port, "state": "DOWN", "counters": {"link_downed": 2}}
     assert [problem.text for problem in judge.port_problems([port], [down])] == [
-        "the RDMA port mlx5_0/1 is DOWN, but was active when the run started",
-        "the link_downed counter of the RDMA port mlx5_0/1 has increased by 1 in this run: check the cable "
-        "and the switch",
+        "RDMA port mlx5_0/1 is DOWN, but was active when the run started",
+        "the link_downed counter of RDMA port mlx5_0/1 has increased by 1 in this run: check the cable and the switch",
     ]
     memory = {"total_bytes": 100 * 2**30, "available_bytes": 5 * 2**30, "swap_total_bytes": 2**30, "swap_free_bytes": 0}
     assert list(judge.memory_shortage(memory, was_low=False)) == []
     (low,) = judge.memory_shortage(memory, was_low=True)
-    assert low.text == "only 5.0 of 100.0 GiB of memory is available; 1.0 GiB are in swap"
+    assert low.text == "only 5.0 of 100.0 GiB of memory is available; 1.0 GiB is in swap"
     forecast = host_health.DiskForecast()
     for second in range(0, 200, 10):
         forecast.add(float(second), 10 * 2**30 - second * 2**24)
     (full,) = judge.disk_shortage("/runs", 7 * 2**30, forecast)
-    assert full.text == "the disk of /runs will be full in 8 min: 7.0 GiB are free"
+    assert full.text == "the disk that holds /runs will be full in 8 min: 7.0 GiB is free"

@@ -148,7 +148,7 @@ def test_only_chosen_events_are_reported(make: RunMaker, server: WebhookServer) 
     ("status", "problem"),
     [
         (500, "it replied with HTTP status 500"),
-        (302, "it replied with HTTP status 302, a redirect, which is refused: use the final URL"),
+        (302, "it replied with HTTP status 302, a redirect, which is not followed: use the final URL"),
     ],
 )
 def test_each_server_that_rejects_a_notification_is_logged_on_one_line(

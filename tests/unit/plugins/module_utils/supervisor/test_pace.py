@@ -97,8 +97,8 @@ def test_slow_rank_is_found_by_its_printed_step_times() -> None:
     texts = {f"gpu{rank}": figures(1900, {str(rank): 2.5 if rank == 3 else 2.0}) for rank in range(4)}
     feed(pace, texts)
     assert pace.take_news() == [
-        "rank 3 on gpu3 takes 2.5 s per step, the others 2 s; the run is limited to its pace: up to 20 % of the "
-        "time, 1.60 USD an hour"
+        "rank 3 on gpu3 takes 2.5 s per step, the others 2 s; the run is limited to its pace: up to "
+        "20 % of the time, 1.60 USD an hour"
     ]
 
 

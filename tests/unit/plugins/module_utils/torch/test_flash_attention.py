@@ -189,16 +189,17 @@ def test_missing_wheel_is_reported_with_the_nearest_existing_ones(
     server: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(flash, "torch_build", lambda: HERE)
-    with pytest.raises(StepError, match="The nearest: none"):
+    with pytest.raises(StepError, match="The nearest matches: none"):
         flash.choose(ask(server[0], tmp_path))
     put(server[1], "2.7.4.post1", torch="2.6.0")
     put(server[1], "2.8.3", torch="2.7.1")
     put(server[1], "2.8.3", torch="2.8.0", abi=False)  # a wheel for a different ABI than this torch's
     with pytest.raises(StepError) as problem:
         flash.choose(ask(server[0], tmp_path))
-    assert "no wheel of flash-attention 2.8.3 for torch 2.13.0, CUDA 12.6, Python 3.11" in str(problem.value)
+    assert "there is no flash-attention 2.8.3 wheel for torch 2.13.0, CUDA 12.6, Python 3.11" in str(problem.value)
     near = (
-        "The nearest: flash-attention 2.8.3 with torch 2.7 for CUDA 12; flash-attention 2.7.4.post1 with torch 2.6 for"
+        "The nearest matches: flash-attention 2.8.3 with torch 2.7 for CUDA 12; "
+        "flash-attention 2.7.4.post1 with torch 2.6 for"
     )
     assert near in str(problem.value)
     assert not (tmp_path / "choice").exists()
@@ -210,7 +211,7 @@ def test_wheels_for_an_older_cuda_version_are_nearest_to_a_newer_version(
     monkeypatch.setattr(flash, "torch_build", lambda: {**HERE, "cuda": "13.0"})
     put(server[1], "2.8.3", torch="2.8.0")
     put(server[1], "2.6.3", torch="2.4.0")
-    with pytest.raises(StepError, match=r"The nearest: flash-attention 2\.8\.3 with torch 2\.8 for CUDA 12; "):
+    with pytest.raises(StepError, match=r"The nearest matches: flash-attention 2\.8\.3 with torch 2\.8 for CUDA 12; "):
         flash.choose(ask(server[0], tmp_path))
 
 
@@ -223,10 +224,12 @@ def test_newest_release_with_a_loadable_wheel_is_chosen(
     for glibc, name in (("2.35", newer), ("2.31", older)):
         monkeypatch.setattr(flash, "glibc_version", lambda glibc=glibc: glibc)
         assert flash.choose_uncached(ask(server[0], tmp_path, version="auto"))["shown"] == name
-    with pytest.raises(StepError, match=r"no wheel of flash-attention 2\.8\.3 for .*, glibc 2\.31 in http"):
+    with pytest.raises(StepError, match=r"there is no flash-attention 2\.8\.3 wheel for .*, glibc 2\.31 in http"):
         flash.choose_uncached(ask(server[0], tmp_path, version="2.8.3"))
     monkeypatch.setattr(flash, "torch_build", lambda: HERE)
-    with pytest.raises(StepError, match=r"no wheel of flash-attention 2\.8\.3 or 2\.7\.4\.post1 or .* for torch 2\.13"):
+    with pytest.raises(
+        StepError, match=r"there is no flash-attention 2\.8\.3 or 2\.7\.4\.post1 or .* wheel for torch 2\.13"
+    ):
         flash.choose_uncached(ask(server[0], tmp_path, version="auto"))
 
 
@@ -283,7 +286,8 @@ def test_gpus_that_are_too_old_are_refused(tmp_path: Path, monkeypatch: pytest.M
     assert flash.capabilities({}) == {"capabilities": ["8.0", "9.0"], "changed": False}
     program(tmp_path / "bin" / "nvidia-smi", "echo 'Tesla T4, 7.5'")
     with pytest.raises(
-        StepError, match=r"Tesla T4 has compute capability 7\.5, but FlashAttention 2 needs 8\.0 or higher \(Ampere\)"
+        StepError,
+        match=r"the Tesla T4 GPU has compute capability 7\.5, but FlashAttention 2 needs 8\.0 or higher \(Ampere\)",
     ):
         flash.capabilities({})
 

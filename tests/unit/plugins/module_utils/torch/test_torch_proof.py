@@ -40,7 +40,9 @@ def test_different_rocm_version_is_refused(torch: Any, hip: str | None) -> None:
 
 def test_gpus_invisible_to_torch_are_named_with_a_remedy(torch: Any) -> None:
     torch.cuda.device_count = lambda: 0
-    with pytest.raises(StepError, match=r"sees 0 of 8 GPUs .* amd-smi, that the user is in the groups render"):
+    with pytest.raises(
+        StepError, match=r"sees 0 of 8 GPUs .* amd-smi, whether the user is in the render and video groups"
+    ):
         torch_proof.check_build(REQUEST)
 
 

@@ -203,7 +203,7 @@ def test_plan_line_describes_the_checkpoints(real: Path) -> None:
     text = describe_contract(contract, 64, 8.0)
     assert text.startswith(f"{real}/zero1 (nfs4, 10.0.0.5:/x); survives the loss of a node; newest complete: step 2 (")
     assert "deepspeed, 2 ranks" in text
-    assert text.endswith("saving takes 8 s: the least time is lost when saving every 45 min")
+    assert text.endswith("saving takes 8 s: saving every 45 min loses the least time")
     local = read_contract({"a": described(real / "zero1", shared=False)})
     assert "(local disk); lost with the node; " in describe_contract(local, 64)
     assert describe_contract(read_contract({}), 64) == ""
@@ -275,7 +275,7 @@ def test_remedy_for_a_torn_checkpoint_works(real: Path, name: str) -> None:
     damaged = Path(first["path"]) / max(first["parts"], key=lambda part: first["parts"][part])
     damaged.write_bytes(damaged.read_bytes()[:3000])
     (finding,) = reported(everywhere(described(real / name)))
-    command = finding.remedy.removeprefix("rename it on each node: ").partition("; and resume from ")[0]
+    command = finding.remedy.removeprefix("rename it on each node with ").partition(", and resume from ")[0]
     subprocess.run(["/bin/sh", "-c", command], check=True)
     assert reported(everywhere(described(real / name))) == []
     assert find_checkpoints(str(real / name))[0]["path"] == second["path"]

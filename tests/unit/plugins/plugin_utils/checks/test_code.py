@@ -99,8 +99,8 @@ def without_script(*, script: str, directory: str = "/home/ubuntu", same: bool =
         ({"script": "fit.py"}, "did you mean pkg/fit.py?"),
         (
             {"script": "mpi/hello"},
-            "compile mpi/hello.c (MPI: mpicc), here or in `ansible-playbook shell.yml -e nodes=NODE`, and copy the "
-            "program to /me/project: the launch copies it to all nodes",
+            "compile mpi/hello.c (with mpicc for MPI), here or in `ansible-playbook shell.yml -e nodes=NODE`, and copy "
+            "the program to /me/project: the launch copies it to all nodes",
         ),
         ({"script": "pgk/fit.py"}, "did you mean pkg/fit.py?"),
         ({"script": "fitt.py", "directory": "/home/ubuntu/pkg"}, "did you mean fit.py?"),

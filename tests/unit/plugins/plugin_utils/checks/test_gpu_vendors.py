@@ -152,5 +152,5 @@ def test_a_kernel_that_fails_and_a_missing_compiler_are_described_for_rocm() -> 
     )
     facts["node1"]["compilers"]["nvcc"] = ""
     (finding,) = findings(facts)
-    assert finding.id == "cuda-fails" and finding.problem.startswith("ROCm does not start")
+    assert finding.id == "cuda-fails" and finding.problem.startswith("ROCm fails to initialize")
     assert finding.remedy.startswith("ansible-playbook site.yml --tags pytorch")

@@ -34,7 +34,7 @@ EXCEPTIONS = [
     ),
     ("ModuleNotFoundError: No module named 'peft'", "add peft to the project's requirements"),
     ("ModuleNotFoundError: No module named 'google.protobuf'", "add protobuf to the project's requirements"),
-    ("ModuleNotFoundError: No module named 'torchvision.transforms.functional_tensor'", "pin a release that has it"),
+    ("ModuleNotFoundError: No module named 'torchvision.transforms.functional_tensor'", "pin a version that has it"),
     (
         "ImportError: cannot import name 'EncoderDecoderCache' from 'transformers' (/venv/transformers/__init__.py)",
         "the installed versions are incompatible",
@@ -166,7 +166,7 @@ def test_gpu_without_a_working_kernel_is_an_error(text: str, remedy: str) -> Non
     facts["node2"]["imports"]["cuda"] = [{"gpu": 1, "error": text}]
     start, kernel = findings(facts)
     assert (start.severity, start.id, start.nodes) == ("error", "cuda-fails", ("node1",))
-    assert "CUDA does not start" in start.problem and "GPU 1 cannot run a kernel" in kernel.problem
+    assert "CUDA fails to initialize" in start.problem and "GPU 1 cannot run a kernel" in kernel.problem
     assert remedy in start.remedy and text.partition(":")[0] in start.problem
 
 

@@ -47,7 +47,7 @@ def test_interfaces_are_selected_as_by_the_library(
         ("NCCL_SOCKET_IFNAME", "^lo,docker0", "", False),
         ("NCCL_SOCKET_IFNAME", "eth9", "the node has no such interface", True),
         ("NCCL_SOCKET_IFNAME", "eth9,eth0", "", False),
-        ("NCCL_SOCKET_IFNAME", "lo", "it selects lo, which does not lead to other machines", True),
+        ("NCCL_SOCKET_IFNAME", "lo", "it selects lo, which has no route to other machines", True),
         ("NCCL_SOCKET_IFNAME", "docker0,eth0", "it also selects docker0", False),
         ("NCCL_SOCKET_IFNAME", "^eth,lo,docker,veth,ib", "it excludes all interfaces", True),
         ("GLOO_SOCKET_IFNAME", "eth9", "the node has no interface eth9", True),

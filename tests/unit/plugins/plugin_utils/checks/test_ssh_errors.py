@@ -55,7 +55,7 @@ WORDS = [
     (NO_KEY, "cannot read the key file /home/me/none: No such file or directory", "ansible_ssh_private_key_file"),
     (
         "me@10.0.0.9: Permission denied (publickey,password).\r\n",
-        "refuses the login of me: Permission denied",
+        "rejects the login of me: Permission denied",
         "ssh -i",
     ),
     (MANY_KEYS, "Too many authentication failures", "IdentitiesOnly=yes"),

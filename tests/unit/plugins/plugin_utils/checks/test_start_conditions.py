@@ -231,7 +231,7 @@ def test_missing_files_and_run_id_in_use_are_reported_once_for_all_nodes(
 )
 def test_missing_relative_script_is_reported_with_its_base_directory(given: dict[str, Any], at_home: bool) -> None:
     finding = the_finding({"a": {"script": path("/home/u/train.py", is_file=False)}}, job=replace(STATIC, **given))
-    assert ("launch_working_directory is not set, so a relative path starts in" in finding.problem) == at_home
+    assert ("launch_working_directory is not set, so a relative path is resolved from" in finding.problem) == at_home
     assert ("set launch_working_directory, or correct launch_script" in finding.remedy) == at_home
     assert "ansible-playbook site.yml --tags code -e code_source=DIRECTORY" in finding.remedy
 

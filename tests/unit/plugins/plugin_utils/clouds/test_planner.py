@@ -376,7 +376,11 @@ def test_duplicate_machine_is_removed_and_the_recorded_machine_is_kept() -> None
             {},
             "2 networks are named muster-bert: nw1 in ny2, nw2 in ca1. Select",
         ),
-        (account(networks=[network("muster-bert", "nw1")]), {"network_id": "nw3"}, "Networks of this name: nw1 in ny2"),
+        (
+            account(networks=[network("muster-bert", "nw1")]),
+            {"network_id": "nw3"},
+            "Networks with this name: nw1 in ny2",
+        ),
         (
             account(machine("mine"), networks=[network("muster-bert")]),
             {},
@@ -474,13 +478,13 @@ def test_plan_is_shown_as_text_and_as_a_diff() -> None:
         "exists: network muster-bert (nw-bert) in ny2",
         "exists: machine bert-0 (ps-bert-0) of type A6000x2, ready, 3.78 USD an hour while it is on",
         "create: machine bert-1 of type A6000x2 with 250 GB",
-        "ignored, in other networks: bert-9 (other)",
+        "ignored (in other networks): bert-9 (other)",
     ]
     costs = cost.estimate_cost(want, result, prices.PAPERSPACE)
     before, after = (cost.cluster_snapshot(want, result, costs, after) for after in (False, True))
     assert before == {"network": "muster-bert", "drive": None, "nodes": {"bert-0": "ready"}}
     assert after["nodes"] == {"bert-0": "ready", "bert-1": "ready"}
     assert cost.format_cost(costs, "present") == (
-        "7.56 USD an hour, 181.44 USD a day (Paperspace's console, 2025-12-28); disks, whether on or off: 20.00 USD "
-        "a month (cloudypad's cost documentation, 2024-09)"
+        "7.56 USD an hour, 181.44 USD a day (Paperspace's console, 2025-12-28); disks, whether machines are on or off: "
+        "20.00 USD a month (cloudypad's cost documentation, 2024-09)"
     )

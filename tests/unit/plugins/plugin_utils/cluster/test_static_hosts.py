@@ -46,7 +46,7 @@ def test_each_hostfile_form_is_read(line: str, host: ListedHost) -> None:
         (["gpu\u00e4"], r"line 1 is 'gpu\xe4'; write a machine"),
         (
             ["localhost slots=2", "gpu2 slots=2"],
-            "localhost is listed with other machines, but each of them resolves it to itself",
+            "localhost is listed with other machines, but each of them resolves this name to itself",
         ),
         (["# none"], "no machines are listed; write one per line, as in `gpu1`"),
     ],

@@ -75,7 +75,7 @@ def test_unknown_tag_error_suggests_the_closest_tag_or_lists_all() -> None:
             [],
             ["code"],
             [
-                "--tags open_mpi selects nothing: the role open_mpi is off on all nodes (to enable it, add -e "
+                "--tags open_mpi selects nothing: the role open_mpi is disabled on all nodes (to enable it, add -e "
                 "open_mpi_enabled=true)"
             ],
         ),
@@ -85,8 +85,8 @@ def test_unknown_tag_error_suggests_the_closest_tag_or_lists_all() -> None:
             ["code"],
             [
                 "--tags data selects nothing: "
-                "the role cifs_share is off on all nodes (to enable it, set cifs_share_mounts); "
-                "the role s3fs is off on all nodes (to enable it, set s3fs_mounts)"
+                "the role cifs_share is disabled on all nodes (to enable it, set cifs_share_mounts); "
+                "the role s3fs is disabled on all nodes (to enable it, set s3fs_mounts)"
             ],
         ),
         (
@@ -94,7 +94,7 @@ def test_unknown_tag_error_suggests_the_closest_tag_or_lists_all() -> None:
             [],
             [],
             [
-                "--tags code selects nothing: the role code is off on all nodes (to enable it, set one of "
+                "--tags code selects nothing: the role code is disabled on all nodes (to enable it, set one of "
                 "code_source, code_repository)"
             ],
         ),
@@ -108,7 +108,7 @@ def test_unknown_tag_error_suggests_the_closest_tag_or_lists_all() -> None:
             ["untagged"],
             [],
             ["code"],
-            ["--tags untagged: no role remains to run; choose roles with --tags, or remove these options"],
+            ["--tags untagged: no roles are left to run; choose roles with --tags, or remove these options"],
         ),
     ],
 )
@@ -144,15 +144,15 @@ def test_switch_for_a_role_excluded_by_tags_is_reported() -> None:
         (
             "open_mpi_compiler",
             [
-                "open_mpi_compiler is set (with -e), but the role open_mpi is off on all nodes (to enable it, add -e "
-                "open_mpi_enabled=true)"
+                "open_mpi_compiler is set (with -e), but the role open_mpi is disabled on all nodes (to enable it, add "
+                "-e open_mpi_enabled=true)"
             ],
         ),
         (
             "checkpoints_bucket",
             [
-                "checkpoints_bucket is set (with -e), but only the role checkpoints reads it, "
-                "which this playbook does not run; remove it"
+                "checkpoints_bucket is set (with -e), but only the role checkpoints, "
+                "which this playbook does not run, reads it; remove it"
             ],
         ),
         ("nnodes", ["nnodes is set (with -e), but nothing reads it; correct the name, or remove it"]),

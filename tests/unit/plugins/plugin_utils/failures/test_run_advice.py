@@ -52,4 +52,4 @@ def test_relative_paths_start_in_the_run_directory(directory: Any, start: str) -
     log = ["Traceback (most recent call last):", '  File "/job/train.py", line 7, in main', "    read_csv(path)", error]
     explanation = for_run(explain_failure(error, log), {"working_directory": directory})
     assert explanation is not None
-    assert f"relative ones start at {start})" in explanation["cause"]
+    assert f"relative paths start at {start})" in explanation["cause"]

@@ -427,7 +427,7 @@ def test_node_that_left_an_elastic_run_does_not_make_it_stopped() -> None:
 
 def test_rank_0_is_reported_lost_if_no_node_gives_a_reason() -> None:
     verdict = verdict_without_hub(PLAN, {"node0": None, "node1": seen("died"), "node2": None}, 5000.0)
-    assert verdict["reason"] == "node0 is lost: it does not respond"
+    assert verdict["reason"] == "node0 is lost: it is not responding"
     verdict = verdict_without_hub(
         PLAN, {"node0": seen("died", "the supervisor died"), "node1": None, "node2": None}, 5000.0
     )

@@ -79,7 +79,7 @@ def test_findings_are_the_hang_and_the_current_node_problems(view: RunView) -> N
     problem = {"event": "health", "text": "gpu1: GPU 0 is hot"}
     view.take(make_reply(status=status, events=[problem, {"event": "broken", "text": "gpu1: Xid 79"}]))
     assert [finding["kind"] for finding in view.snapshot(0)["findings"]] == ["hang", "exited", *["health"] * 3]
-    view.take(make_reply(events=[{"event": "healthy", "text": "gpu1: no longer: GPU 0 is hot"}]))
+    view.take(make_reply(events=[{"event": "healthy", "text": "gpu1: no longer the case: GPU 0 is hot"}]))
     assert view.snapshot(0)["findings"] == [{"kind": "health", "text": "gpu1: Xid 79"}]
 
 

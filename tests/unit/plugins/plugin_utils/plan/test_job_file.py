@@ -47,7 +47,11 @@ def test_preflight_reads_the_same_job_keys_as_launch() -> None:
         ({"scirpt": "train.py"}, "job has scirpt, but nothing reads it; did you mean script?"),
         ({"xyz": 1}, "job has xyz, but nothing reads it; valid keys: accelerate_config, args, checkpoints, "),
         ({4: 1}, "job has 4, but nothing reads it; valid keys: "),
-        ("train.py", "job is 'train.py', but must be a dictionary. Write a file with `job:` and below it"),
+        (
+            "train.py",
+            "job is 'train.py', but must be a dictionary. Write a file that contains `job:` with `script: train.py` "
+            "and so on indented below it",
+        ),
         (None, "job is None, but must be a dictionary"),
     ],
 )
@@ -119,7 +123,7 @@ def test_job_replaces_settings_of_the_project_but_not_those_typed(
 def test_line_lists_replaced_settings_without_secrets() -> None:
     replaced = {"launch_script": "other.py", "launch_environment": {"KEY": "s3cr3t"}, "launch_args": ""}
     assert describe_replaced_settings("job.yml", replaced) == (
-        "job.yml replaces these settings of the project: launch_args, launch_environment, launch_script: other.py"
+        "job.yml overrides these project settings: launch_args, launch_environment, launch_script: other.py"
     )
     assert describe_replaced_settings("job.yml", {}) == ""
 

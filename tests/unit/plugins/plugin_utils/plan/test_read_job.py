@@ -94,7 +94,7 @@ def test_job_keeps_only_the_names_of_environment_variables() -> None:
             "launch_restart_wait cannot be used with launch_scheduler: slurm",
         ),
         ({"nnodes": "2:4", "restarts": 1}, "launch_restarts needs a fixed number of nodes"),
-        ({"nnodes": 4, "restarts": 1, "restart_min_nodes": 5}, "use a number from 1 to the 4 nodes of the run"),
+        ({"nnodes": 4, "restarts": 1, "restart_min_nodes": 5}, "use a number from 1 to the run's 4 nodes"),
         ({"nproc_per_node": 0}, "nproc_per_node is 0, but must be 1 or more"),
         ({"environment": {"RANK": "0"}}, "RANK is set by the launcher"),
         ({"metrics": ["loss ("]}, "launch_metrics has 'loss (', which is not a regular expression: missing )"),

@@ -177,7 +177,7 @@ def test_checkout_below_the_records_directory_is_not_used(tmp_path: Path) -> Non
     (source / "train.py").write_text("x = 2\n")
     code = RecordedCode(recorded, commit, None, tmp_path / "runs")
     directory, problems = restore_code(source, code, tmp_path / "target")
-    assert list(problems) == ["train.py"] and "inside the directory of the records" in problems["train.py"]
+    assert list(problems) == ["train.py"] and "inside the records directory" in problems["train.py"]
     assert [path.name for path in directory.iterdir()] == [".gitattributes"]
 
 

@@ -121,10 +121,10 @@ def vanishing(node: int, _gpu: int, second: float) -> Sample | None:
         (idle_every_third, ["gpu-idle"], "all 4 GPUs: idle for up to 32% of the samples"),
         (one_unused, ["gpu-unused"], "gpu0 GPU 1, gpu1 GPU 1: never busy, in at least 41 samples"),
         (waiting, ["gpu-waiting"], "utilization of 100 % at 30% of the power limit"),
-        (one_slow, ["gpu-slow"], "gpu1 GPU 0: draws 210 W while the job is working, the others 350 W (60%)"),
+        (one_slow, ["gpu-slow"], "gpu1 GPU 0: draws 210 W while the job is working, but the others draw 350 W (60%)"),
         (roomy, ["memory-room"], "at most 50% of a GPU's memory was used (gpu0 GPU 0)"),
         (full, ["memory-full"], "gpu0 GPU 1, gpu1 GPU 1: up to 99.0% of the memory was used"),
-        (throttling, ["gpu-hot"] * 4, "reaches 86 °C, and draws 250 W then instead of 350 W"),
+        (throttling, ["gpu-hot"] * 4, "reaches 86 °C, and then draws 250 W instead of 350 W"),
         (very_hot, ["gpu-hot"] * 4, "gpu0 GPU 0: reaches 91 °C"),
         (late, ["start-up"], "the first 5 min, 50% of the run, no GPU was busy"),
         (early, ["tail"], "no GPU was busy in the last 2 min of the run"),
@@ -197,7 +197,7 @@ def test_missing_price_names_the_node_and_the_variable_to_set() -> None:
     del plan["nodes"][1]["price_per_hour"]
     cost = cost_of(node_rows(plan, {}), [], 60.0, None, None, None, "USD")
     assert cost["run"] is None
-    assert cost["missing"].startswith("price of gpu1 unknown: set node_price_per_hour")
+    assert cost["missing"].startswith("the price of gpu1 is unknown: set node_price_per_hour")
 
 
 @pytest.mark.parametrize("fetched", [True, False])

@@ -323,7 +323,10 @@ def test_comparison_lists_files_of_the_code_that_differ(tmp_path: Path) -> None:
     text = check_page(page.read_text()).text
     settings = text[text.index("Settings that differ") : text.index("Metrics")]
     assert "content of the script" in settings and "oneoneoneone" in settings
-    assert "Whether code other than the script differs is unknown: it is not in the record of one, two" in settings
+    assert (
+        "It is unknown whether code other than the script differs, since it is not in the record of one, two"
+        in settings
+    )
     for run, content in zip(runs, ("1111 executable", "2222"), strict=True):
         files = {"train.py": content, "data.py": "3333", f"{HOSTILE.replace('//', '/')}.py": content}
         (run / "code.json").write_text(json.dumps({"source": "/code", "files": files}))
@@ -339,7 +342,7 @@ def test_equal_runs_without_recorded_code_are_not_reported_as_equal(tmp_path: Pa
     runs = [write_record(tmp_path / "runs", name) for name in ("one", "two")]
     text = check_page(write_comparison(runs, tmp_path / "logbook", None, START)[0].read_text()).text
     assert "None of the recorded settings differ" in text
-    assert "Whether code differs is unknown: it is not in the record of one, two" in text
+    assert "It is unknown whether code differs, since it is not in the record of one, two" in text
 
 
 def test_comparison_name_is_short_and_unique_for_many_runs() -> None:

@@ -299,7 +299,7 @@ def test_logins_need_a_job_except_those_of_admins() -> None:
     ("options", "changes", "expected"),
     [
         ({"adopt_logins": True}, {"cgroups": "hybrid"}, "slurm_adopt_logins needs cgroup v2"),
-        ({"adopt_logins": True, "adopt_admins": ["a:b"]}, {}, "'a:b' is not the name of an account"),
+        ({"adopt_logins": True, "adopt_admins": ["a:b"]}, {}, "'a:b' is not a valid account name"),
         ({"adopt_logins": True}, {}, ""),
     ],
 )

@@ -247,7 +247,7 @@ def test_exceeded_quota_is_reported_and_unknown_quota_is_not_guessed() -> None:
 @pytest.mark.parametrize(
     ("code", "message", "status", "passing", "expected_text"),
     [
-        ("InternalError", "oops", 500, True, "run_instances was refused: oops (InternalError)"),
+        ("InternalError", "oops", 500, True, "run_instances was rejected: oops (InternalError)"),
         ("Strange", "oops", 503, True, "(Unavailable)"),
         ("InsufficientInstanceCapacity", "none\nleft", 500, False, "none left (InsufficientInstanceCapacity)"),
         ("SignatureDoesNotMatch", "Signature expired: 1 is now earlier", 403, False, "this machine's clock is wrong"),

@@ -55,6 +55,6 @@ def test_broken_key_file_is_named_but_not_quoted(home: Path, name: str) -> None:
 
 @pytest.mark.parametrize("key", [f"{KEY}\nX-Evil: 1", f"{KEY} x", f"{KEY}\u2026"])
 def test_malformed_key_is_refused_without_being_quoted(key: str) -> None:
-    with pytest.raises(ApiKeyError, match="how it was copied") as caught:
+    with pytest.raises(ApiKeyError, match="check that it was copied correctly") as caught:
         find_api_key(key, {}, "/nonexistent")
     assert KEY not in str(caught.value)

@@ -90,7 +90,11 @@ BUSY = refusal(429, "TOO_MANY_REQUESTS", "Slow down.")
         (refusal(403, "FORBIDDEN"), paperspace.ForbiddenError, ["HTTP 403 FORBIDDEN", "belongs to one team"]),
         (refusal(404, "NOT_FOUND", "Not found"), paperspace.NotFoundError, ["404 NOT_FOUND: Not found", "api_url"]),
         (refusal(409, "CONFLICT"), paperspace.RequestError, ["HTTP 409 CONFLICT: No", "Check its values"]),
-        (BUSY, paperspace.RateLimitError, ["HTTP 429 TOO_MANY_REQUESTS: Slow down", "a cache saves requests"]),
+        (
+            BUSY,
+            paperspace.RateLimitError,
+            ["HTTP 429 TOO_MANY_REQUESTS: Slow down", "a cache reduces the number of requests"],
+        ),
         (refusal(500, "INTERNAL_SERVER_ERROR"), paperspace.ServerError, ["HTTP 500", "in Paperspace's service"]),
         (answer(b"", 502), paperspace.ServerError, ["HTTP 502: an empty body"]),
         (
@@ -205,7 +209,7 @@ def test_retry_after_is_honored(headers: dict[str, str], seconds: float) -> None
 
 def test_retry_after_of_an_hour_fails_immediately() -> None:
     script = Script(refusal(503, "X", retry_after="3600"))
-    with pytest.raises(paperspace.ServerError, match="asks to wait 3600 s before the next attempt"):
+    with pytest.raises(paperspace.ServerError, match="requests a wait of 3600 s before the next attempt"):
         script.client().request("GET", "/machines")
     assert script.slept == []
 
@@ -303,7 +307,7 @@ def test_list_order_and_key_can_be_chosen() -> None:
     script.client().list_all("/os-templates", order_by=None, key="ip")
     queries = [sent[1].partition("?")[2] for sent in script.sent]
     assert queries == ["limit=120&orderBy=dtCreated&order=asc", "limit=120&orderBy=name&order=asc", "limit=120"]
-    with pytest.raises(paperspace.InvalidReplyError, match="an item of the list has no id"):
+    with pytest.raises(paperspace.InvalidReplyError, match="an item in the list has no id"):
         script.client().list_all("/public-ips")
 
 
@@ -315,7 +319,7 @@ def test_list_order_and_key_can_be_chosen() -> None:
         ([page("a", cursor="")], "page 1 has more pages after it, but no cursor"),
         ([answer([{"id": "a"}])], "not a page of a list"),
         ([answer(None)], "not a page of a list"),
-        ([answer({"items": [{"name": "a"}], "hasMore": False})], "an item of the list has no id"),
+        ([answer({"items": [{"name": "a"}], "hasMore": False})], "an item in the list has no id"),
         ([page("a", cursor="1"), refusal(500, "X")], "HTTP 500"),
     ],
 )

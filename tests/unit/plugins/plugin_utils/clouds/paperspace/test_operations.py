@@ -146,7 +146,7 @@ def test_availability_of_a_machine_type_is_read(server: PaperspaceServer, client
     assert api.is_available(client, "A4000", "ny2")
     assert not api.is_available(client, "H100x8", "ny2")
     server.faults = [PaperspaceFault(body='{"available": "yes"}')]
-    with pytest.raises(InvalidReplyError, match="without the field available"):
+    with pytest.raises(InvalidReplyError, match="without the field 'available'"):
         api.is_available(client, "A4000", "ny2")
 
 
@@ -163,7 +163,7 @@ def test_lost_reply_to_a_create_request_is_reported_and_not_retried(
     server: PaperspaceServer, client: Client, fault: PaperspaceFault
 ) -> None:
     server.faults = [fault]
-    with pytest.raises(LostReplyError, match=r"^POST /machines.* It may have been executed anyway: check"):
+    with pytest.raises(LostReplyError, match=r"^POST /machines.* The request may have been executed anyway: check"):
         made(client)
     assert [machine["name"] for machine in server.account.machines] == ["bert-0"]
     assert len(server.requests) == 1

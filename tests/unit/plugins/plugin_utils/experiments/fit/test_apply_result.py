@@ -86,14 +86,14 @@ def test_search_without_a_usable_batch_is_refused(
 
 
 def test_unknown_search_name_is_refused_with_the_existing_names(tmp_path: Path) -> None:
-    with pytest.raises(ExperimentError, match=r"has no search of this name \(it contains no searches\): "):
+    with pytest.raises(ExperimentError, match=r"has no search with this name \(it contains no searches\): "):
         apply_fit(tmp_path / "runs", "fit", "train.py", [])
     search(tmp_path, "fit-bert")
     (tmp_path / "training").mkdir()
     for name in ("fit", "training"):
         with pytest.raises(
-            ExperimentError, match=f"fitted is {name}, but .* of this name .it has fit-bert.: run ansible-play"
+            ExperimentError, match=f"fitted is {name}, but .* with this name .it has fit-bert.: run ansible-play"
         ):
             apply_fit(tmp_path, name, "train.py", [])
-    with pytest.raises(ExperimentError, match=r"fitted is '\.\./fit', which is not a valid name of a search"):
+    with pytest.raises(ExperimentError, match=r"fitted is '\.\./fit', which is not a valid search name"):
         apply_fit(tmp_path, "../fit", "train.py", [])

@@ -170,7 +170,7 @@ def test_failed_start_ends_the_rehearsal_with_its_error(cluster: Cluster) -> Non
 
 def test_launches_that_time_out_or_are_refused_end_the_rehearsal(cluster: Cluster) -> None:
     cluster.late = True
-    with pytest.raises(ExperimentError, match="r-two ran for 60 s and was stopped: let the script end after"):
+    with pytest.raises(ExperimentError, match="r-two ran for 60 s and was stopped: make the script end after"):
         play(cluster)
     cluster.late, cluster.refused = False, "nothing was started: busy on gpu1"
     with pytest.raises(ExperimentError, match="could not be launched: nothing was started: busy on gpu1"):

@@ -31,7 +31,10 @@ from ansible_collections.muster.training.plugins.plugin_utils._user_error import
         ({"vault_ids": ["a@b.txt", "x@prompt"]}, "--vault-id x@prompt prompts .*: use --vault-id NAME@FILE"),
         ({"vault_ids": ["prompt"]}, "--vault-id prompt prompts"),
         ({"step": True}, "--step prompts"),
-        ({"args": ["preflight.yml", "/a/fit.yml"]}, "2 playbooks were passed together, preflight.yml, fit.yml: "),
+        (
+            {"args": ["preflight.yml", "/a/fit.yml"]},
+            "2 playbooks were passed together (preflight.yml, fit.yml), but this one runs other playbooks",
+        ),
     ],
 )
 def test_options_that_prompt_and_several_playbooks_are_refused(given: dict[str, Any], message: str) -> None:

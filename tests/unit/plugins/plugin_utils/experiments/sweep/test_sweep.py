@@ -178,7 +178,7 @@ def test_interrupt_during_a_batch_search_ends_the_sweep(cluster: Cluster) -> Non
 def test_launches_that_time_out_or_are_refused_are_skipped(cluster: Cluster) -> None:
     cluster.late_at, cluster.refused_at = "s-a1", "s-b"
     rows = {row["variant"]: row["why"] for row in sweep(cluster, ALL, timeout=30.0)["tables"][0]["rows"]}
-    assert rows["a1"] == "it ran for 40 s and was stopped: raise sweep_timeout, or reduce its work"
+    assert rows["a1"] == "it ran for 40 s and was stopped: raise sweep_timeout, or give it less work to do"
     assert rows["b"] == "it was not launched: nothing was started: busy on gpu1" and rows["a2"] == ""
 
 

@@ -85,7 +85,7 @@ def test_single_measurement_of_each_variant_is_noted() -> None:
 
 @pytest.mark.parametrize(
     ("batch", "message"),
-    [(SAME, "the global batches are not the same (64, 128)"), (LARGEST, "the global batches differ: speeds can be")],
+    [(SAME, "the global batch sizes differ (64, 128)"), (LARGEST, "the global batch sizes differ: speeds can be")],
 )
 def test_differing_global_batches_are_noted(batch: str, message: str) -> None:
     runs = [run("a", 1.0, batch=batch), run("b", 1.0, batch=batch, global_batch_size=128.0)]

@@ -265,8 +265,7 @@ def test_traceback_of_another_rank_or_without_a_head_is_found() -> None:
     lines = [f"[rank3]: {line}" for line in log(frame("/job/a.py", "raise ValueError(x)"), error="ValueError: boom")]
     explanation = explain_failure("ValueError: boom", [*lines[1:], "[rank3]:[W1124 x.cpp:1] Warning: not destroyed"])
     assert explanation is not None and explanation["id"] == "raised-by-script"
-    error = "ended with exit code 1, its last output: ValueError: boom"
-    explanation = explain_failure(error, lines[1:])
+    explanation = explain_failure("ended with exit code 1, its last output: ValueError: boom", lines[1:])
     assert explanation is not None and explanation["id"] == "raised-by-script"
 
 
