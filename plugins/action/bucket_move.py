@@ -151,11 +151,12 @@ class BucketMove:
             self.copy(route, initial)
         final = survey(route, True)
         if final.missing or final.objects != initial.objects or final.size != initial.size:
+            keys = f": {format_list(final.differing, MAX_KEYS)}" if final.differing else ""
             raise MoveError(
-                f"after copying, {final.missing} objects in {args['target']} differ from those in "
-                f"{args['source']} ({format_list(final.differing, MAX_KEYS) or 'they are missing'}; "
-                f"{initial.objects} objects, {format_size(initial.size)} before, {final.objects} objects, "
-                f"{format_size(final.size)} now). Stop the programs that are writing there, and run this again"
+                f"after copying, {final.missing} objects in {args['target']} are missing or differ from those in "
+                f"{args['source']}{keys} (before: {initial.objects} objects, {format_size(initial.size)}; now: "
+                f"{final.objects} objects, {format_size(final.size)}). Stop the programs that are writing there, and "
+                "run this again"
             )
         by_size = f" ({final.by_size} encrypted objects were compared by size only)" if final.by_size else ""
         extra = f"; the target has {final.extra} additional objects" if final.extra else ""

@@ -115,5 +115,5 @@ class ActionModule(ActionBase):
         # not into ANSIBLE_LOG_PATH, which others may be able to read: the URL contains the token
         Display().display(f"page: {server.url(run_id)}", screen_only=True)
         Display().display(
-            "Only a browser that has this URL can open it. Ctrl-C stops the page but does not stop any run."
+            "Only someone who has this URL can open the page. Ctrl-C stops its server but does not stop any run."
         )

@@ -9,7 +9,7 @@ DOCUMENTATION = r"""
 module: fit
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Find the largest batch size with which a job fits into memory
+short_description: Find the largest batch size with which a job fits in memory
 description:
   - Launches the job with one batch size after another through the playbook C(muster.training.launch), with the
     inventory and variables of the current playbook. Each launch is a run with a record, on all its ranks.

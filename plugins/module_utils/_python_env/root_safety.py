@@ -57,8 +57,8 @@ def check_root_safety(paths: EnvironmentPaths) -> None:
         if problem:
             raise StepError(
                 f"{path} {problem}, and root would run programs from {paths.root}. Set python_env_directory (for S3, "
-                "s3_client_directory) to a directory that only root can change, such as "
-                "/usr/local/lib/muster/NAME; the same holds for all directories above it"
+                "s3_client_directory) to a directory that only root can change, and whose "
+                "parent directories only root can change, such as /usr/local/lib/muster/NAME"
             )
     if not directories:
         return

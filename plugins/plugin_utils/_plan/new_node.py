@@ -111,7 +111,7 @@ def plan_of_new_node(launch_plan: Plan, attempt: Mapping[str, Any], node_rank: i
     current = {**attempt, "members": members, "master_port": restart["master_port"]}
     checked = checked_attempt(current, len(launch_plan["nodes"]))
     if checked is None:
-        raise ValueError("the node that leads the run sent an invalid attempt")
+        raise ValueError("the node that leads the run sent an invalid description of the attempt")
     return plan_of_attempt(joined, checked, directory)
 
 

@@ -158,7 +158,7 @@ class RehearsalRunner(ResumableSequence[Rehearsal]):
             )
             raise ExperimentError(
                 f"not yet: {run_id} ({DESCRIPTIONS[kind]}) failed: {reason}. Its output is in "
-                f"{self.launch_log(run_id)}. Once the script is fixed, the same command resumes"
+                f"{self.launch_log(run_id)}. Once the script is fixed, run the same command again to resume"
             )
         return measure_launch(record, kind, job)
 

@@ -108,7 +108,9 @@ class ResumableSequence(Generic[State]):
     def check_interrupted(self, run_id: str) -> None:
         """Raise ExperimentError if the last launch was interrupted."""
         if self.runner.interrupted:
-            raise ExperimentError(f"interrupted: {run_id} was stopped on all nodes; the same command resumes from here")
+            raise ExperimentError(
+                f"interrupted: {run_id} was stopped on all nodes; run the same command again to resume"
+            )
 
     def launch_log(self, run_id: str) -> Path:
         """Return the path of the file with a launch's output."""

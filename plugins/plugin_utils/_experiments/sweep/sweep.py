@@ -174,7 +174,7 @@ class Sweep(ResumableSequence[SweepState]):
         Raise ExperimentError if interrupted before that.
         """
         if self.runner.interrupted:
-            raise ExperimentError("interrupted: the same command resumes from here")
+            raise ExperimentError("interrupted; run the same command again to resume")
         return self.run_variant(variant, batch, repeat, request)
 
     def run_variant(self, variant: Variant, batch: str, repeat: int, request: SweepRequest) -> bool:

@@ -154,8 +154,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="RuntimeError: Expected to mark a variable ready only once.",
         texts=(r"Expected to mark a variable ready only once",),
         cause=(
-            "DistributedDataParallel expects one gradient per parameter and step. Reentrant gradient checkpointing, "
-            "or a layer that is used twice, produces a second gradient."
+            "DistributedDataParallel expects one gradient per parameter per step. Reentrant gradient "
+            "checkpointing, or a layer that is used twice, produces a second gradient."
         ),
         remedy=(
             'use non-reentrant gradient checkpointing, with gradient_checkpointing_kwargs={"use_reentrant": False} '

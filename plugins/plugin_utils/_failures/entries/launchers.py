@@ -29,8 +29,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             "with an SSH key."
         ),
         remedy=(
-            "run ansible-playbook site.yml --tags ssh_mesh to give the nodes keys for each other and for themselves; "
-            "or use torchrun (leave launch_launcher out), which needs no SSH between nodes"
+            "run ansible-playbook site.yml --tags ssh_mesh to set up SSH keys among the nodes, including for "
+            "themselves; or use torchrun (leave launch_launcher out), which needs no SSH between nodes"
         ),
         source="hpcac/2023-APAC-HPC-AI#1",
     ),
@@ -92,7 +92,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             "key that it can use."
         ),
         remedy=(
-            "run ansible-playbook site.yml --tags ssh_mesh to give the nodes keys for each other; to do so by hand, "
+            "run ansible-playbook site.yml --tags ssh_mesh to set up SSH keys among the nodes; to do so by hand, "
             "run ssh-keygen -t rsa -m PEM && ssh-copy-id NODE. Or launch with torchrun, which needs no SSH (leave "
             "launch_launcher out)"
         ),

@@ -384,9 +384,9 @@ RULES: tuple[EvidenceRule, ...] = (
             "deepspeed hides ssh's message."
         ),
         remedy=(
-            "run ansible-playbook site.yml --tags ssh_mesh to give the nodes keys for each other and for themselves; "
-            "to see ssh's message, run `ssh {host} hostname` on the first node. torchrun needs no SSH between nodes "
-            "(leave launch_launcher out)"
+            "run ansible-playbook site.yml --tags ssh_mesh to set up SSH keys among the nodes, including for "
+            "themselves; to see ssh's message, run `ssh {host} hostname` on the first node. torchrun needs no SSH "
+            "between nodes (leave launch_launcher out)"
         ),
     ),
     EvidenceRule(

@@ -305,8 +305,8 @@ LATE_RULES: tuple[EvidenceRule, ...] = (
         ),
         remedy=(
             "limit the length of the samples (max_length, truncation) or group them by length with fewer samples "
-            "per batch; use gradient checkpointing; if this happens after fewer and fewer steps although the "
-            "samples are equally long, keep only loss.item() and .detach()ed tensors"
+            "per batch; use gradient checkpointing; if memory use grows from step to step although the samples are "
+            "equally long, keep only loss.item() and .detach()ed tensors"
         ),
     ),
 )

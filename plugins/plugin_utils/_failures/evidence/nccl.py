@@ -302,7 +302,7 @@ LAST_RULES: tuple[EvidenceRule, ...] = (
         ),
         remedy=(
             "run ansible-playbook preflight.yml to test each connection in both directions. If all are open, "
-            f"{OF_MUSTER}; then look for a rank that ended first with ansible-playbook logs.yml -e fetch=true"
+            f"{OF_MUSTER}; then find the rank that exited first with ansible-playbook logs.yml -e fetch=true"
         ),
     ),
 )

@@ -20,9 +20,9 @@ RULES: tuple[EvidenceRule, ...] = (
             r"(?:slurmstepd|srun): [^\n]{0,200}DUE TO TIME LIMIT",
         ),
         cause=(
-            "The ranks waited for all {size} ranks to register until the job reached its time limit. The others "
-            "were never started, because the batch script starts Python itself, which runs on the first node "
-            "only, or starts fewer tasks than Trainer(devices, num_nodes) expects."
+            "The ranks that started waited for all {size} ranks to register, and the job reached its time limit. The "
+            "missing ranks were never started: the batch script either runs Python directly, which starts it only on "
+            "the first node, or starts fewer tasks than Trainer(devices, num_nodes) expects."
         ),
         remedy=(
             "start the script with srun, and use #SBATCH --nodes=NODES and --ntasks-per-node=GPUS as in "

@@ -53,8 +53,9 @@ RULES: tuple[EvidenceRule, ...] = (
             "batches."
         ),
         remedy=(
-            "run every wrapped layer on all ranks in each step (with a dummy input times 0 where a sample has none), "
-            "and give all ranks the same number of batches (drop_last=True); or do not wrap the layers of that branch"
+            "run every wrapped layer on all ranks in each step (where a sample has no input for a layer, pass a dummy "
+            "input and multiply the output by 0), and give all ranks the same number of batches (drop_last=True); or "
+            "do not wrap the layers of that branch"
         ),
     ),
     EvidenceRule(

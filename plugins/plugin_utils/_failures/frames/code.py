@@ -119,9 +119,9 @@ RULES: tuple[FrameRule, ...] = (
             "the configuration of the model, or a batch (often a rank's last one) is smaller."
         ),
         remedy=(
-            "print the shapes before that line, and compare them with the options of the model (hidden size, "
-            "classes, channels, length); use drop_last=True if the last batch is smaller; remove cached features "
-            "from an earlier configuration"
+            "print the shapes before that line, and compare them with the model's configuration (hidden size, number "
+            "of classes, channels, sequence length); use drop_last=True if the last batch is smaller; remove cached "
+            "features from an earlier configuration"
         ),
     ),
     FrameRule(

@@ -480,8 +480,8 @@ RULES: tuple[FrameRule, ...] = (
         title="FP8 requires sizes that are multiples of 8 and 16",
         message=r"FP8[^\n]{0,200}divisible by|dims=\[[\d, ]{1,60}\] not divisible by \d",
         cause=(
-            "{where}: FP8 supports only sizes that are multiples of 8 and 16, but the number of tokens or a size of "
-            "the model on this rank is not: {message}"
+            "{where}: FP8 supports only sizes that are multiples of 8 and 16, but on this rank the number of tokens or "
+            "one of the model's dimensions is not such a multiple: {message}"
         ),
         remedy=(
             "pad sequences so that the number of tokens per rank (sequence length divided by the tensor and context "
@@ -507,7 +507,7 @@ RULES: tuple[FrameRule, ...] = (
         message=r"(?i:world.?size (?:is |of )?(?P<size>\d{1,6}) but (?:have|has|found|only) (?P<have>[1-9]\d{0,4})\b)",
         cause=(
             "{where}: the configuration asks for {size} ranks, but the script was started without a launcher, so it "
-            "looks for all of them among the {have} GPUs of this node."
+            "tries to start all of them on this node, which has {have} GPUs."
         ),
         remedy=(
             "start the script with torchrun on all nodes, muster's default, and leave the world size out of the "

@@ -118,7 +118,9 @@ def test_rehearsal_on_two_nodes_has_only_two_starts(cluster: Cluster) -> None:
 
 def test_interrupted_rehearsal_resumes_and_finished_one_is_refused(cluster: Cluster) -> None:
     cluster.interrupt_at = "r-all"
-    with pytest.raises(ExperimentError, match="interrupted: r-all was stopped on all nodes; the same command resumes"):
+    with pytest.raises(
+        ExperimentError, match="interrupted: r-all was stopped on all nodes; run the same command again"
+    ):
         play(cluster)
     play(cluster)
     assert cluster.stopped == ["r-all"] and cluster.launched == ["r-two", "r-all", "r-all-2", "r-resumed"]

@@ -109,7 +109,7 @@ def test_variants_run_in_turn_and_a_failed_one_is_skipped(cluster: Cluster) -> N
 
 def test_interrupted_sweep_resumes_and_retries_failed_variants(cluster: Cluster) -> None:
     cluster.wrong, cluster.interrupt_at = {"b"}, "s-a2"
-    with pytest.raises(ExperimentError, match="interrupted: s-a2 was stopped on all nodes; the same command resumes"):
+    with pytest.raises(ExperimentError, match="interrupted: s-a2 was stopped on all nodes; run the same command again"):
         sweep(cluster, ALL)
     assert json.loads((cluster.runs / "s" / "sweep.json").read_text())["under_way"] == ["s-a2"]
     cluster.wrong, cluster.launched = set(), []
@@ -217,6 +217,6 @@ def test_time_in_the_queue_is_not_counted(cluster: Cluster) -> None:
 
 def test_no_variant_begins_after_an_interrupt(cluster: Cluster) -> None:
     cluster.interrupted = True
-    with pytest.raises(ExperimentError, match="interrupted: the same command resumes from here"):
+    with pytest.raises(ExperimentError, match="interrupted; run the same command again to resume"):
         sweep(cluster, ALL, parallel=2)
     assert cluster.launched == []
