@@ -63,7 +63,7 @@ def describe_result(state: SearchState, name: str) -> str:
         if probe["samples_per_second"]
     ]
     if state["fastest"] is not None and state["fastest"] < result:
-        lines.append(f"  batch {state['fastest']} is at most 2% slower than the fastest larger batch")
+        lines.append(f"  batch {state['fastest']} is at most 2 % slower than the fastest larger batch")
     return "\n".join(lines)
 
 

@@ -134,22 +134,22 @@ def test_short_commands_translate_to_ansible_playbook_commands(typed: str, meant
         ("launch --detach= a.py", "--detach needs a value: --detach DETACH"),
         ("stop a b", "unexpected argument 'b'"),
         ("lauch", "unknown command 'lauch': see ./muster help; did you mean launch?\n"),
-        ("status --rnak 3", "--rnak is not an option of status: ./muster help status\n"),
+        ("status --rnak 3", "--rnak is not an option of status: see ./muster help status\n"),
         (
             "launch -n 2 --epochs 1 a.py",
-            "--epochs is not an option of launch: ./muster help launch; options for the script go after its",
+            "--epochs is not an option of launch: see ./muster help launch; options for the script go after its",
         ),
         (
             "launch --nproc_per_node 2 a.py",
-            "--nproc_per_node is not an option of launch: ./muster help launch; options for the script go after its "
-            "name; did you mean --nproc-per-node?\n",
+            "--nproc_per_node is not an option of launch: see ./muster help launch; options for the script go after "
+            "its name; did you mean --nproc-per-node?\n",
         ),
         (
             "launch job.yml --detahc",
-            "--detahc is not an option of launch: ./muster help launch; options for the script go after --; did "
+            "--detahc is not an option of launch: see ./muster help launch; options for the script go after --; did "
             "you mean --detach?\n",
         ),
-        ("site job.yml --epochs 4", "--epochs is not an option of site: ./muster help site\n"),
+        ("site job.yml --epochs 4", "--epochs is not an option of site: see ./muster help site\n"),
         ("launch -i machnies.yml a.py", "{here}/machnies.yml does not exist. Correct its name"),
         ("shell", "./muster shell NODE"),
         ("shell a,b", "./muster shell NODE"),

@@ -151,7 +151,7 @@ def gpu_signs(utilization: str, processes: str) -> list[str]:
     signs = []
     utilizations = [float(line) for line in utilization.split("\n") if re.fullmatch(r"\s*\d+(\.\d+)?\s*", line)]
     if utilizations and max(utilizations) > GPU_IN_USE:
-        signs.append(f"a GPU is in use ({max(utilizations):.0f}%)")
+        signs.append(f"a GPU is in use ({max(utilizations):.0f} %)")
     pids = [line.strip() for line in processes.split("\n") if line.strip().isdigit()]
     if pids:
         signs.append(f"processes are using a GPU ({', '.join(pids[:5])})")

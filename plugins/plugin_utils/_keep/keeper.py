@@ -160,7 +160,8 @@ class Keeper:
         """Tell the user about the next action, showing each text once."""
         missing = ", ".join(node.name for node in situation.missing)
         if isinstance(action, Rent):
-            text = f"{missing} lost: creating machines until the cluster has {action.nnodes} nodes"
+            nodes = f"{action.nnodes} node{'s' * (action.nnodes != 1)}"
+            text = f"{missing} lost: creating machines until the cluster has {nodes}"
         elif isinstance(action, Confirm):
             text = f"{missing} lost: checking for {CONFIRM_TIME:.0f} s before creating a machine"
         elif isinstance(action, Prepare):

@@ -59,6 +59,6 @@ def test_missing_script_or_script_without_torch_is_reported(directory: Path) -> 
     code, output = check(directory, "-e", "check_script=right.py")
     assert code == 0 and "right.py does not import torch: nothing to check" in output
     code, output = check(directory)
-    assert code == 2 and "no script is set: ./muster check train.py, or ./muster check job.yml" in output
+    assert code == 2 and "no script is set: run ./muster check train.py or ./muster check job.yml" in output
     code, output = check(directory, "-e", "check_script=nothing.py")
     assert code == 2 and f"nothing.py does not exist in {directory}. Correct the path: ./muster check PATH" in output

@@ -50,4 +50,4 @@ def test_delete_old_without_data_root_path_is_refused(directory: Path, expected_
 def test_tags_and_variables_without_effect_are_refused_with_limit_too(directory: Path, expected_text: str) -> None:
     output = said(directory, "--tags", "docker_engine", "-e", "container_image_name=b", *expected_text.split())
     assert "--tags docker_engine: this playbook has no tags; remove the option" in output, output
-    assert "only the role container_image reads it, which this playbook does not run" in output, output
+    assert "only the role container_image, which this playbook does not run, reads it" in output, output

@@ -116,7 +116,7 @@ def test_machine_that_the_provider_reclaimed_is_created_again_and_joins(server: 
         steps = [line.split(maxsplit=2)[2] for line in output.splitlines() if line.startswith("[keep] ")]
         assert steps[1:] == [
             "bert-1 lost: checking for 30 s before creating a machine",
-            "bert-1 lost: creating machines until the cluster has 2",
+            "bert-1 lost: creating machines until the cluster has 2 nodes",
             "setting up bert-1",
             "adding bert-1 to the run",
             "the run has ended",

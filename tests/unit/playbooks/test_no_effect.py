@@ -105,7 +105,7 @@ def test_tags_and_variables_without_effect_are_refused(directory: Path, playbook
     assert "--tags nothing: this playbook has no tags; remove the option" in printed, printed
     assert "--skip-tags much: this playbook has no tags" in printed
     assert "warmup_steps is set (with -e), but nothing reads it; correct the name, or remove it" in printed
-    assert "mount_s3_mounts is set (with -e), but only the role mount_s3 reads it, which this playbook" in printed
+    assert "mount_s3_mounts is set (with -e), but only the role mount_s3, which this playbook" in printed
     assert "_own is set" not in printed
 
 

@@ -140,7 +140,7 @@ def test_template_is_planned_in_check_mode_but_refused_for_uncleaned_machine(
     code, output = play(server, tmp_path, "image", *arguments, "--check")
     assert code == 0, output
     assert (
-        "create: template golden from bert-0, which is off in the meantime; the template costs 11.00 USD a month"
+        "create: template golden from bert-0, which will be off in the meantime; the template costs 11.00 USD a month"
         in output
     )
     code, output = play(server, tmp_path, "image", *arguments)

@@ -138,6 +138,6 @@ def test_price_that_is_not_a_number_is_refused(directory: Path) -> None:
     code, output = run(directory, "launch", "-e", "node_price_per_hour=cheap")
     assert (
         code == 2
-        and "node_price_per_hour of b is 'cheap'; set it to the machine's price per hour, such as 2.49" in output
+        and "node_price_per_hour for b is 'cheap'; set it to the machine's price per hour, such as 2.49" in output
     ), output
     assert not (directory / "runs").exists()

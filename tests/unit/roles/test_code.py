@@ -26,7 +26,7 @@ CASES: list[tuple[dict[str, str], str]] = [
     ),
     (
         {"code_source": "{0}", "code_repository": "https://127.0.0.1/a.git"},
-        "code_source is '{0}', code_repository is 'https://127.0.0.1/a.git'. Set exactly one of them, a directory",
+        "code_source is '{0}', and code_repository is 'https://127.0.0.1/a.git'. Set exactly one of them, a directory",
     ),
 ]
 

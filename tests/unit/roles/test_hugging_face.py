@@ -187,7 +187,7 @@ def test_token_is_read_from_the_hugging_face_home(hub: HubServer, nodes: HubClus
         (
             "hf_wrong",
             make_request("model", "org/tiny"),
-            "does not recognize the token. Create one at .*/settings/tokens, export HF",
+            "does not recognize the token. Create one at .*/settings/tokens, then export HF",
         ),
         ("", make_request("model", "org/tiny", revision="v9"), "model org/tiny has no revision v9. Set it to a branch"),
         ("", make_request("model", "org/tiny", allow=["*.gguf"]), "no file that matches the patterns"),

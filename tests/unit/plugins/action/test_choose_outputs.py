@@ -51,8 +51,8 @@ def test_files_that_are_not_outputs_are_named_with_the_setting_that_fetches_them
     chosen(monkeypatch, tmp_path, document, compared={})
     assert capsys.readouterr().out == (
         f"the run's outputs: 0 files, 0 MB\n  to fetch: 0 files, 0 MB, into {tmp_path}\n"
-        "  not fetched: files in the working directory that the job may have written: logs (5 files), w (1 file)\n"
-        """  to fetch them: -e '{"launch_outputs": ["logs", "w"]}'; for later runs, set outputs in the job file\n"""
+        "  not fetched (files in the working directory that the job may have written): logs (5 files), w (1 file)\n"
+        """  to fetch them, add -e '{"launch_outputs": ["logs", "w"]}'; for later runs, set outputs in the job file\n"""
     )
     chosen(monkeypatch, tmp_path, {"a": {"files": [], "unlisted": hostile}, "b": {"unlisted": 7}}, compared={})
     output = capsys.readouterr().out

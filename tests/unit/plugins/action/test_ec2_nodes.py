@@ -397,7 +397,7 @@ def twice(server: EC2Server) -> None:
             {"zones": ["us-east-1z"]},
             "cannot create machines in us-east-1z: only these zones have a subnet: us-east-1a, us-",
         ),
-        (None, {"subnet_id": "subnet-0123"}, "subnet_id is subnet-0123: describe_subnets was refused"),
+        (None, {"subnet_id": "subnet-0123"}, "subnet_id is subnet-0123: describe_subnets was rejected"),
         (lambda one: stranger(one, "security group"), {}, "the name bert is taken: security group muster-bert (sg-"),
         (lambda one: stranger(one, "placement group"), {}, "the name bert is taken: placement group muster-bert (pg-"),
         (
@@ -690,7 +690,7 @@ def test_lack_of_capacity_leaves_no_resources(bench: Bench) -> None:
     bench.server.faults = [Fault(SHORT, times=None)]
     with pytest.raises(ClusterError) as failed:
         bench.provide(zones=["us-east-1a"])
-    assert "g4dn.xlarge on demand in us-east-1a: run_instances was refused: Refused on purpose" in str(failed.value)
+    assert "g4dn.xlarge on demand in us-east-1a: run_instances was rejected: Refused on purpose" in str(failed.value)
     assert "No resources of bert remain, 0 USD an hour" in str(failed.value)
     bench.nothing_left()
     bench.server.faults = [Fault(SHORT, times=3)]

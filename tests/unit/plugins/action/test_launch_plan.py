@@ -147,8 +147,8 @@ def test_nodes_without_gpus_get_one_process_each_and_a_note() -> None:
         ("note", "no-gpu", ("node1", "node2"))
     ]
     assert render_findings(findings) == (
-        "note: node1, node2: no GPU, so one process is started on the CPU of each node; for more processes: -e "
-        "nproc_per_node=N, or node_slots in the inventory"
+        "note: node1, node2: no GPU, so one process is started on the CPU of each node; for more processes, add "
+        "-e nproc_per_node=N, or set node_slots in the inventory"
     )
 
 

@@ -142,7 +142,7 @@ def test_hosts_that_are_not_a_list_are_refused(hosts: object) -> None:
 
 
 def test_entry_that_is_not_a_host_is_refused() -> None:
-    assert "entry 2 of the hosts is 'b'" in the_problem([*cluster("a"), "b"])
+    assert "host entry 2 is 'b'" in the_problem([*cluster("a"), "b"])
 
 
 def test_unknown_host_key_is_reported() -> None:

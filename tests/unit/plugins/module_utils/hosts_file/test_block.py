@@ -101,7 +101,7 @@ def test_removed_node_is_removed_from_the_block() -> None:
 @pytest.mark.parametrize(
     ("own", "hostname", "result"),
     [
-        ("node0", "node2", "node0: its host name is 'node2', a name of node2"),
+        ("node0", "node2", "node0: its host name is 'node2', which is a name of node2"),
         ("node0", "localhost", "node0: its host name is 'localhost'"),
         ("node1", "", "node1: its host name is ''"),
         ("node1", "localhost.localdomain", "node1: its host name is 'localhost.localdomain'"),

@@ -94,7 +94,7 @@ LOAD: dict[str, Any] = {"kind": "code", "call": "", "function": "load", "file": 
             [group(0, 1, 2)],
             [3],
             [3],
-            "3 of 4 ranks wait in all_reduce (train.py:88); rank 3 on gpu1 exited with code 0 before",
+            "3 of 4 ranks wait in all_reduce (train.py:88); rank 3 on gpu1 exited with code 0 earlier",
         ),
         (
             [group(0, 1, 2), group(3, kind="none", call="")],

@@ -77,7 +77,7 @@ def test_launch_waits_until_the_job_has_nodes(fake: Path) -> None:
         "batch": "gpu0",
     }
     (fake / "job").write_text("JobState=CANCELLED Reason=None\n")
-    assert call("wait", job="12", message="") == {"state": "ended", "message": "Slurm job 12 ended as CANCELLED"}
+    assert call("wait", job="12", message="") == {"state": "ended", "message": "Slurm job 12 ended in state CANCELLED"}
 
 
 def test_restarting_controller_does_not_end_the_wait(fake: Path) -> None:
@@ -122,7 +122,7 @@ def test_nodes_are_released_if_no_run_follows(fake: Path, monkeypatch: pytest.Mo
 def test_run_is_refused_if_its_job_has_ended(fake: Path) -> None:
     (fake / "job").write_text("JobState=TIMEOUT Reason=TimeLimit\n")
     reply = call("begin", job="12", run_id="bert", directory=str(fake))
-    assert reply["error"] == "Slurm job 12 ended as TIMEOUT before the run was launched: launch it again"
+    assert reply["error"] == "Slurm job 12 ended in state TIMEOUT before the run was launched: launch it again"
 
 
 def test_release_cancels_the_job(fake: Path) -> None:

@@ -187,7 +187,7 @@ def test_node_is_drained_and_resumed(fake: Path, monkeypatch: pytest.MonkeyPatch
     run = {"runs": [{"run_id": "bert", "owner": "ada"}]}
     assert checked(fake, "check", monkeypatch) == 0 and (fake / "updates").read_text() == ""
     assert checked(fake, "check", monkeypatch, **run) == 0
-    reason = "muster: busy: run bert of ada was started without Slurm and is active"
+    reason = "muster: busy: run bert, owned by ada, was started without Slurm and is active"
     assert (fake / "updates").read_text() == f"NodeName=gpu1 State=DRAIN Reason={reason}\n"
     assert checked(fake, "check", monkeypatch, **run) == 0
     assert (fake / "updates").read_text().count("\n") == 1, "nothing has changed"

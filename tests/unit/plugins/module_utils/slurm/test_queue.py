@@ -136,7 +136,8 @@ def test_job_that_ends_before_the_run_starts_is_reported(tmp_path: Path, fake: P
     request = {"operation": "wait", "run_id": run.run_id, "job": "12", "directory": str(run.node(0)), "message": ""}
     assert run_job.main(request) == {
         "state": "ended",
-        "message": "Slurm job 12 ended as CANCELLED before the run started; its output: slurmstepd: error: no room",
+        "message": "Slurm job 12 ended in state CANCELLED before the run started; its output: slurmstepd: error: "
+        "no room",
     }
     assert run_status.read(run.request(0, wait=0))["run"]["state"] == "died"
 

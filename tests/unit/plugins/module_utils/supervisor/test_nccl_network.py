@@ -106,7 +106,7 @@ def test_lines_about_networks_are_kept_for_the_reason(line: str, expected: bool)
 def test_message_names_the_ports() -> None:
     ports = [{"name": f"mlx5_{index}/1", "driver": "mlx5_core"} for index in range(8)]
     expected = (
-        "NCCL uses TCP (NET/Socket), although the RDMA ports mlx5_0/1, mlx5_1/1, mlx5_2/1, mlx5_3/1 and 4 more are "
+        "NCCL is using TCP (NET/Socket), although the RDMA ports mlx5_0/1, mlx5_1/1, mlx5_2/1, mlx5_3/1 and 4 more are "
     )
     assert nccl_network.socket_problem(NO_DEVICE, ports).text.startswith(f"{expected}active: NCCL sees no device")
     text = nccl_network.socket_problem(NO_DEVICE, ports[:1]).text

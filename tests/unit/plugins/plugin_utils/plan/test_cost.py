@@ -26,14 +26,14 @@ def test_a_price_is_a_number(told: object, price: float | None) -> None:
 @pytest.mark.parametrize("told", [-1, True, "2,49", "2.49 USD", "nan", "inf", [2], {"usd": 2}])
 def test_invalid_price_is_refused(told: object) -> None:
     with pytest.raises(
-        ValueError, match=r"node_price_per_hour of gpu1 is .*; set it to the machine's price per hour, such as 2.49"
+        ValueError, match=r"node_price_per_hour for gpu1 is .*; set it to the machine's price per hour, such as 2.49"
     ):
         read_price("gpu1", told)
 
 
 def test_all_invalid_prices_are_reported_at_once() -> None:
     assert read_prices({"a": 1, "b": None}) == {"a": 1.0, "b": None}
-    with pytest.raises(ValueError, match="of b is .*\n.*of c is"):
+    with pytest.raises(ValueError, match="for b is .*\n.*for c is"):
         read_prices({"a": 1, "b": "x", "c": "y"})
 
 
