@@ -156,7 +156,7 @@ def test_mount_that_dies_during_a_run_is_in_the_verdict(data: Data, mounted: dri
     play.wait()
     assert play.rc == 2, play.output
     assert "node2" in play.last_lines() and PATH in play.last_lines(), play.last_lines()
-    assert "ransport endpoint" in play.last_lines(), play.last_lines()
+    assert "The program behind the mount (s3fs, mount-s3) exited during the job" in play.last_lines(), play.last_lines()
     drive.nothing_left(data.lab, NODES, within=30)
 
 

@@ -203,7 +203,6 @@ def stand_in(lab: Lab, part: str, **more: Any) -> drive.Play:
     return drive.run(STAND_INS, lab.inventory, options=("--limit", "node1,node2"), timeout=300, part=part, **more)
 
 
-@pytest.mark.thorough  # tests/unit/roles/test_python_env.py
 def test_venv_without_ensurepip_installs_source_tree_with_extras(lab: Lab) -> None:
     for node in NODES:
         root(lab, node, "! python3 -m ensurepip --version")

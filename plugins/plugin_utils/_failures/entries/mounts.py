@@ -57,7 +57,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         id="mount-died",
         title="A mount lost its server",
         example="OSError: [Errno 107] Transport endpoint is not connected",
-        texts=(r"Transport endpoint is not connected",),
+        # the second is the error of a read that was in progress; without a path, it is a network connection's
+        texts=(r"Transport endpoint is not connected", r"Software caused connection abort: '/"),
         cause="The program behind the mount (s3fs, mount-s3) exited during the job.",
         remedy=(
             "run ansible-playbook site.yml --tags s3fs,mount_s3,cifs_share to mount it again; see the mount "

@@ -96,7 +96,7 @@ def test_only_names_and_addresses_of_nodes_are_taken_from_a_node() -> None:
     assert launched["nodes"][1]["name"] == "gpu1"
     with pytest.raises(ValueError, match="2 nodes instead of 3"):
         with_replacements(launched, nodes[:2])
-    with pytest.raises(ValueError, match="invalid attempt"):
+    with pytest.raises(ValueError, match="invalid description of the attempt"):
         plan_of_new_node(recorded, {"number": 0, "hub": 7, "members": [0], "checkpoint": ""}, 1, facts_of(1))
 
 
