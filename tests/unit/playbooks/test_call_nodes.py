@@ -21,7 +21,10 @@ SSH = """#!/bin/sh
 printf '%s\\n' "$*" >> ssh.log
 case "$*" in *stranger*) echo "stranger@b: Permission denied (publickey)." >&2; exit 255;; esac
 for command; do :; done
-exec sh -c "$command"
+sh -c "$command" && exit
+status=$?
+cat > /dev/null  # as sshd does for a command that ends without reading its standard input
+exit $status
 """
 CALL: dict[str, Any] = {
     "action": "node_facts",

@@ -66,4 +66,4 @@ def test_the_token_is_not_logged(
     with PageServer(api) as server, caplog.at_level(logging.DEBUG):
         ActionModule.show(server, "first")
     assert server.token in capsys.readouterr().out
-    assert server.token not in caplog.text and "Ctrl-C stops the page" in caplog.text
+    assert server.token not in caplog.text and "Ctrl-C stops its server" in caplog.text
