@@ -13,7 +13,6 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.muster.training.plugins.module_utils._rank_table import RankTable, RankTableError
 from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import (
     Finding,
     count_severities,
@@ -24,6 +23,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._checks.gather imp
     collect_replies,
     run_checks,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.rank_table import RankTable, RankTableError
 from ansible_collections.muster.training.plugins.plugin_utils._jmespath import QueryError, format_result, run_query
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job_arguments import (
     parse_arguments,

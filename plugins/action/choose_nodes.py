@@ -17,7 +17,10 @@ from ansible import constants as C
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 
-from ansible_collections.muster.training.plugins.module_utils._rank_table import RankTableError, build_rank_table
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.rank_table import (
+    RankTableError,
+    build_rank_table,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._cluster.training_group import group_members
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.unused_options import (
     reject_unused_options,

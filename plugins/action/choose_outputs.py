@@ -16,7 +16,7 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.muster.training.plugins.module_utils._rank_table import abbreviate
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.rank_table import abbreviate
 from ansible_collections.muster.training.plugins.plugin_utils._record.output_choice import (
     OutputFile,
     deduplicate,

@@ -13,11 +13,11 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.muster.training.plugins.module_utils._rank_table import abbreviate
 from ansible_collections.muster.training.plugins.module_utils._run.gpu_claims import share_gpus
 from ansible_collections.muster.training.plugins.plugin_utils._checks.code import describe_difference
 from ansible_collections.muster.training.plugins.plugin_utils._checks.gather import collect_replies
 from ansible_collections.muster.training.plugins.plugin_utils._checks.start_conditions import live_run_ids, live_runs
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.rank_table import abbreviate
 from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_selection import parse_gpus
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import printable
 

@@ -18,13 +18,13 @@ from ansible.utils.display import Display
 
 from ansible_collections.muster.training.plugins.module_utils._checkpoints.resume import resume_arguments
 from ansible_collections.muster.training.plugins.module_utils._facts.git_checkout import CheckoutQuery
-from ansible_collections.muster.training.plugins.module_utils._rank_table import RankTable, RankTableError
 from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding, render_findings
 from ansible_collections.muster.training.plugins.plugin_utils._checks.gather import (
     THRESHOLDS_SPEC,
     collect_replies,
     run_checks,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.rank_table import RankTable, RankTableError
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.job_file_path import find_job_file
 from ansible_collections.muster.training.plugins.plugin_utils._controller_env import (
     missing_names,

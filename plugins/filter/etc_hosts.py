@@ -72,8 +72,11 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.muster.training.plugins.module_utils._hosts_file.block import merge_etc_hosts
-from ansible_collections.muster.training.plugins.module_utils._rank_table import RankTableError, build_rank_table
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.etc_hosts import merge_etc_hosts
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.rank_table import (
+    RankTableError,
+    build_rank_table,
+)
 
 
 def etc_hosts(text: str, nodes: Iterable[Mapping[str, Any]], own: str = "", hostname: str = "") -> str:

@@ -89,16 +89,16 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.muster.training.plugins.module_utils._rank_table import (
-    RankTableError,
-    build_rank_table,
-    format_value,
-)
 from ansible_collections.muster.training.plugins.plugin_utils._cluster.hostfile_formats import (
     render_deepspeed,
     render_hosts_entries,
     render_mpich,
     render_openmpi,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.rank_table import (
+    RankTableError,
+    build_rank_table,
+    format_value,
 )
 
 RENDERERS: dict[str, Callable[..., str]] = {

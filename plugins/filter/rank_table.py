@@ -95,7 +95,7 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.muster.training.plugins.module_utils._rank_table import (
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.rank_table import (
     RankTableError,
     build_rank_table,
     format_value,

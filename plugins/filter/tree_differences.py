@@ -45,7 +45,7 @@ _value:
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-from ansible_collections.muster.training.plugins.module_utils._rank_table import abbreviate
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.rank_table import abbreviate
 
 
 def tree_differences(trees: Mapping[str, Mapping[str, str]], most: int = 50) -> list[str]:

@@ -125,7 +125,7 @@ from ansible.plugins.inventory import BaseInventoryPlugin, Constructable
 from ansible.utils.vars import combine_vars
 from ansible.vars.plugins import get_vars_from_inventory_sources
 
-from ansible_collections.muster.training.plugins.module_utils._rank_table import (
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.rank_table import (
     HostSpec,
     RankTableError,
     RankTableProblem,

@@ -56,7 +56,7 @@ import os
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.muster.training.plugins.module_utils._files.user_files import UserFileError
-from ansible_collections.muster.training.plugins.module_utils._image_cleanup import clean, login_users
+from ansible_collections.muster.training.plugins.module_utils._machine_image.cleanup import clean, login_users
 
 
 def main() -> None:

@@ -110,7 +110,7 @@ run takes 35.6 s (32.5 to 39.3 s in three rounds by hand, on 2026-11-27). The li
     ),
     "rank_table": Bench(
         "Rank table, and files rendered from it",
-        ("plugins/module_utils/_rank_table.py", "plugins/plugin_utils/_cluster"),
+        ("plugins/plugin_utils/_cluster",),
     ),
     "report": Bench("Report of a run: from one GPU to 64 for a day", ("plugins/plugin_utils/_report",)),
     "benchmark": Bench(

@@ -27,7 +27,6 @@ def measure(nodes: int) -> list[tuple[str, float]]:
     """Return the seconds for each operation on the given number of nodes and, last, the peak memory of this process in
     MB.
     """
-    from ansible_collections.muster.training.plugins.module_utils._rank_table import build_rank_table
     from ansible_collections.muster.training.plugins.plugin_utils._cluster.hostfile_formats import (
         parse_hostfile,
         render_deepspeed,
@@ -35,6 +34,7 @@ def measure(nodes: int) -> list[tuple[str, float]]:
         render_mpich,
         render_openmpi,
     )
+    from ansible_collections.muster.training.plugins.plugin_utils._cluster.rank_table import build_rank_table
 
     hosts = [
         {

@@ -7,7 +7,7 @@ import string
 
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.module_utils._rank_table import HostSpec
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.rank_table import HostSpec
 
 
 def examples(number: int) -> int:

@@ -22,13 +22,13 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.muster.training.plugins.module_utils._files import bounded
-from ansible_collections.muster.training.plugins.module_utils._rank_table import HostSpec, build_rank_table
 from ansible_collections.muster.training.plugins.module_utils._run import running_supervisors as run_alive
 from ansible_collections.muster.training.plugins.module_utils._run import start as run_start
 from ansible_collections.muster.training.plugins.module_utils._run import stop as run_stop
 from ansible_collections.muster.training.plugins.module_utils._run.processes import signal_all
 from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline import handshake_mac, line_mac
 from ansible_collections.muster.training.plugins.module_utils._supervisor.programs import muster_rank
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.rank_table import HostSpec, build_rank_table
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import module_source
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.run_programs import PROGRAMS, supervisor_files
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job

@@ -15,8 +15,6 @@ import re
 import socket
 import stat
 
-from ansible_collections.muster.training.plugins.module_utils._hosts_file.block import BEGIN, END
-
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Any, Dict
@@ -24,6 +22,9 @@ if TYPE_CHECKING:
     Data = Dict[str, Any]
 
 HOSTS = "/etc/hosts"
+# Mark the cluster's block in this file.
+BEGIN = "# BEGIN muster: the nodes of the cluster"
+END = "# END muster"
 CLOUD_CONFIG = "/etc/cloud/cloud.cfg"
 CLOUD_MUSTER_CONFIG = "/etc/cloud/cloud.cfg.d/99_muster_hosts_file.cfg"
 # User data, from the provider or the user, which overrides cloud.cfg.d.

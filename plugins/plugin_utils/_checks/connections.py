@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ansible_collections.muster.training.plugins.module_utils._facts.peer_probe import BULK_BYTES
-from ansible_collections.muster.training.plugins.module_utils._rank_table import Node
 from ansible_collections.muster.training.plugins.plugin_utils._checks.context import CheckContext
 from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding, error
 from ansible_collections.muster.training.plugins.plugin_utils._checks.network import has_address
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.rank_table import Node
 from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
 
 REFUSED = "Connection refused"

@@ -11,7 +11,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.muster.training.plugins.module_utils._rank_table import Node, RankTable, ip_literal
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.rank_table import Node, RankTable, ip_literal
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
 from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import get_launcher
 

@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import Any
 
 from ansible_collections.muster.training.plugins.module_utils._code.compare import is_file, unpack
-from ansible_collections.muster.training.plugins.module_utils._rank_table import RankTable, build_rank_table
 from ansible_collections.muster.training.plugins.plugin_utils._checks.catalogue import check_all, find_skip_errors
 from ansible_collections.muster.training.plugins.plugin_utils._checks.code import facts_after_copy
 from ansible_collections.muster.training.plugins.plugin_utils._checks.context import (
@@ -29,6 +28,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._checks.findings i
 from ansible_collections.muster.training.plugins.plugin_utils._checks.job_request import plain_environment
 from ansible_collections.muster.training.plugins.plugin_utils._checks.ssh_errors import strip_wrapper
 from ansible_collections.muster.training.plugins.plugin_utils._checks.start_conditions import check_order
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.rank_table import RankTable, build_rank_table
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.command_hints import adapt_commands
 from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_selection import limit_facts
 from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_vendors import vendor_of

@@ -6,9 +6,9 @@
 
 from __future__ import annotations
 
-from ansible_collections.muster.training.plugins.module_utils._rank_table import abbreviate
 from ansible_collections.muster.training.plugins.plugin_utils._checks.context import CheckContext
 from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding, warning
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.rank_table import abbreviate
 
 EFA_DRIVER = "efa"  # this driver has its own check for GPU memory
 

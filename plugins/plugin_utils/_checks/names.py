@@ -6,9 +6,9 @@
 
 from __future__ import annotations
 
-from ansible_collections.muster.training.plugins.module_utils._rank_table import ip_literal, short_name
 from ansible_collections.muster.training.plugins.plugin_utils._checks.context import CheckContext
 from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding, error, warning
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.rank_table import ip_literal, short_name
 from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
 
 HOSTS_FILE_REMEDY = "ansible-playbook site.yml --tags hosts_file"

@@ -9,9 +9,9 @@ from __future__ import annotations
 import ipaddress
 import re
 
-from ansible_collections.muster.training.plugins.module_utils._rank_table import ip_literal
 from ansible_collections.muster.training.plugins.plugin_utils._checks.context import CheckContext, find_outliers
 from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding, error, warning
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.rank_table import ip_literal
 from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
 
 # Interfaces of container engines and virtual machines, whose traffic stays on the node.

@@ -12,11 +12,11 @@ import posixpath
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ansible_collections.muster.training.plugins.module_utils._rank_table import Node, RankTable, ip_literal
 from ansible_collections.muster.training.plugins.module_utils._run.gpu_claims import describe_gpus, share_gpus
 from ansible_collections.muster.training.plugins.plugin_utils._checks.context import ControllerCode
 from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding, error, warning
 from ansible_collections.muster.training.plugins.plugin_utils._checks.ssh_errors import connection_findings
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.rank_table import Node, RankTable, ip_literal
 from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_selection import format_gpus
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
 from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import get_launcher

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from ansible_collections.muster.training.plugins.module_utils._rank_table import (
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.rank_table import (
     MAX_SLOTS,
     RankTable,
     RankTableError,

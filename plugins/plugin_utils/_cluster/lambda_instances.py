@@ -10,7 +10,7 @@ import ipaddress
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ansible_collections.muster.training.plugins.module_utils._rank_table import natural_key
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.rank_table import natural_key
 from ansible_collections.muster.training.plugins.plugin_utils._cluster.terraform_state import host_name
 
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from ansible.module_utils.common.yaml import yaml_load
 
-from ansible_collections.muster.training.plugins.module_utils._rank_table import ip_literal
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.rank_table import ip_literal
 
 HOST_LINE = re.compile(
     r"(?:(?P<user>[A-Za-z_][\w.-]*)@)?(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)"

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from ansible.errors import AnsibleActionFail
 
-from ansible_collections.muster.training.plugins.module_utils._rank_table import abbreviate
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.rank_table import abbreviate
 
 
 def group_members(group: str, groups: Mapping[str, list[str]]) -> list[str]:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from ansible_collections.muster.training.plugins.module_utils._rank_table import abbreviate
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.rank_table import abbreviate
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.unused_site_options import strings_in
 
 NAME = re.compile(r"[A-Za-z_]\w*")

@@ -16,7 +16,7 @@ from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.module_utils.common.yaml import yaml_load
 from ansible.module_utils.parsing.convert_bool import boolean
 
-from ansible_collections.muster.training.plugins.module_utils._rank_table import abbreviate
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.rank_table import abbreviate
 
 SIMILAR_STEM = 0.5  # similarity of two names without the role's prefix: nproc is like nproc_per_node
 SIMILAR_NAME = 0.9  # for full names: sh_mesh_port is like ssh_mesh_port, but torch_home is not like python_home

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ansible_collections.muster.training.plugins.module_utils._rank_table import Node
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.rank_table import Node
 from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_vendors import vendor_name
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.muster.training.plugins.module_utils._rank_table import RankTable
 from ansible_collections.muster.training.plugins.module_utils._run.documents import Debugger
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.rank_table import RankTable
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
 
 # The timeouts of torch's own watchdogs, which are implemented in C++; programs/debug_rank.py extends those of

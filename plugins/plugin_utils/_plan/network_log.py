@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.muster.training.plugins.module_utils._rank_table import RankTable
 from ansible_collections.muster.training.plugins.module_utils._supervisor.programs.stack_hook import NETWORK_LOG
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.rank_table import RankTable
 
 
 def network_log_environment(table: RankTable, facts: Mapping[str, Any], run_directory: str) -> dict[str, str]:

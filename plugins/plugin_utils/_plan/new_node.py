@@ -16,7 +16,6 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from ansible_collections.muster.training.plugins.module_utils._rank_table import ip_literal
 from ansible_collections.muster.training.plugins.module_utils._run.documents import Plan
 from ansible_collections.muster.training.plugins.module_utils._run.members import (
     checked_member,
@@ -28,6 +27,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.attemp
     plan_of_attempt,
 )
 from ansible_collections.muster.training.plugins.module_utils._supervisor.programs.stack_hook import RANK_CPUS
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.rank_table import ip_literal
 from ansible_collections.muster.training.plugins.plugin_utils._plan.container_command import (
     container_name,
     with_ids_of_node,

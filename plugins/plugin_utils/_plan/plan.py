@@ -12,12 +12,6 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from ansible_collections.muster.training.plugins.module_utils._checkpoints.resume import VARIABLES
-from ansible_collections.muster.training.plugins.module_utils._rank_table import (
-    Node,
-    RankTable,
-    RankTableError,
-    ip_literal,
-)
 from ansible_collections.muster.training.plugins.module_utils._run.documents import (
     AttemptFields,
     Container,
@@ -35,6 +29,12 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.attemp
 )
 from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.node_notices import NOTICE_FILE
 from ansible_collections.muster.training.plugins.plugin_utils._cluster import hostfile_formats
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.rank_table import (
+    Node,
+    RankTable,
+    RankTableError,
+    ip_literal,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._plan.container_command import (
     container_argv,
     removal_argv,

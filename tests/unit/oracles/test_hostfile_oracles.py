@@ -16,12 +16,16 @@ import pytest
 from hypothesis import assume, given, reject, settings
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.module_utils._rank_table import HostSpec, build_rank_table, ip_literal
 from ansible_collections.muster.training.plugins.plugin_utils._cluster.hostfile_formats import (
     HostfileError,
     parse_hostfile,
     render_deepspeed,
     render_openmpi,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.rank_table import (
+    HostSpec,
+    build_rank_table,
+    ip_literal,
 )
 from tests.unit.generated import clusters, examples, hostfile_like
 from tests.unit.oracles.open_mpi_map import open_mpi_map

@@ -15,7 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.module_utils._rank_table import HostSpec, RankTable, build_rank_table
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.rank_table import (
+    HostSpec,
+    RankTable,
+    build_rank_table,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
 from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.torchrun_static import TORCHRUN
 from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import build_node_plan, get_launcher

@@ -29,8 +29,12 @@ from ansible_collections.muster.training.plugins.module_utils._facts.deepspeed_c
     check_batch_sizes,
     complete_sizes,
 )
-from ansible_collections.muster.training.plugins.module_utils._rank_table import HostSpec, RankTable, build_rank_table
 from ansible_collections.muster.training.plugins.module_utils._supervisor.programs import muster_rank
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.rank_table import (
+    HostSpec,
+    RankTable,
+    build_rank_table,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
 from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.base import common_network
 from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import build_node_plan, get_launcher

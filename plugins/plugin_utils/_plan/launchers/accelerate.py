@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ansible_collections.muster.training.plugins.module_utils._rank_table import Node, RankTable
 from ansible_collections.muster.training.plugins.module_utils._run.documents import AttemptFields
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.rank_table import Node, RankTable
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
 from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.base import RANK_PROGRAM, RankLauncher
 from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.torchrun_static import endpoint_host

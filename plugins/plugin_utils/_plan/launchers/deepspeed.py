@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ansible_collections.muster.training.plugins.module_utils._rank_table import Node, RankTable
 from ansible_collections.muster.training.plugins.module_utils._run.documents import AttemptFields
 from ansible_collections.muster.training.plugins.plugin_utils._cluster.hostfile_formats import render_deepspeed
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.rank_table import Node, RankTable
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
 from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.base import RANK_PROGRAM, RankLauncher
 from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.mpirun import (

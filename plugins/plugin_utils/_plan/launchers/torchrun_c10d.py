@@ -6,8 +6,12 @@
 
 from __future__ import annotations
 
-from ansible_collections.muster.training.plugins.module_utils._rank_table import Node, RankTable, build_rank_table
 from ansible_collections.muster.training.plugins.module_utils._run.documents import AttemptFields
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.rank_table import (
+    Node,
+    RankTable,
+    build_rank_table,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
 from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.torchrun_static import (
     TorchrunStatic,

@@ -6,8 +6,8 @@
 
 from __future__ import annotations
 
-from ansible_collections.muster.training.plugins.module_utils._rank_table import Node, RankTable
 from ansible_collections.muster.training.plugins.module_utils._run.documents import AttemptFields
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.rank_table import Node, RankTable
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
 from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.base import BaseLauncher
 

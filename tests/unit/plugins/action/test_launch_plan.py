@@ -12,12 +12,12 @@ from ansible_collections.muster.training.plugins.action.launch_plan import (
     render_plan,
     render_restarts,
 )
-from ansible_collections.muster.training.plugins.module_utils._rank_table import (
+from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import render_findings
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.rank_table import (
     HostSpec,
     RankTableError,
     build_rank_table,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import render_findings
 from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import get_launcher, without_spares
 from tests.unit.healthy import arguments, cluster
 from tests.unit.supervised import make_job

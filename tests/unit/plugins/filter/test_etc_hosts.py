@@ -1,4 +1,4 @@
-"""The filter explains faults in words; what it renders is tested with module_utils/_hosts_file/block."""
+"""The filter explains faults in words; what it renders is tested with plugin_utils/_cluster/etc_hosts."""
 
 from __future__ import annotations
 

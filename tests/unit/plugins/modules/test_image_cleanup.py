@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils import _image_cleanup
+from ansible_collections.muster.training.plugins.module_utils._machine_image import cleanup
 from ansible_collections.muster.training.plugins.module_utils._mounts.unit import SECRETS
 from tests.unit.hostile import nested_directories
 
@@ -60,7 +60,7 @@ def root(tmp_path: Path) -> Path:
 
 def clean(root: Path, check: bool = False) -> list[str]:
     user = pwd.struct_passwd([*ME[:5], str(root / "home"), ME[6]])
-    return _image_cleanup.clean(str(root), [user], [".config/my-tool"], check)
+    return cleanup.clean(str(root), [user], [".config/my-tool"], check)
 
 
 def files(root: Path) -> dict[str, str]:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._hosts_file import resolution
-from ansible_collections.muster.training.plugins.module_utils._hosts_file.block import merge_etc_hosts
-from ansible_collections.muster.training.plugins.module_utils._rank_table import build_rank_table
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.etc_hosts import merge_etc_hosts
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.rank_table import build_rank_table
 
 TABLE = build_rank_table([{"name": f"node{n}", "address": f"10.0.0.{n}", "slots": 1} for n in (1, 2)])
 

@@ -9,13 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.module_utils._rank_table import HostSpec, RankTable, build_rank_table
 from ansible_collections.muster.training.plugins.module_utils._supervisor.attempt_plan import (
     change_arguments,
     checked_attempt,
     first_attempt,
     local_checkpoint,
     plan_of_attempt,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.rank_table import (
+    HostSpec,
+    RankTable,
+    build_rank_table,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import build_node_plan, get_launcher
 from tests.unit.supervised import make_job

@@ -22,9 +22,13 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._python_env import file_server
 from ansible_collections.muster.training.plugins.module_utils._python_env.paths import EnvironmentPaths
-from ansible_collections.muster.training.plugins.module_utils._rank_table import HostSpec, RankTable, build_rank_table
 from ansible_collections.muster.training.plugins.module_utils._stage_data.peers import PeerReply, Peers
 from ansible_collections.muster.training.plugins.module_utils._supervisor import nccl_ras, ports
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.rank_table import (
+    HostSpec,
+    RankTable,
+    build_rank_table,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import build_node_plan, get_launcher
 from tests.unit.supervised import TIMEOUTS, Run, end_by_force, eventually, free_port, make_job
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._rank_table import HostSpec, build_rank_table
 from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import (
     checked_report,
     checked_result,
@@ -34,6 +33,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_r
     rank_reports,
     torchrun_errors,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.rank_table import HostSpec, build_rank_table
 from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import verdict_from_hub
 from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import build_node_plan, get_launcher
 from tests.unit.hostile import DIGITS

@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._rank_table import HostSpec, build_rank_table
 from ansible_collections.muster.training.plugins.module_utils._run import dispatch
 from ansible_collections.muster.training.plugins.module_utils._run.safe_files import read_tail
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.rank_table import HostSpec, build_rank_table
 from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import build_node_plan, get_launcher
 from ansible_collections.muster.training.plugins.plugin_utils._profile.summary import checked_ranks, summarize
 from ansible_collections.muster.training.plugins.plugin_utils._profile.timeline import RankTrace, merge_traces

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._rank_table import HostSpec, build_rank_table
 from ansible_collections.muster.training.plugins.module_utils._run import status as run_status
 from ansible_collections.muster.training.plugins.module_utils._run.safe_files import read_tail
 from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import checked_result
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.rank_table import HostSpec, build_rank_table
 from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import verdict_from_hub
 from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import build_node_plan, get_launcher
 from tests.unit import supervised

@@ -13,7 +13,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.action.launch_plan import job_contract, render_contract
 from ansible_collections.muster.training.plugins.module_utils._checkpoints.find import find_checkpoints
-from ansible_collections.muster.training.plugins.module_utils._rank_table import HostSpec, build_rank_table
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.rank_table import HostSpec, build_rank_table
 from ansible_collections.muster.training.plugins.plugin_utils._plan.checkpoint_contract import (
     checkpoint_to_resume,
     describe_contract,

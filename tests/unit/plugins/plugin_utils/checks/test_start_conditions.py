@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.module_utils._rank_table import HostSpec, build_rank_table
 from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding
 from ansible_collections.muster.training.plugins.plugin_utils._checks.start_conditions import (
     check_launch,
     check_reachable,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.rank_table import HostSpec, build_rank_table
 from tests.unit.supervised import make_job
 
 TABLE = build_rank_table([HostSpec("a", "10.0.0.9", 1), HostSpec("b", "10.0.0.10", 1), HostSpec("c", "10.0.0.11", 1)])

@@ -9,12 +9,6 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.module_utils._rank_table import (
-    MAX_SLOTS,
-    HostSpec,
-    RankTableError,
-    build_rank_table,
-)
 from ansible_collections.muster.training.plugins.plugin_utils._cluster.hostfile_formats import (
     HostfileError,
     parse_hostfile,
@@ -22,6 +16,12 @@ from ansible_collections.muster.training.plugins.plugin_utils._cluster.hostfile_
     render_hosts_entries,
     render_mpich,
     render_openmpi,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.rank_table import (
+    MAX_SLOTS,
+    HostSpec,
+    RankTableError,
+    build_rank_table,
 )
 from tests.unit.generated import clusters, hostfile_like
 

@@ -12,9 +12,9 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._facts import image
 from ansible_collections.muster.training.plugins.module_utils._facts.commands import CommandOutput
-from ansible_collections.muster.training.plugins.module_utils._rank_table import HostSpec, build_rank_table
 from ansible_collections.muster.training.plugins.plugin_utils._checks.context import CheckContext
 from ansible_collections.muster.training.plugins.plugin_utils._checks.images import check_images
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.rank_table import HostSpec, build_rank_table
 from ansible_collections.muster.training.plugins.plugin_utils._plan.container_command import (
     SHELL_SCRIPT,
     container_argv,

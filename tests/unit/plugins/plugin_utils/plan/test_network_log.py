@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.muster.training.plugins.module_utils._rank_table import HostSpec, build_rank_table
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.rank_table import HostSpec, build_rank_table
 from ansible_collections.muster.training.plugins.plugin_utils._plan.network_log import (
     network_log_environment,
     with_rdma_of_others,

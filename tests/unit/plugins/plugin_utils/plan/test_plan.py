@@ -12,9 +12,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from ansible_collections.muster.training.plugins.module_utils._rank_table import HostSpec, RankTable, build_rank_table
 from ansible_collections.muster.training.plugins.module_utils._run.documents import GitCheckout, RunMachine
 from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples import HEADER
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.rank_table import (
+    HostSpec,
+    RankTable,
+    build_rank_table,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
 from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.torchrun_static import TORCHRUN
 from ansible_collections.muster.training.plugins.plugin_utils._plan.machines import UNKNOWN_MACHINE

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._rank_table import HostSpec, build_rank_table
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.rank_table import HostSpec, build_rank_table
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.command_hints import adapt_commands
 from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import build_node_plan
 from ansible_collections.muster.training.plugins.plugin_utils._record.reader import read_record

@@ -14,7 +14,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from ansible_collections.muster.training.plugins.module_utils._rank_table import (
+from ansible_collections.muster.training.plugins.module_utils._hosts_file.resolution import BEGIN, END
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.rank_table import (
     Node,
     RankTable,
     RankTableError,
@@ -25,8 +26,6 @@ from ansible_collections.muster.training.plugins.module_utils._rank_table import
     name_error,
 )
 
-BEGIN = "# BEGIN muster: the nodes of the cluster"
-END = "# END muster"
 _BLOCK = re.compile(rf"^{re.escape(BEGIN)}\n.*?^{re.escape(END)}\n", re.MULTILINE | re.DOTALL)
 _STRAY_MARKER = re.compile(rf"^(?:{re.escape(BEGIN)}|{re.escape(END)})(?:\n|\Z)", re.MULTILINE)
 

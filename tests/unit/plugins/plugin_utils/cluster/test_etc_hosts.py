@@ -8,8 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.module_utils._hosts_file.block import BEGIN, END, merge_etc_hosts
-from ansible_collections.muster.training.plugins.module_utils._rank_table import RankTableError, build_rank_table
+from ansible_collections.muster.training.plugins.module_utils._hosts_file.resolution import BEGIN, END
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.etc_hosts import merge_etc_hosts
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.rank_table import (
+    RankTableError,
+    build_rank_table,
+)
 
 TABLE = build_rank_table([{"name": f"node{i}", "address": f"10.0.0.{10 + i}", "slots": 1, "rank": i} for i in range(3)])
 OWN = ("node0", "psucgene4.example.com")

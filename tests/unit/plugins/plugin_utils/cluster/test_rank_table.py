@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.module_utils._rank_table import (
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.rank_table import (
     MAX_SLOTS,
     HostSpec,
     RankTable,

@@ -15,7 +15,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Union
+from typing import Any
 
 MAX_SLOTS = 65535
 """More than the number of hardware threads on any machine. Catches typos: DeepSpeed allocates a list of this length."""
@@ -44,7 +44,7 @@ _ADDRESS_REMEDY = (
     "Set node_address of this host in the inventory (on the host, `ip -brief address` shows its addresses)"
 )
 
-_Address = Union[ipaddress.IPv4Address, ipaddress.IPv6Address]
+_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 @dataclass(frozen=True)
@@ -396,7 +396,7 @@ def _check_addresses(group: list[HostSpec], problems: list[RankTableProblem]) ->
     all_loopback = all(address is not None and address.is_loopback for address in addresses)
     all_link_local = all(address is not None and address.is_link_local for address in addresses)
     owners: dict[_Address, HostSpec] = {}
-    for host, address in zip(group, addresses):
+    for host, address in zip(group, addresses, strict=True):
         if address is None:
             error: str | None = _missing_address_error(host.address)
         else:
@@ -406,7 +406,7 @@ def _check_addresses(group: list[HostSpec], problems: list[RankTableProblem]) ->
                 error = f"its address {address} is also the address of {_plain(previous.name)}"
         if error:
             problems.append(_host_problem(host, error, _ADDRESS_REQUIREMENT, _ADDRESS_REMEDY))
-    for host, address in zip(group, addresses):
+    for host, address in zip(group, addresses, strict=True):
         if address is not None and name_error(host.name) is None:
             error = _misleading_name_error(host.name, address, owners)
             if error:
@@ -415,7 +415,7 @@ def _check_addresses(group: list[HostSpec], problems: list[RankTableProblem]) ->
                 )
 
     families: dict[int, list[str]] = {4: [], 6: []}
-    for host, address in zip(group, addresses):
+    for host, address in zip(group, addresses, strict=True):
         if address is not None:
             families[address.version].append(host.name)
     if families[4] and families[6]:
