@@ -12,7 +12,6 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.muster.training.plugins.module_utils._health.identity import summarize_identity
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.command_hints import adapt_commands
 from ansible_collections.muster.training.plugins.plugin_utils._record.bad_nodes import (
     BadNode,
@@ -26,6 +25,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._record.bad_nodes 
     read_entries,
     with_entry,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._record.machine_identity import summarize_identity
 
 ARGUMENT_SPEC = {
     "state": {"type": "str", "choices": ["listed", "added", "forgiven"], "required": True},

@@ -20,7 +20,6 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ansible_collections.muster.training.plugins.module_utils._files.bounded import MAX_ENTRIES, FileWalk
-from ansible_collections.muster.training.plugins.module_utils._run.outputs import PIECE_BYTES
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import HASH_CALL_TIMEOUT
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import call_node
 from ansible_collections.muster.training.plugins.plugin_utils._record.free_space import require_free_space
@@ -46,6 +45,7 @@ ARGUMENT_SPEC = {
     "runs_directory": {"type": "str", "default": "~/.muster/runs"},
     "user": {"type": "str", "default": ""},
 }
+PIECE_BYTES = 16 * 2**20  # bytes of file data per reply
 OPERATIONS = {"listed": "tell", "compared": "compare", "fetched": "hand_out"}
 
 

@@ -20,7 +20,7 @@ from ansible.utils.display import Display
 
 from ansible_collections.muster.training.plugins.module_utils._files.bounded import without_non_finite
 from ansible_collections.muster.training.plugins.module_utils._run.status import UNFINISHED_STATES
-from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import checked_read, checked_result
+from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import checked_result
 from ansible_collections.muster.training.plugins.plugin_utils._cluster.training_group import group_members
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.command_hints import adapt_commands
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.unused_options import (
@@ -38,6 +38,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._record.active_run
 from ansible_collections.muster.training.plugins.plugin_utils._record.bad_nodes import file_of
 from ansible_collections.muster.training.plugins.plugin_utils._record.code_tree import FILE as CODE_FILE
 from ansible_collections.muster.training.plugins.plugin_utils._record.final_result import final_result
+from ansible_collections.muster.training.plugins.plugin_utils._record.node_replies import checked_read
 from ansible_collections.muster.training.plugins.plugin_utils._record.origin import FILE as ORIGIN_FILE
 from ansible_collections.muster.training.plugins.plugin_utils._record.record_paths import (
     LATEST,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,12 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
+from ansible_collections.muster.training.plugins.module_utils._run.ended_ranks import locate_ranks
 from ansible_collections.muster.training.plugins.module_utils._run.hang_analysis import (
+    activity,
     checked_groups,
     describe,
-    format_stacks,
+    location,
     merge_groups,
 )
 from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import NAME, RANK, conforms
@@ -52,6 +54,18 @@ def node_groups(replies: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[
         groups += checked_groups(reply["groups"], range(node["first_rank"], node["first_rank"] + node["slots"]))
     nodes.sort(key=lambda node: node["first_rank"])
     return nodes, merge_groups(groups), missing
+
+
+def format_stacks(groups: Sequence[Mapping[str, Any]], nodes: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the activity of each group, with its frames, as lines for a terminal."""
+    lines = []
+    for group in groups:
+        lines.append(f"{locate_ranks(group['ranks'], nodes)} {activity(group)}")
+        if group["text"]:
+            lines.append(f"    {location(group)}: {group['text']}")
+        lines += [f"    {frame}" for frame in group["frames"]]
+        lines += [f"    worker: {worker}" for worker in group["workers"]]
+    return lines
 
 
 class ActionModule(ActionBase):

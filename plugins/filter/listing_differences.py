@@ -40,7 +40,7 @@ _value:
 
 from collections.abc import Callable
 
-from ansible_collections.muster.training.plugins.module_utils._mounts.units_on_node import listing_differences
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.mount_listings import listing_differences
 
 
 class FilterModule:

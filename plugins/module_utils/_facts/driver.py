@@ -33,12 +33,6 @@ FABRIC_MANAGER = re.compile(r"nvidia-fabric-?manager(-[0-9]+)?\Z")
 KERNEL_PACKAGE = re.compile(r"linux-(image|headers|modules|generic|virtual|aws|gcp|azure|oracle)\b")
 
 
-def branch_of(version: str) -> int | None:
-    """Return the branch of a driver or package version: 535 for 535.183.01 and 1:535.183.01-0ubuntu1."""
-    match = re.match(r"(?:[0-9]+:)?([0-9]{3,})(?:\.|$)", version)
-    return int(match[1]) if match else None
-
-
 def parse_packages(text: str) -> list[dict[str, str]]:
     """Parse `dpkg-query --show` with tab-separated name, version, desired state, state and error flag."""
     packages = []

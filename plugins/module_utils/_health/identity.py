@@ -10,10 +10,6 @@ import re
 
 from ansible_collections.muster.training.plugins.module_utils._health.host_health import read_value
 
-TYPE_CHECKING = False  # importing typing would cost more than all other imports
-if TYPE_CHECKING:
-    from typing import Any, Mapping
-
 DMI = "/sys/class/dmi/id"
 MACHINE_ID = "/etc/machine-id"
 # Placeholders that manufacturers and hypervisors use for a missing number.
@@ -22,9 +18,6 @@ PLACEHOLDER = re.compile(
     r"|chassis.*|amazon ec2|[0 .-]*|x+|1234567890?|0123456789)\Z"
 )
 MAX_LENGTH = 100
-TEXTS = ("serial", "asset", "machine_id")
-GPU_UUID = re.compile(r"(GPU|MIG)-[A-Za-z0-9/-]{1,60}")
-MAX_GPUS = 64
 
 
 def checked_number(text: str) -> str:
@@ -42,24 +35,4 @@ def read_identity(dmi: str = DMI, machine_id: str = MACHINE_ID) -> dict[str, str
         "serial": checked_number(read_value(f"{dmi}/product_serial")),
         "asset": checked_number(read_value(f"{dmi}/board_asset_tag")),
         "machine_id": checked_number(read_value(machine_id)),
-    }
-
-
-def checked_uuids(values: Any) -> list[str]:
-    """Return the GPU UUIDs in a list of arbitrary values."""
-    uuids = [value for value in values if isinstance(value, str) and GPU_UUID.fullmatch(value)]
-    return uuids[:MAX_GPUS]
-
-
-def checked_texts(identity: Mapping[str, Any]) -> dict[str, str]:
-    """Return serial, asset and machine_id of an identity, if present, with a limited length."""
-    return {name: str(identity[name] or "")[:MAX_LENGTH] for name in TEXTS if name in identity}
-
-
-def summarize_identity(health: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return a node's identity from its facts: serial, asset, machine_id, and the UUID of each GPU."""
-    facts = health or {}
-    return {
-        **checked_texts(facts.get("identity") or {}),
-        "gpus": checked_uuids(gpu.get("uuid") for gpu in facts.get("gpus") or []),
     }

@@ -2,18 +2,16 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Read data mounts from their units, and compare their contents across nodes using a short digest."""
+"""Read data mounts from their units, and summarize their contents so that nodes can be compared."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 
-from ansible_collections.muster.training.plugins.module_utils._files.name_list import format_names
-
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
-    from typing import Any, Iterable, Mapping
+    from typing import Any, Iterable
 
 UNITS = "/etc/systemd/system"
 MARK = "# Written by muster.training.data_mount; changes are lost."
@@ -33,20 +31,3 @@ def summarize_names(names: Iterable[str]) -> dict[str, Any]:
     """Return the number and a digest of names, regardless of order; probes are ignored."""
     visible_names = sorted(os.fsencode(name) for name in names if not name.startswith(PROBE))
     return {"count": len(visible_names), "digest": hashlib.sha256(b"\0".join(visible_names)).hexdigest()[:32]}
-
-
-def listing_differences(listings: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]:
-    """Return a line for each mount whose contents differ between nodes."""
-    lines = []
-    for path in sorted({path for mounts in listings.values() for path in mounts}):
-        nodes_by_listing: dict[tuple[int, str], list[str]] = {}
-        for node, mounts in listings.items():
-            if path in mounts:
-                nodes_by_listing.setdefault((mounts[path]["count"], mounts[path]["digest"]), []).append(node)
-        if len(nodes_by_listing) > 1:
-            groups, counts = [], set()
-            for (count, _digest), nodes in sorted(nodes_by_listing.items(), key=lambda entry: -len(entry[1])):
-                groups.append(f"{count} {'other ' if count in counts else ''}names on {format_names(nodes, 3)}")
-                counts.add(count)
-            lines.append(f"{path}: {', '.join(groups)}")
-    return lines

@@ -9,10 +9,6 @@ from __future__ import annotations
 import calendar
 import re
 
-TYPE_CHECKING = False  # importing typing would cost more than all other imports
-if TYPE_CHECKING:
-    from typing import Any, Mapping
-
 FILE = "gpus.csv"
 SAMPLE_ENVIRONMENT = {"TZ": "UTC0"}  # nvidia-smi prints local time without a time zone
 # nvidia-smi field for each column; every driver since 418 supports them.
@@ -39,37 +35,6 @@ NUMBER = re.compile(r"[0-9]{1,15}(\.[0-9]{1,15})?\Z")
 TREND_PARTS = 12  # components of the trend, computed from the samples at the end of gpus.csv
 LEGACY_COLUMN_COUNT = 7  # columns of a file started by a version that did not record the power limit
 HEADER = ", ".join(COLUMNS) + "\n"
-
-
-def sample_command(facts: Mapping[str, Any], run_directory: str = "") -> list[str]:
-    """Return the command that prints one sample, one line per GPU, based on a node's facts; [] if it has no usable GPU.
-
-    If the job uses only some GPUs, only those are sampled. run_directory: the node's, which contains the programs.
-    """
-    gpus = facts.get("gpus") or {"count": 0}
-    smi = gpus["smi"].get("path") if gpus["count"] else None
-    if not smi:
-        return []
-    sampler = SAMPLERS[gpus.get("vendor") or "nvidia"]
-    return sampler(smi, list(map(str, gpus.get("selected") or ())), facts, run_directory)
-
-
-def nvidia_sampler(smi: str, selected: list[str], _facts: Mapping[str, Any], _run_directory: str) -> list[str]:
-    """Return the nvidia-smi command, which prints the columns itself. selected: GPU indexes, or [] for all."""
-    query = [f"--query-gpu={','.join(COLUMNS.values())}", "--format=csv,noheader,nounits"]
-    return [smi, *query, *([f"--id={','.join(selected)}"] if selected else [])]
-
-
-def amd_sampler(smi: str, selected: list[str], facts: Mapping[str, Any], run_directory: str) -> list[str]:
-    """Return the command of _supervisor/health/amd_sampler.py, which turns amd-smi's JSON into the columns."""
-    return [
-        facts["node_python"]["path"],
-        *("-I", "-S", f"{run_directory}/supervisor.py", "--sample-amd-gpus", smi),
-        *selected,
-    ]
-
-
-SAMPLERS = {"nvidia": nvidia_sampler, "amd": amd_sampler}  # sampler for each GPU vendor
 
 
 def last_sample(text: str) -> tuple[float, list[dict[str, float | None]]]:

@@ -203,15 +203,3 @@ def describe(
     if ended:
         clauses.append(f"{locate_ranks(ended, nodes)} exited with code 0 earlier")
     return "; ".join(clauses), culprits
-
-
-def format_stacks(groups: Sequence[Mapping[str, Any]], nodes: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the activity of each group, with its frames, as lines for a terminal."""
-    lines = []
-    for group in groups:
-        lines.append(f"{locate_ranks(group['ranks'], nodes)} {activity(group)}")
-        if group["text"]:
-            lines.append(f"    {location(group)}: {group['text']}")
-        lines += [f"    {frame}" for frame in group["frames"]]
-        lines += [f"    worker: {worker}" for worker in group["workers"]]
-    return lines

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 MAX_LISTED_FILES = 100_000  # number of files listed per node
 MAX_SCANNED_FILES = 2_000_000  # number of files in a directory, including those that are not the job's
 MAX_UNLISTED = 20  # names of files and directories that are not part of the output
-PIECE_BYTES = 16 * 2**20  # bytes of file data per reply
 BLOCK = 2**20  # bytes read at once
 
 

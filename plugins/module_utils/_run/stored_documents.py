@@ -4,7 +4,7 @@
 """Read the documents in a run directory. The job may have removed any of them, or replaced it with anything.
 
 A document counts only if its fields have their types and ranges; otherwise it counts as missing. The controller checks
-the documents in a node's replies in the same way.
+the documents in a node's replies in the same way: plugin_utils/_record/node_replies.py.
 """
 
 from __future__ import annotations
@@ -123,16 +123,6 @@ RESULT = {
     "hub": Maybe(RANK),
     "cut_off": Maybe(bool),
     "notice": Maybe({"source": str, "node": str, "text": str, "seconds": DURATION}),
-}
-READ = {
-    "run_id": RUN_ID,
-    "state": (*RUN_STATES, "died"),
-    "message": str,
-    "directory": PATH,
-    "started": Maybe(TIME),
-    "hub": Maybe(RANK),
-    "report": Maybe(dict),
-    "said": Maybe(dict),
 }
 MAX_SUPERVISOR_BYTES = 4096
 MAX_STATUS_BYTES = 4 * 2**20
@@ -320,18 +310,6 @@ def read_oom_kills(directory: str) -> int | None:
     """Return how many processes the kernel had killed for lack of memory when a supervisor started; None if unknown."""
     document = read_json(os.path.join(directory, "supervisor.json"), MAX_SUPERVISOR_BYTES)
     return document.get("oom_kills") if conforms(document, SUPERVISOR) else None
-
-
-def checked_read(value: Any) -> Data | None:
-    """Return a run as a node's status describes it, with a valid report and result; None if it is invalid."""
-    if not conforms(value, READ):
-        return None
-    report = value.get("report")
-    return {
-        **value,
-        "report": checked_report(report) if report is not None else None,
-        "result": checked_result(value.get("result")),
-    }
 
 
 def unit_name(run_id: str) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ansible_collections.muster.training.plugins.module_utils._health.identity import summarize_identity
 from ansible_collections.muster.training.plugins.plugin_utils._checks.context import CheckContext
 from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding, error
 from ansible_collections.muster.training.plugins.plugin_utils._record.bad_nodes import (
@@ -18,6 +17,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._record.bad_nodes 
     matches,
     without_shared_numbers,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._record.machine_identity import summarize_identity
 
 
 def used_uuids(facts: Mapping[str, Any]) -> set[str] | None:

@@ -10,12 +10,12 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.muster.training.plugins.module_utils._facts.deepspeed_config import (
+from ansible_collections.muster.training.plugins.plugin_utils._checks.context import CheckContext, format_gib
+from ansible_collections.muster.training.plugins.plugin_utils._checks.deepspeed_config import (
     MICRO,
     STEPS,
     argument_value,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._checks.context import CheckContext, format_gib
 from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding, error, warning
 from ansible_collections.muster.training.plugins.plugin_utils._checks.system import output_options
 from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list

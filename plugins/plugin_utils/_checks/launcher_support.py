@@ -11,13 +11,13 @@ import posixpath
 import shlex
 from typing import Any
 
-from ansible_collections.muster.training.plugins.module_utils._facts.deepspeed_config import (
+from ansible_collections.muster.training.plugins.plugin_utils._checks.context import CheckContext, find_outliers
+from ansible_collections.muster.training.plugins.plugin_utils._checks.deepspeed_config import (
     REMOVED,
     REMOVED_SINCE,
     check_batch_sizes,
     is_enabled,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._checks.context import CheckContext, find_outliers
 from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding, error, warning
 from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import get_launcher, without_spares
 from ansible_collections.muster.training.plugins.plugin_utils._software.versions import version_tuple

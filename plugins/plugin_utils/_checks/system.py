@@ -18,9 +18,9 @@ from ansible_collections.muster.training.plugins.module_utils._facts.storage imp
     REQUESTED,
     is_below,
 )
-from ansible_collections.muster.training.plugins.module_utils._mounts.units_on_node import listing_differences
 from ansible_collections.muster.training.plugins.plugin_utils._checks.context import CheckContext, format_gib
 from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding, error, merge, warning
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.mount_listings import listing_differences
 from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
 
 MIN_FREE_BYTES = 256 * 2**20  # bytes; with less, a run cannot even write its logs

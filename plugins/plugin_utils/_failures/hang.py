@@ -12,10 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.muster.training.plugins.module_utils._run.ended_ranks import format_ranks
-from ansible_collections.muster.training.plugins.module_utils._run.flight_records import (
-    checked_operations,
-    describe_operations,
-)
+from ansible_collections.muster.training.plugins.module_utils._run.flight_records import checked_operations
 from ansible_collections.muster.training.plugins.module_utils._run.hang_analysis import (
     HANG,
     activity,
@@ -26,6 +23,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.hang_analysis
     merge_groups,
 )
 from ansible_collections.muster.training.plugins.module_utils._run.stack_dump import CODE, COLLECTIVE, NO_STACK
+from ansible_collections.muster.training.plugins.plugin_utils._failures.flight_records import describe_operations
 from ansible_collections.muster.training.plugins.plugin_utils._failures.node_output import last_lines_of
 from ansible_collections.muster.training.plugins.plugin_utils._failures.waiting import MIN_WAITING
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
-from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import READ, conforms
+from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import conforms
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
     PAGE_CALL_TIMEOUT,
     PAGE_FEED_TIMEOUT,
@@ -29,6 +29,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
 from ansible_collections.muster.training.plugins.plugin_utils._page.output_tail import OutputTail
 from ansible_collections.muster.training.plugins.plugin_utils._page.run_view import RunView, is_news, is_output_news
 from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import clean_text, to_int, to_mappings
+from ansible_collections.muster.training.plugins.plugin_utils._record.node_replies import READ
 
 CallNode = Callable[[str, Mapping[str, Any], float], dict[str, Any]]
 """Sends a request to a node, and returns its reply within a timeout in seconds. Raises NodeCallError."""

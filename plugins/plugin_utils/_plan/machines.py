@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypedDict
 
-from ansible_collections.muster.training.plugins.module_utils._health.identity import summarize_identity
 from ansible_collections.muster.training.plugins.module_utils._run.documents import (
     GitCheckout,
     Hardware,
@@ -18,6 +17,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.documents imp
     Software,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._plan.cost import CURRENCY
+from ansible_collections.muster.training.plugins.plugin_utils._record.machine_identity import summarize_identity
 
 
 class RunMachines(TypedDict):

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.muster.training.plugins.module_utils._supervisor.notifications.messages import (
-    EVENT_NAMES,
+    ENDED,
+    EVENTS,
     KINDS,
-    kind_of,
 )
 from ansible_collections.muster.training.plugins.module_utils._supervisor.notifications.outbox import (
     MAX_TARGETS,
@@ -24,6 +24,18 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.notifi
 ALL_KINDS = (*KINDS, "smtp")
 SCHEMES = {"smtp": ("smtp", "smtps")}  # schemes by kind; all other kinds use http and https
 KEYS = {"url", "kind", "events"}
+EVENT_NAMES = (*dict.fromkeys(EVENTS.values()), ENDED)
+# The kind of service, determined by the end of its host name.
+HOSTS = {
+    "hooks.slack.com": "slack",
+    "hooks.slack-gov.com": "slack",
+    "discord.com": "discord",
+    "discordapp.com": "discord",
+    "webhook.office.com": "teams",
+    "logic.azure.com": "teams",
+    "api.powerplatform.com": "teams",
+    "ntfy.sh": "ntfy",
+}
 
 
 def read_targets(value: object) -> list[dict[str, Any]]:
@@ -89,3 +101,12 @@ def event_problem(events: object) -> str:
         return "events must be a list"
     unknown = [name for name in names if name not in EVENT_NAMES]
     return f"unknown event {ascii(unknown[0])[:40]}; use {', '.join(EVENT_NAMES)}" if unknown else ""
+
+
+def kind_of(url: str) -> str:
+    """Return the kind of service that a URL belongs to; "json" for an unknown host."""
+    parts = urllib.parse.urlsplit(url)
+    if parts.scheme in ("smtp", "smtps"):
+        return "smtp"
+    host = (parts.hostname or "").lower()
+    return next((kind for end, kind in HOSTS.items() if host == end or host.endswith(f".{end}")), "json")

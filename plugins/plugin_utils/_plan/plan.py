@@ -18,7 +18,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.documents imp
     Plan,
     RestartPlan,
 )
-from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples import FILE, HEADER, sample_command
+from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples import FILE, HEADER
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
     GPU_SAMPLE_INTERVAL,
     HEARTBEAT_INTERVAL,
@@ -46,6 +46,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.cpu_binding 
 )
 from ansible_collections.muster.training.plugins.plugin_utils._plan.debugger import ENVIRONMENT as DEBUGGER_ENVIRONMENT
 from ansible_collections.muster.training.plugins.plugin_utils._plan.debugger import debugger_of
+from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_sampler import sample_command
 from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_selection import limit_facts, visible_devices
 from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_vendors import plan_fields, vendor_name
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job

@@ -17,7 +17,10 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from ansible_collections.muster.training.plugins.module_utils._files.bounded import read_json, write_atomically
-from ansible_collections.muster.training.plugins.module_utils._health.identity import checked_texts, checked_uuids
+from ansible_collections.muster.training.plugins.plugin_utils._record.machine_identity import (
+    checked_texts,
+    checked_uuids,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import single_line
 
 FILE = "bad-nodes.json"

@@ -11,7 +11,8 @@ from typing import Any
 
 from ansible_collections.muster.training.plugins.module_utils._run.hub_node import can_succeed
 from ansible_collections.muster.training.plugins.module_utils._run.status import UNFINISHED_STATES
-from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import checked_read, checked_result
+from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import checked_result
+from ansible_collections.muster.training.plugins.plugin_utils._record.node_replies import checked_read
 
 
 def final_result(plan: Mapping[str, Any], watched: Any, reads: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -15,7 +15,6 @@ from ansible_collections.muster.training.plugins.module_utils._facts.driver impo
     DRIVER_PACKAGE,
     FABRIC_MANAGER,
     KERNEL_PACKAGE,
-    branch_of,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_vendors import DEFAULT, VENDORS, vendor_of
 from ansible_collections.muster.training.plugins.plugin_utils._software.versions import MIN_DRIVER, version_tuple
@@ -312,3 +311,9 @@ def minimum_driver(cuda: str, requested: str) -> str:
 def decision_as_dict(decision: DriverDecision) -> dict[str, Any]:
     """Return the decision as a dictionary for Ansible."""
     return asdict(decision)
+
+
+def branch_of(version: str) -> int | None:
+    """Return the branch of a driver or package version: 535 for 535.183.01 and 1:535.183.01-0ubuntu1."""
+    match = re.match(r"(?:[0-9]+:)?([0-9]{3,})(?:\.|$)", version)
+    return int(match[1]) if match else None

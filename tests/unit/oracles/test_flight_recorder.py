@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._run.flight_records import describe_operations
 from ansible_collections.muster.training.plugins.module_utils._supervisor.flight_recorder import FILE, read_operations
+from ansible_collections.muster.training.plugins.plugin_utils._failures.flight_records import describe_operations
 
 fr_trace = pytest.importorskip("torch.distributed.flight_recorder.fr_trace")
 

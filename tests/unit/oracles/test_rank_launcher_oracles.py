@@ -22,14 +22,14 @@ from hypothesis import assume, given, reject, settings
 from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.filter.deepspeed_env import deepspeed_env
-from ansible_collections.muster.training.plugins.module_utils._facts.deepspeed_config import (
+from ansible_collections.muster.training.plugins.module_utils._supervisor.programs import muster_rank
+from ansible_collections.muster.training.plugins.plugin_utils._checks.deepspeed_config import (
     BATCH,
     MICRO,
     STEPS,
     check_batch_sizes,
     complete_sizes,
 )
-from ansible_collections.muster.training.plugins.module_utils._supervisor.programs import muster_rank
 from ansible_collections.muster.training.plugins.plugin_utils._cluster.rank_table import (
     HostSpec,
     RankTable,

@@ -3,14 +3,14 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A run's messages to people, and the format that each service expects. Pure.
 
-A kind of service is a function from a message to a request, with an entry in KINDS.
+A kind of service is a function from a message to a request, with an entry in KINDS. The controller derives the kind
+from a URL: HOSTS in plugin_utils/_plan/notify_targets.py.
 """
 
 from __future__ import annotations
 
 import collections
 import json
-import urllib.parse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
@@ -33,21 +33,7 @@ EVENTS = {
     "idle": "idle",
 }
 ENDED = "ended"
-EVENT_NAMES = (*dict.fromkeys(EVENTS.values()), ENDED)
 MAX_TEXT = 1800  # number of characters; Discord accepts 2000
-MARKS = {"succeeded": "OK", "failed": "FAILED", "stopped": "STOPPED", "interrupted": "INTERRUPTED"}
-
-# The kind of service, determined by the end of its host name.
-HOSTS = {
-    "hooks.slack.com": "slack",
-    "hooks.slack-gov.com": "slack",
-    "discord.com": "discord",
-    "discordapp.com": "discord",
-    "webhook.office.com": "teams",
-    "logic.azure.com": "teams",
-    "api.powerplatform.com": "teams",
-    "ntfy.sh": "ntfy",
-}
 
 
 def message(plan: Mapping[str, Any], event: str, text: str, **fields: Any) -> dict[str, Any]:
@@ -125,15 +111,6 @@ def total_cost(plan: Mapping[str, Any], seconds: float) -> float | None:
     if not all(isinstance(price, (int, float)) for price in prices):
         return None
     return float(sum(prices)) * seconds / 3600
-
-
-def kind_of(url: str) -> str:
-    """Return the kind of service that a URL belongs to; "json" for an unknown host."""
-    parts = urllib.parse.urlsplit(url)
-    if parts.scheme in ("smtp", "smtps"):
-        return "smtp"
-    host = (parts.hostname or "").lower()
-    return next((kind for end, kind in HOSTS.items() if host == end or host.endswith(f".{end}")), "json")
 
 
 def as_json(content: Any) -> Body:

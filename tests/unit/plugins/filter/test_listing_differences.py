@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._mounts.units_on_node import listing_differences
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.mount_listings import listing_differences
 
 A, B, NONE = {"count": 2, "digest": "a"}, {"count": 2, "digest": "b"}, {"count": 0, "digest": "c"}
 

@@ -67,6 +67,3 @@ def test_identity_omits_placeholders(tmp_path: Path) -> None:
     assert identity.checked_number("J1050ZX9") == "J1050ZX9"
     for text in ("Not Specified", "None", "0000000000", "Default string", "System Serial Number", ""):
         assert identity.checked_number(text) == ""
-    health = {"identity": expected, "gpus": [{"uuid": "GPU-a"}, {"uuid": ""}]}
-    assert identity.summarize_identity(health) == {**expected, "gpus": ["GPU-a"]}
-    assert identity.summarize_identity(None) == {"gpus": []}

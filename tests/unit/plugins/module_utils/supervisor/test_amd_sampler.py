@@ -16,7 +16,6 @@ from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples i
     COLUMNS,
     HEADER,
     last_sample,
-    sample_command,
     seconds,
 )
 from ansible_collections.muster.training.plugins.module_utils._run.gpu_tools import health_command, tool_of
@@ -86,27 +85,6 @@ def test_a_hanging_amd_smi_is_ended(
 
 def test_timestamps_are_those_of_nvidia_smi() -> None:
     assert seconds(amd_sampler.format_timestamp(1795000000.25)) == pytest.approx(1795000000.25, abs=0.002)
-
-
-def test_sampling_command_is_that_of_the_gpu_vendor() -> None:
-    facts: dict[str, Any] = {
-        "node_python": {"path": "/usr/bin/python3"},
-        "gpus": {"vendor": "amd", "count": 8, "selected": [2, 3], "smi": {"path": "/opt/rocm/bin/amd-smi"}},
-    }
-    assert sample_command(facts, "/run/node0") == [
-        "/usr/bin/python3",
-        "-I",
-        "-S",
-        "/run/node0/supervisor.py",
-        "--sample-amd-gpus",
-        "/opt/rocm/bin/amd-smi",
-        "2",
-        "3",
-    ]
-    facts["gpus"] = {"count": 8, "smi": {"path": "/usr/bin/nvidia-smi"}}
-    assert sample_command(facts, "/run/node0")[0] == "/usr/bin/nvidia-smi"
-    facts["gpus"] = {"vendor": "amd", "count": 0, "smi": {"path": ""}}
-    assert sample_command(facts, "/run/node0") == []
 
 
 def test_supervisor_uses_amd_smi_only_for_samples() -> None:

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._run.flight_records import describe_operations
 from ansible_collections.muster.training.plugins.module_utils._supervisor import flight_recorder
 from ansible_collections.muster.training.plugins.module_utils._supervisor.flight_recorder import read_operations
 from ansible_collections.muster.training.plugins.module_utils._supervisor.programs import flight_reader
+from ansible_collections.muster.training.plugins.plugin_utils._failures.flight_records import describe_operations
 from tests.unit import supervised
 from tests.unit.hostile import BAD_FILES, make_bad_file
 from tests.unit.supervised import end_by_force, free_port, make_run

@@ -20,7 +20,6 @@ from ansible_collections.muster.training.plugins.module_utils._run import start 
 from ansible_collections.muster.training.plugins.module_utils._supervisor.notifications.messages import (
     KINDS,
     ended_message,
-    kind_of,
     message,
 )
 from tests.unit.supervised import Run, command_line, end_by_force, eventually, free_port, make_run
@@ -286,23 +285,6 @@ def test_mail_is_sent(make: RunMaker) -> None:
 
 
 # --- Messages ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("url", "kind"),
-    [
-        ("https://hooks.slack.com/services/T/B/x", "slack"),
-        ("https://discord.com/api/webhooks/1/x", "discord"),
-        ("https://example.webhook.office.com/webhookb2/x", "teams"),
-        ("https://prod-1.westeurope.logic.azure.com/workflows/x", "teams"),
-        ("https://ntfy.sh/topic", "ntfy"),
-        ("https://evilhooks.slack.com.example.org/", "json"),
-        ("https://notdiscord.com/", "json"),
-        ("smtps://u:p@mail.example.org?from=a&to=b", "smtp"),
-    ],
-)
-def test_kind_of_service_is_determined_by_the_host_name(url: str, kind: str) -> None:
-    assert kind_of(url) == kind
 
 
 HOSTILE = "<!channel> @everyone <https://evil|click> & \u202e"

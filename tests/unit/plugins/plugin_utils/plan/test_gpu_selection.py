@@ -12,8 +12,8 @@ import yaml
 
 from ansible_collections.muster.training.plugins.action.compare_code import find_skip_reason
 from ansible_collections.muster.training.plugins.action.launch_plan import make_plan, render_plan
-from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples import sample_command
 from ansible_collections.muster.training.plugins.plugin_utils._plan.container_command import gpu_options
+from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_sampler import sample_command
 from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_selection import limit_facts, parse_gpus
 from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import build_node_plan
 from tests.unit.healthy import Facts, arguments, cluster, findings

@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._supervisor.notifications.messages import EVENT_NAMES
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job_file import settings_of_job
-from ansible_collections.muster.training.plugins.plugin_utils._plan.notify_targets import read_targets
+from ansible_collections.muster.training.plugins.plugin_utils._plan.notify_targets import (
+    EVENT_NAMES,
+    kind_of,
+    read_targets,
+)
 
 SLACK = "https://hooks.slack.com/services/s3cr3t"
 NTFY = "https://ntfy.example.org/s3cr3t"
@@ -59,3 +62,20 @@ def test_errors_name_the_entry_but_reveal_no_secret(value: Any, problem: str) ->
 def test_urls_in_job_files_are_neither_facts_nor_shown() -> None:
     settings = settings_of_job({"notify": SLACK}, {"notify": "launch_notify"}, {}, {"launch_notify": NTFY})
     assert settings == ({}, {})
+
+
+@pytest.mark.parametrize(
+    ("url", "kind"),
+    [
+        ("https://hooks.slack.com/services/T/B/x", "slack"),
+        ("https://discord.com/api/webhooks/1/x", "discord"),
+        ("https://example.webhook.office.com/webhookb2/x", "teams"),
+        ("https://prod-1.westeurope.logic.azure.com/workflows/x", "teams"),
+        ("https://ntfy.sh/topic", "ntfy"),
+        ("https://evilhooks.slack.com.example.org/", "json"),
+        ("https://notdiscord.com/", "json"),
+        ("smtps://u:p@mail.example.org?from=a&to=b", "smtp"),
+    ],
+)
+def test_kind_of_service_is_determined_by_the_host_name(url: str, kind: str) -> None:
+    assert kind_of(url) == kind

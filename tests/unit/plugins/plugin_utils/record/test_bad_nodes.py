@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._health.identity import summarize_identity
 from ansible_collections.muster.training.plugins.plugin_utils._record.bad_nodes import (
     BadNodesError,
     change_entries,
@@ -22,6 +21,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._record.bad_nodes 
     read_entries,
     with_entry,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._record.machine_identity import summarize_identity
 from ansible_collections.muster.training.plugins.plugin_utils._record.remember import remember_bad_nodes
 
 IDENTITY = {"serial": "J1050", "asset": "", "machine_id": "4ac3", "gpus": ["GPU-a", "GPU-b"]}

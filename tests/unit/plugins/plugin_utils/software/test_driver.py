@@ -13,6 +13,7 @@ from ansible_collections.muster.training.plugins.module_utils._facts.gpus import
 from ansible_collections.muster.training.plugins.plugin_utils._software.driver import (
     DesiredDriver,
     DriverDecision,
+    branch_of,
     decide,
     foreign_removals,
     held_packages,
@@ -488,7 +489,7 @@ def test_newest_installed_kernel_is_found() -> None:
     [("535.183.01", 535), ("1:570.211-0ubuntu1", 570), ("580-1", None), ("12.4.1-1", None), ("510.47.03+x", 510)],
 )
 def test_branch_is_read_from_the_package_version(version: str, branch: int | None) -> None:
-    assert node_driver.branch_of(version) == branch
+    assert branch_of(version) == branch
 
 
 def test_other_packages_removed_along_with_the_driver_are_listed() -> None:
