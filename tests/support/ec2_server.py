@@ -52,10 +52,10 @@ from tests.lab.virtual_machine import free_port
 Environ = dict[str, Any]
 Parameters = dict[str, str]
 
-#: User agent of the meter's requests, which do not advance states and are not recorded.
+# User agent of the meter's requests, which do not advance states and are not recorded.
 METER = "muster-meter"
 
-#: HTTP statuses of codes that are not 400.
+# HTTP statuses of codes that are not 400.
 STATUSES = {
     "InsufficientInstanceCapacity": 500,
     "InsufficientHostCapacity": 500,
@@ -65,7 +65,7 @@ STATUSES = {
     "UnauthorizedOperation": 403,
 }
 
-# : US dollars per hour; other types cost 1, and a spot instance a third. gp3: per GB and month for a volume. : Made up,
+# US dollars per hour; other types cost 1, and a spot instance a third. gp3: per GB and month for a volume. Made up,
 # but close to real prices.
 PRICES = {"g4dn.xlarge": 0.526, "g5.xlarge": 1.006, "gp3": 0.08}
 VOLUME_GIB = 0.0001
@@ -73,13 +73,13 @@ ADDRESS = 0.005
 
 
 DEEP_LEARNING = "Deep Learning Base OSS Nvidia Driver GPU AMI (Ubuntu 22.04)"
-# : Images from which instances can be created: id, name, owner and date.
+# Images from which instances can be created: id, name, owner and date.
 IMAGES = (
     ("ami-0dee90000000000a1", f"{DEEP_LEARNING} 20250101", "898082745236", "2025-01-01"),
     ("ami-0dee90000000000a2", f"{DEEP_LEARNING} 20260101", "898082745236", "2026-01-01"),
     ("ami-0aaaa0000000000b1", "ubuntu/images/hvm-ssd/ubuntu-jammy-22.04-amd64-server", "099720109477", "2026-01-01"),
 )
-# : The public SSM parameters that contain image IDs.
+# The public SSM parameters that contain image IDs.
 PARAMETERS = {
     "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id": IMAGES[1][0],
 }
@@ -138,7 +138,7 @@ def broken_off(skip: int, *, carried_out: bool) -> list[Fault]:
     return [Fault(action=None, skip=skip, carried_out=carried_out), Fault(action=None, skip=skip, times=None)]
 
 
-# : Listings that may be outdated: moto's attribute with the listed resources, and the prefix of their IDs.
+# Listings that may be outdated: moto's attribute with the listed resources, and the prefix of their IDs.
 _LISTED = {
     "DescribeInstances": ("reservations", "r-"),
     "DescribeVpcs": ("vpcs", "vpc-"),

@@ -211,7 +211,7 @@ def members(group: str) -> list[str]:
     return sorted(set(names))  # a module that supports several providers is in the group of each
 
 
-#: Modules with the option `provider`.
+# Modules with the option `provider`.
 CLOUD_MODULES = ("cluster", "cluster_info")
 
 

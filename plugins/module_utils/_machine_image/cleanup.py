@@ -21,7 +21,7 @@ TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Any, Sequence
 
-# : Patterns below /. sshd rejects all logins if its file of revoked keys is missing, so our sshd settings are removed
+# Patterns below /. sshd rejects all logins if its file of revoked keys is missing, so our sshd settings are removed
 # with it.
 SYSTEM = (
     "etc/ssh/ssh_host_*",
@@ -39,7 +39,7 @@ SYSTEM = (
 MACHINE_ID = "etc/machine-id"  # if it is empty, the next boot fills it in: man 5 machine-id
 UNITS = "etc/systemd/system"
 SECRETS = "/etc/muster/mounts/"
-# : Patterns below a home directory. authorized_keys is kept, except for the mesh's lines.
+# Patterns below a home directory. authorized_keys is kept, except for the mesh's lines.
 HOME = (
     ".ssh/[!a]*",
     ".ssh/a[!u]*",

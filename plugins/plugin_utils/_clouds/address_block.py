@@ -10,10 +10,10 @@ from collections.abc import Iterable
 
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import PlanRefusedError
 
-# : Private ranges that are not used on the internet: https://www.rfc-editor.org/rfc/rfc1918
+# Private ranges that are not used on the internet: https://www.rfc-editor.org/rfc/rfc1918
 PRIVATE = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")
-#: Docker's default ranges for container networks:
-#: https://docs.docker.com/engine/network/#automatic-subnet-allocation
+# Docker's default ranges for container networks:
+# https://docs.docker.com/engine/network/#automatic-subnet-allocation
 DOCKER = ("172.17.0.0/16", "172.18.0.0/16", "172.19.0.0/16", "172.20.0.0/14", "172.24.0.0/14", "172.28.0.0/14") + (
     "192.168.0.0/16",
 )

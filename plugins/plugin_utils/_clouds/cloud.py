@@ -30,7 +30,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.journal im
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.planner import plan_cluster
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.prices import CloudPrices
 
-# : Seconds for which a new resource may be missing from listings. If it is missing for longer, it was not created.
+# Seconds for which a new resource may be missing from listings. If it is missing for longer, it was not created.
 LISTING_TIMEOUT = 60.0
 POLL_INTERVAL = 5.0
 
@@ -153,27 +153,27 @@ class CloudContext(Generic[ClientT]):
 class Cloud(CloudContext[ClientT], Generic[ClientT, RequestT, OfferT, AccountT], abc.ABC):
     """A provider that is bound to a cluster. Only the abstract methods are required."""
 
-    # : Used in the option `provider`, and in journals.
+    # Used in the option `provider`, and in journals.
     name: ClassVar[str]
-    # : Where a person can remove resources manually.
+    # Where a person can remove resources manually.
     console: ClassVar[str]
-    # : What to try if no offer has capacity.
+    # What to try if no offer has capacity.
     shortage_advice: ClassVar[str]
-    # : Precedes the list of existing resources in the message about a failed cluster.
+    # Precedes the list of existing resources in the message about a failed cluster.
     rollback_note: ClassVar[str] = ""
-    #: What the provider calls a cluster's network.
+    # What the provider calls a cluster's network.
     network_term: ClassVar[str] = "network"
-    #: What the provider calls a usable machine.
+    # What the provider calls a usable machine.
     ready_term: ClassVar[str] = "ready"
-    #: Whether one request creates all machines.
+    # Whether one request creates all machines.
     batch: ClassVar[bool] = False
-    # : Inventory plugins whose hosts are machines of this provider.
+    # Inventory plugins whose hosts are machines of this provider.
     inventory_plugins: ClassVar[Sequence[str]] = ()
-    # : Whether new machines are created in the inventory's region, if it names one.
+    # Whether new machines are created in the inventory's region, if it names one.
     inventory_region: ClassVar[bool] = False
-    # : Module options that only this provider has, by module; the others are in options.py.
+    # Module options that only this provider has, by module; the others are in options.py.
     options: ClassVar[OptionSpec] = {}
-    # : Access options, which `cluster_info` has as well.
+    # Access options, which `cluster_info` has as well.
     access_options: ClassVar[OptionSpec] = {}
 
     # --- Settings

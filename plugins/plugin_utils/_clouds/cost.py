@@ -16,7 +16,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.documents 
 )
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.prices import CloudPrices
 
-# : Fraction of the listed price: a machine whose price deviates by more is reported.
+# Fraction of the listed price: a machine whose price deviates by more is reported.
 TOLERANCE = 0.02
 
 

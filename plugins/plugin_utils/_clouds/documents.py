@@ -13,7 +13,7 @@ from typing import Literal, NotRequired, TypedDict
 
 DesiredState = Literal["present", "stopped", "absent"]
 
-#: ready: on and usable. coming: starting, already billed. going: stopping. off: only its disk is billed.
+# ready: on and usable. coming: starting, already billed. going: stopping. off: only its disk is billed.
 MachineState = Literal["ready", "coming", "going", "off"]
 
 ResourceKind = Literal[

@@ -7,22 +7,22 @@ from __future__ import annotations
 
 from typing import Literal
 
-# : How far a refusal reaches. offer: another offer may succeed. pool: offers from the same pool would be refused as
-# well. : request: no other offer can help.
+# How far a refusal reaches. offer: another offer may succeed. pool: offers from the same pool would be refused as
+# well. request: no other offer can help.
 RefusalScope = Literal["offer", "pool", "request"]
 
 
 class CloudError(Exception):
     """A request to a provider failed. str() is a one-line user message; summary is the same without the hint."""
 
-    #: Whether the request was definitely not executed.
+    # Whether the request was definitely not executed.
     refused = False
-    # : Whether the same request may succeed soon.
+    # Whether the same request may succeed soon.
     transient = False
-    # : Whether a request that changes something may have been executed: search for the resource before repeating it.
+    # Whether a request that changes something may have been executed: search for the resource before repeating it.
     reply_lost = False
     scope: RefusalScope = "request"
-    # : The error that stands for a lost reply.
+    # The error that stands for a lost reply.
     cause: CloudError | None = None
 
     def __init__(self, summary: str) -> None:

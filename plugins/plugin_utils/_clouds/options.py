@@ -17,7 +17,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.public_key
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.watch_files import read_watch_files
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import single_line
 
-# : Options for modules whose machines power themselves off
+# Options for modules whose machines power themselves off.
 WATCH_OPTIONS: dict[str, dict[str, Any]] = {
     "power_off": {"type": "bool", "default": False},
     "idle_after": {"type": "str", "default": "30m"},

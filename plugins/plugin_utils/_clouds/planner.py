@@ -40,7 +40,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership
 )
 from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
 
-# : Resources that contain the network: they are created before it, in this order, and removed after it.
+# Resources that contain the network: they are created before it, in this order, and removed after it.
 ENCLOSING_KINDS: tuple[ResourceKind, ...] = ("VPC", "internet gateway", "subnet")
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.age_limit import normalize_limit
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.program_files import program_sources
 
-#: Where the role idle_watch installs its program and its units.
+# Where the role idle_watch installs its program and its units.
 WATCH_PROGRAM_DIRECTORY = "/usr/local/lib/muster"
 UNIT_DIRECTORY = "/etc/systemd/system"
 WATCH_UNITS = ("muster_idle_watch.service", "muster_idle_watch.timer")

@@ -13,7 +13,7 @@ from typing import Any
 
 import jsonschema
 
-# : The document, if available, next to the checkout. It belongs to Paperspace and is not part of this project.
+# The document, if available, next to the checkout. It belongs to Paperspace and is not part of this project.
 DOCUMENT = Path(__file__).resolve().parents[3].parent / "shared" / "paperspace" / "openapi.json"
 
 _DATE_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")

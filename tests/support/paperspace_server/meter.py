@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from .account import PaperspaceAccount
 
-# : US dollars per hour. The provider does not document these prices: any value above zero will do for the tests.
+# US dollars per hour. The provider does not document these prices: any value above zero will do for the tests.
 DRIVE_GIB = 0.0001
 SNAPSHOT = 0.002
 STATIC_ADDRESS = 0.005

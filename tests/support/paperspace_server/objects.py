@@ -15,7 +15,7 @@ Object = dict[str, Any]
 REGION_NAMES = {"ny2": "East Coast (NY2)", "ca1": "West Coast (CA1)", "ams1": "Europe (AMS1)"}
 GIB = 1024**3
 
-# : Machines without a private network are in the shared default network.
+# Machines without a private network are in the shared default network.
 SHARED_NETWORK = "nwshared"
 
 _EPOCH = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
@@ -32,7 +32,7 @@ class MachineType(NamedTuple):
     usd: float
 
 
-#: Some of the provider's types, as documented at the end of 2025.
+# Some of the provider's types, as documented at the end of 2025.
 MACHINE_TYPES = {
     "C5": MachineType("", 0, 0, 4, 8, 0.08),
     "P4000": MachineType("Quadro P4000", 1, 8, 8, 30, 0.51),
@@ -192,7 +192,7 @@ def snapshot(number: int, **changes: Any) -> Object:
     return {**defaults, **changes}
 
 
-#: The provider's templates, available to every account.
+# The provider's templates, available to every account.
 OS_TEMPLATES = [
     os_template("twnlo3zj", "ML-in-a-Box", "P4000", "P4000x2", "A4000", "A4000x2", "A5000x2", "A6000", "A6000x2"),
     os_template("t7vp562h", "ML-in-a-Box", "H100x8"),

@@ -35,7 +35,7 @@ from .routes import ApiRoute, Request, find_route
 
 Typing = Literal["documented", "observed"]
 
-# : The live API's response body for a missing key and for a wrong key.
+# The live API's response body for a missing key and for a wrong key.
 UNAUTHORIZED = ("UNAUTHORIZED", "You must be logged in to access this method.")
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.errors import CloudError
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import single_line
 
-# : The request may succeed elsewhere, at a later time, or with another type:
+# The request may succeed elsewhere, at a later time, or with another type:
 # https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html
 CAPACITY_ERRORS = frozenset(
     {
@@ -31,7 +31,7 @@ CAPACITY_ERRORS = frozenset(
         "InsufficientFreeAddressesInSubnet",
     }
 )
-# : The account's limit has been reached; another zone in the region does not help.
+# The account's limit has been reached; another zone in the region does not help.
 QUOTA_ERRORS = frozenset({"MaxSpotInstanceCountExceeded", "VcpuLimitExceeded", "InstanceLimitExceeded"})
 TRANSIENT_ERRORS = frozenset(
     {
@@ -45,7 +45,7 @@ TRANSIENT_ERRORS = frozenset(
     }
 )
 NO_REPLY = "no reply"
-#: Seconds before each retry.
+# Seconds before each retry.
 RETRY_DELAYS = (2.0, 4.0, 8.0, 16.0, 30.0)
 
 CREDENTIALS_HINT = "Set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or log in with `aws sso login`"

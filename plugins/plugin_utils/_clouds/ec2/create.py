@@ -37,7 +37,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership
 from ansible_collections.muster.training.plugins.plugin_utils._text.duration import format_duration
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import single_line
 
-#: Seconds between listings while machines start or end.
+# Seconds between listings while machines start or end.
 STATE_INTERVAL = 5.0
 START_TIMEOUT = 900.0
 STOP_TIMEOUT = 600.0

@@ -24,7 +24,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.resour
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.tags import build_tags
 
 DEFAULT_ROUTE = "0.0.0.0/0"
-#: Prefix length of a subnet: a /16 VPC has room for 16 zones with 4091 addresses each. AWS reserves 5.
+# Prefix length of a subnet: a /16 VPC has room for 16 zones with 4091 addresses each. AWS reserves 5.
 SUBNET_PREFIX = 20
 
 

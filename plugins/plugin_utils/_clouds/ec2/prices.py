@@ -17,10 +17,10 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.client
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.prices import CloudPrices, Price
 
 PAGE = "https://aws.amazon.com/ec2/pricing"
-# : US dollars per hour for each public IPv4 address, in all regions, since 2024-02-01: :
+# US dollars per hour for each public IPv4 address, in all regions, since 2024-02-01:
 # https://aws.amazon.com/blogs/aws/new-aws-public-ipv4-address-charge-public-ip-insights/
 ADDRESS_PRICE = 0.005
-# : AWS keeps spot prices for 90 days; an older price is no longer valid.
+# AWS keeps spot prices for 90 days; an older price is no longer valid.
 MAX_SPOT_PRICE_AGE = datetime.timedelta(days=90)
 
 

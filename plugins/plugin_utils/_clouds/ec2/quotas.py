@@ -13,7 +13,7 @@ import re
 
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.client import AwsClient, Ec2Error
 
-# : Codes in Service Quotas. P5 and newer have their own spot quota, whose code is unknown.
+# Codes in Service Quotas. P5 and newer have their own spot quota, whose code is unknown.
 QUOTA_CODES = {
     ("on-demand", "standard"): "L-1216C47A",
     ("on-demand", "g"): "L-DB2E81BA",

@@ -14,10 +14,9 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.cloud impo
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.client import Ec2Error
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.context import Ec2Context
 
-#: What EC2 calls a cluster's network.
+# What EC2 calls a cluster's network.
 NETWORK_TERM = "security group"
-#: Seconds.
-REMOVAL_TIMEOUT = 900.0
+REMOVAL_TIMEOUT = 900.0  # seconds
 NOTICE_AFTER = 30.0  # seconds to wait before the user is notified
 _IN_USE = ("DependencyViolation", "InvalidPlacementGroup.InUse", "InvalidGroup.InUse")
 _NOT_FOUND = (

@@ -21,7 +21,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._text.printable im
 SSH_NOTE = "muster: SSH from where the cluster was made"
 NODES_NOTE = "muster: all among the nodes"
 
-# : Resource types that are tagged on creation, so that a crash leaves no untagged resource behind.
+# Resource types that are tagged on creation, so that a crash leaves no untagged resource behind.
 TAGGED_RESOURCES = ("instance", "volume", "network-interface")
 
 Permission = dict[str, Any]

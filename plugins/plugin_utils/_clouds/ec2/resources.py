@@ -38,7 +38,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._text.printable im
 Raw = Mapping[str, Any]
 
 _STATES: dict[str, MachineState] = {"pending": "coming", "running": "ready", "stopping": "going", "stopped": "off"}
-# : States that cost nothing, and from which an instance never runs again.
+# States that cost nothing, and from which an instance never runs again.
 ENDED_STATES = ("shutting-down", "terminated")
 
 

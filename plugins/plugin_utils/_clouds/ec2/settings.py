@@ -25,7 +25,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.options im
 )
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import single_line
 
-# : Name of the image in SSM: https://docs.aws.amazon.com/dlami/latest/devguide/find-dlami-id.html
+# Name of the image in SSM: https://docs.aws.amazon.com/dlami/latest/devguide/find-dlami-id.html
 DEFAULT_IMAGE = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id"
 DEFAULT_DISK_GB = 150
 ADDRESS_PAGE = "https://checkip.amazonaws.com"

@@ -26,7 +26,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.engine.dis
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.errors import CloudError
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.planner import ENCLOSING_KINDS
 
-# : Created first, and configured before all other resources.
+# Created first, and configured before all other resources.
 FOUNDATION: tuple[ResourceKind, ...] = (*ENCLOSING_KINDS, "network")
 
 

@@ -21,10 +21,10 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.planner im
     plan_cluster,
 )
 
-# : Seconds. A rollback also removes resources created by an interrupted command, but nothing older than this, which may
+# Seconds. A rollback also removes resources created by an interrupted command, but nothing older than this, which may
 # be in use.
 ROLLBACK_WINDOW = 3600.0
-# : Kinds of resources that are in use as long as machines exist, so they are removed after the machines.
+# Kinds of resources that are in use as long as machines exist, so they are removed after the machines.
 CONTAINERS: tuple[ResourceKind, ...] = (*FOUNDATION, "placement group")
 REMOVAL_ORDER: tuple[ResourceKind, ...] = (
     "script", "drive", "placement group", "network", *reversed(ENCLOSING_KINDS),

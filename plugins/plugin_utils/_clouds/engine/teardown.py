@@ -36,7 +36,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.engine.rol
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.errors import CloudError, ClusterError
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.planner import plan_cluster
 
-#: Raises PlanRefusedError if these machines must not be stopped or removed.
+# Raises PlanRefusedError if these machines must not be stopped or removed.
 Confirm = Callable[[Sequence[Machine]], None]
 ROUNDS = 3  # a listing may be outdated, and may show remaining resources only once the others are gone
 

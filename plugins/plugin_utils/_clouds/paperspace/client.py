@@ -82,7 +82,7 @@ class Client:
         self._sleep = sleep
         self._clock = clock
         self._notify = notify
-        # : When the last reply was sent, according to the API's clock, in seconds since 1970; None if unknown.
+        # When the last reply was sent, according to the API's clock, in seconds since 1970; None if unknown.
         self.server_time: float | None = None
 
     def request(

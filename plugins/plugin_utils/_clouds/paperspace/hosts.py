@@ -27,11 +27,11 @@ from ansible_collections.muster.training.plugins.plugin_utils._text.printable im
 
 GROUP = "training"
 
-# : Maximum length of a host name (a DNS label has at most 63 characters) and of a variable's text.
+# Maximum length of a host name (a DNS label has at most 63 characters) and of a variable's text.
 MAX_NAME = 63
 MAX_TEXT = 255
 
-# : Ansible would treat a machine with such a name as the controller or a group.
+# Ansible would treat a machine with such a name as the controller or a group.
 RESERVED_NAMES = frozenset({"localhost", "all", "ungrouped", GROUP, "implicit_localhost"})
 
 MachineData = Mapping[str, Any]
@@ -56,7 +56,7 @@ def parse_number(value: Any) -> float | None:
     return price if math.isfinite(price) else None
 
 
-# : API field -> (host variable, parser). Fields that are added to the API later do not become variables.
+# API field -> (host variable, parser). Fields that are added to the API later do not become variables.
 FIELDS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "id": ("paperspace_id", parse_text),
     "name": ("paperspace_name", parse_text),

@@ -50,7 +50,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace
 from ansible_collections.muster.training.plugins.plugin_utils._text.duration import format_duration
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import single_line
 
-# : Seconds. Paperspace publishes no limit; this is enough to copy a 2 TB disk.
+# Seconds. Paperspace publishes no limit; this is enough to copy a 2 TB disk.
 TEMPLATE_TIMEOUT = 3600.0
 
 

@@ -27,8 +27,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace
     read_machines,
 )
 
-#: Seconds.
-REMOVAL_TIMEOUT = 600.0
+REMOVAL_TIMEOUT = 600.0  # seconds, like those below
 RETRY_INTERVAL = 30.0
 NETWORK_TIMEOUT = 120.0  # the API still refuses for a while after a network's machines have been removed
 MAX_ATTEMPTS = 3

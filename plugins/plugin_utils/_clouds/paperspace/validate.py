@@ -17,7 +17,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace
 from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import single_line
 
-#: https://docs.digitalocean.com/products/paperspace/machines/details/availability/
+# https://docs.digitalocean.com/products/paperspace/machines/details/availability/
 REGIONS = {"ny2": "East Coast (NY2)", "ca1": "West Coast (CA1)", "ams1": "Europe (AMS1)"}
 
 Template = Mapping[str, Any]

@@ -29,11 +29,11 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace
 from ansible_collections.muster.training.plugins.plugin_utils._text.duration import format_duration
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import single_line
 
-# : Seconds between listings: the API publishes no rate limit, and machines take minutes.
+# Seconds between listings: the API publishes no rate limit, and machines take minutes.
 STATE_INTERVAL = 10.0
-# : A machine that is still off this many seconds after a start request did not get any capacity.
+# A machine that is still off this many seconds after a start request did not get any capacity.
 OFF_GRACE_PERIOD = 60.0
-# : Paperspace's documentation says to contact support if it takes more than ten minutes.
+# Paperspace's documentation says to contact support if it takes more than ten minutes.
 SLOW_AFTER = 600.0
 STUCK_AFTER = 1200.0
 STOP_TIMEOUT = 600.0
