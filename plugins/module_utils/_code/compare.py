@@ -74,13 +74,8 @@ def entry_of(path: str) -> TreeEntry:
     return [status.st_size, int(status.st_mtime), int(bool(status.st_mode & 0o100)), ""]
 
 
-def pack(tree: Tree) -> str:
-    """Return a tree as compact text for transfer."""
-    return base64.b64encode(zlib.compress(json.dumps(tree).encode())).decode()
-
-
 def unpack(text: str) -> Tree:
-    """Return the tree encoded by pack()."""
+    """Return the tree encoded by the controller's pack(): plugin_utils/_project/local_code.py."""
     tree: Tree = json.loads(zlib.decompress(base64.b64decode(text)))
     return tree
 
@@ -210,7 +205,7 @@ def code_directory(code: Mapping[str, Any]) -> str:
 def read_code(directory: str, code: Mapping[str, Any], script: str, interpreter: str) -> CodeFacts:
     """Compare the tree in a directory with the controller's.
 
-    code: listing (see pack(); empty if it is too long to transfer), its digest, and the directory and user from which
+    code: listing (see unpack(); empty if it is too long to transfer), its digest, and the directory and user from which
     the path was derived. script: path of the job's script, or "".
     """
     listing = code["listing"]

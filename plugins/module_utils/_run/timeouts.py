@@ -3,6 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """All fixed timeouts, intervals and grace periods of a run, in seconds unless noted.
 
+Nodes and the controller share this file because many of these values depend on each other.
+
 Those that the user sets (launch_start_timeout, launch_silence_timeout, launch_stop_grace) are in the plan's `timeouts`.
 """
 

@@ -6,8 +6,11 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import os
 import shutil
+import zlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
@@ -17,7 +20,6 @@ from ansible_collections.muster.training.plugins.module_utils._code.compare impo
     entry_of,
     hash_of,
     is_file,
-    pack,
 )
 from ansible_collections.muster.training.plugins.module_utils._code.copy import TreeError, list_tree
 from ansible_collections.muster.training.plugins.plugin_utils._project.requirements import read_project
@@ -78,6 +80,11 @@ def read_tree(source: str, patterns: Sequence[str]) -> Tree:
             raise ValueError(f"{path} cannot be read: {error.strerror}") from error
         tree[name] = entry
     return tree
+
+
+def pack(tree: Tree) -> str:
+    """Return a tree as compact text for transfer."""
+    return base64.b64encode(zlib.compress(json.dumps(tree).encode())).decode()
 
 
 def read_local_code(source: str, patterns: Sequence[str], directory: str, user: str) -> ReadCode:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._code.compare import pack
 from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding
+from ansible_collections.muster.training.plugins.plugin_utils._project.local_code import pack
 from tests.unit.healthy import Facts, cluster, findings
 
 HERE = {"source": "/me/project", "problem": "", "requirements": "requirements.txt", "required": "new"}
