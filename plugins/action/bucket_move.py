@@ -13,13 +13,13 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
+from ansible_collections.muster.training.plugins.module_utils._files.content import format_size
 from ansible_collections.muster.training.plugins.plugin_utils._s3.bucket_move import (
     MoveError,
     MoveProgress,
     Route,
     Survey,
     copy_missing,
-    format_size,
     survey,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._s3.client import (

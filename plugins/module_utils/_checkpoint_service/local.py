@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from ansible_collections.muster.training.plugins.module_utils._detached.result_line import StepError
 from ansible_collections.muster.training.plugins.module_utils._files.bounded import read_json, write_atomically
+from ansible_collections.muster.training.plugins.module_utils._files.walk import raise_error
 
 MAX_DEPTH = 100  # directory levels in a checkpoint
 STATUS = "checkpoints.json"  # file in the run directory that says which checkpoints are copied
@@ -156,11 +157,6 @@ def broken_link_error(link: str) -> StepError:
         f"{link} points to {os.readlink(link)}, which does not exist. The checkpoint is not copied, since "
         "the copy would be incomplete. Create the target, or remove the link"
     )
-
-
-def raise_error(error: OSError) -> None:
-    """Raise an error from os.walk, which otherwise skips unreadable directories."""
-    raise error
 
 
 def read_checkpoint(path: str, name: str, marker: str) -> LocalCheckpoint | None:

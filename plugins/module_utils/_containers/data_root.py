@@ -15,6 +15,7 @@ import subprocess
 import time
 
 from ansible_collections.muster.training.plugins.module_utils._files import root_path
+from ansible_collections.muster.training.plugins.module_utils._files.walk import raise_error
 
 SETTINGS = "/etc/docker/daemon.json"
 RECORD = "/var/lib/muster/docker_data_root.json"
@@ -72,11 +73,6 @@ def first_difference(source: str, target: str) -> str:
             if kind != stat.S_IFMT(copy_status.st_mode) or (is_file and source_status.st_size != copy_status.st_size):
                 return path
     return ""
-
-
-def raise_error(error: OSError) -> None:
-    """Raise an error from os.walk, which would otherwise skip unreadable directories."""
-    raise error
 
 
 def check_store() -> None:

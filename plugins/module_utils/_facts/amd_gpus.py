@@ -23,8 +23,8 @@ from ansible_collections.muster.training.plugins.module_utils._facts.gpus import
     SMI_TIMEOUT,
     VIRTUAL_MACHINES,
     gpu_processes,
-    read_text,
 )
+from ansible_collections.muster.training.plugins.module_utils._files.text import read_value
 from ansible_collections.muster.training.plugins.module_utils._health import amd_smi
 
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
@@ -52,8 +52,8 @@ def count_accelerators() -> int:
     Excludes those passed through to a virtual machine.
     """
     return sum(
-        read_text(f"{device}/vendor") == VENDOR
-        and read_text(f"{device}/class").startswith(ACCELERATOR_CLASSES)
+        read_value(f"{device}/vendor") == VENDOR
+        and read_value(f"{device}/class").startswith(ACCELERATOR_CLASSES)
         and os.path.basename(os.path.realpath(f"{device}/driver")) not in VIRTUAL_MACHINES
         for device in glob.glob(f"{PCI_DEVICES}/*")
     )
@@ -119,7 +119,7 @@ class AmdQuery:
             devices = amd_smi.parse_devices(static.text, metric, ecc, identities)
             uuids = {device["index"]: device["uuid"] for device in devices}
             apps = amd_smi.parse_processes(self.output(amd_smi.PROCESS).text, uuids)
-        loaded = read_text(f"{MODULE}/version") or next((device["driver"] for device in devices), "")
+        loaded = read_value(f"{MODULE}/version") or next((device["driver"] for device in devices), "")
         if not loaded and os.path.isdir(MODULE):
             loaded = f"of kernel {os.uname().release}"
         return {
@@ -131,6 +131,6 @@ class AmdQuery:
             "driver": {"loaded": loaded or None, "library": None, "on_disk": None},
             "nouveau": False,
             "processes": gpu_processes(apps, *DEVICE_FILES),
-            "rocm": read_text(ROCM_VERSION)[:60],
+            "rocm": read_value(ROCM_VERSION)[:60],
             "groups": device_groups(),
         }

@@ -20,9 +20,9 @@ from ansible_collections.muster.training.plugins.module_utils._facts.gpus import
     PCI_DEVICES,
     SMI_TIMEOUT,
     find_smi,
-    read_text,
     smi_query,
 )
+from ansible_collections.muster.training.plugins.module_utils._files.text import read_value
 
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ REDIRECTION = 0x0C  # ACS control: P2P request redirect and completion redirect
 def count_switches(root: str = PCI_DEVICES) -> int:
     """Return how many NVSwitches are on the PCI bus."""
     return sum(
-        read_text(f"{device}/vendor") == NVIDIA and read_text(f"{device}/class").startswith(NVSWITCH_CLASS)
+        read_value(f"{device}/vendor") == NVIDIA and read_value(f"{device}/class").startswith(NVSWITCH_CLASS)
         for device in glob.glob(f"{root}/*")
     )
 
@@ -93,7 +93,7 @@ def read_redirections(root: str = PCI_DEVICES) -> list[str] | None:
     """
     bridges = set()
     for device in glob.glob(f"{root}/*"):
-        if read_text(f"{device}/vendor") == NVIDIA and read_text(f"{device}/class").startswith("0x03"):
+        if read_value(f"{device}/vendor") == NVIDIA and read_value(f"{device}/class").startswith("0x03"):
             parent = os.path.dirname(os.path.realpath(device))
             while os.path.exists(f"{parent}/config"):
                 bridges.add(parent)
@@ -113,7 +113,7 @@ def read_redirections(root: str = PCI_DEVICES) -> list[str] | None:
 
 def read_iommu(root: str = "/sys/kernel/iommu_groups") -> str:
     """Return how the IOMMU translates addresses: "" if it is off, or the kernel's term, such as identity or DMA."""
-    types = {read_text(path) for path in glob.glob(f"{root}/*/type")}
+    types = {read_value(path) for path in glob.glob(f"{root}/*/type")}
     return next((kind for kind in sorted(types) if kind.startswith("DMA")), "identity" if types else "")
 
 

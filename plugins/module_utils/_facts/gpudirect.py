@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 
-from ansible_collections.muster.training.plugins.module_utils._facts.gpus import read_text
+from ansible_collections.muster.training.plugins.module_utils._files.text import read_value
 
 MODULES = "/sys/module"
 DRIVER_VERSION = "/proc/driver/nvidia/version"
@@ -35,5 +35,5 @@ def read_gpudirect(modules: str = MODULES, driver: str = DRIVER_VERSION, release
     """Return whether a peer-memory module is loaded (peermem), and whether dma-buf is supported (dma_buf)."""
     return {
         "peermem": any(os.path.isdir(os.path.join(modules, name)) for name in PEER_MODULES),
-        "dma_buf": has_dma_buf(read_text(driver), release or os.uname().release),
+        "dma_buf": has_dma_buf(read_value(driver), release or os.uname().release),
     }

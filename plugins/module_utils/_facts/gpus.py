@@ -17,6 +17,7 @@ import shutil
 import time
 
 from ansible_collections.muster.training.plugins.module_utils._facts.commands import Command, CommandOutput
+from ansible_collections.muster.training.plugins.module_utils._files.text import read_value
 
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
@@ -159,7 +160,7 @@ class GpuQuery:
             self.gpus = smi_query(self.smi, "gpu", GPU_FIELDS + HEALTH_FIELDS)
             self.apps = smi_query(self.smi, "compute-apps", PROCESS_FIELDS)
             self.capabilities = smi_query(self.smi, "gpu", ("compute_cap",))  # a field of drivers since 510
-        loaded = read_text("/sys/module/nvidia/version")
+        loaded = read_value("/sys/module/nvidia/version")
         self.driver = {"loaded": loaded or None, "library": library_version(), "on_disk": None}
         self.modinfo = None
         modinfo = shutil.which("modinfo") or shutil.which("modinfo", path="/usr/sbin:/sbin")
@@ -197,15 +198,6 @@ class GpuQuery:
         }
 
 
-def read_text(path: str) -> str:
-    """Return the text of a small file, or "" if it cannot be read."""
-    try:
-        with open(path, encoding="utf-8", errors="replace") as stream:
-            return stream.read(65536).strip()
-    except OSError:
-        return ""
-
-
 def count_driver_gpus() -> int:
     """Return how many GPUs this machine's NVIDIA driver lists, or 0 without a driver."""
     try:
@@ -220,8 +212,8 @@ def count_pci_gpus() -> int:
     Excludes those passed through to a virtual machine.
     """
     return sum(
-        read_text(f"{device}/vendor") == NVIDIA
-        and read_text(f"{device}/class").startswith("0x03")
+        read_value(f"{device}/vendor") == NVIDIA
+        and read_value(f"{device}/class").startswith("0x03")
         and os.path.basename(os.path.realpath(f"{device}/driver")) not in VIRTUAL_MACHINES
         for device in glob.glob(f"{PCI_DEVICES}/*")
     )
@@ -289,9 +281,9 @@ def open_gpu_devices(device_pattern: str) -> dict[int, list[str]]:
 
 def describe_process(pid: int) -> dict[str, Any]:
     """Return a process's pid, command, user, orphan and run, with "" for values that are not visible."""
-    command = read_text(f"/proc/{pid}/cmdline").replace("\0", " ").strip()[:200]
+    command = read_value(f"/proc/{pid}/cmdline").replace("\0", " ").strip()[:200]
     user, parent = "", 0
-    for line in read_text(f"/proc/{pid}/status").splitlines():
+    for line in read_value(f"/proc/{pid}/status").splitlines():
         if line.startswith("PPid:"):
             parent = int(line.split()[1])
         elif line.startswith("Uid:"):
@@ -299,5 +291,5 @@ def describe_process(pid: int) -> dict[str, Any]:
                 user = pwd.getpwuid(int(line.split()[1])).pw_name
             except KeyError:
                 user = line.split()[1]
-    run = re.search(r"(?:^|\0)MUSTER_RUN_ID=([^\0]+)", read_text(f"/proc/{pid}/environ"))
+    run = re.search(r"(?:^|\0)MUSTER_RUN_ID=([^\0]+)", read_value(f"/proc/{pid}/environ"))
     return {"pid": pid, "command": command, "user": user, "orphan": parent == 1, "run": run[1] if run else ""}

@@ -18,6 +18,7 @@ import socket
 import threading
 import time
 
+from ansible_collections.muster.training.plugins.module_utils._facts.storage import existing_parent
 from ansible_collections.muster.training.plugins.module_utils._files.bounded import list_directory, read_bytes
 
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
@@ -52,16 +53,9 @@ EXPIRY_KEYS = ("expiration", "aws_session_expiration", "aws_expiration", "x_secu
 # --- paths -----------------------------------------------------------------------------------------------------------
 
 
-def nearest_existing(path: str) -> str:
-    """Return the path, or the nearest directory above it that exists."""
-    while path != "/" and not os.path.exists(path):
-        path = os.path.dirname(path)
-    return path
-
-
 def describe_directory(path: str) -> dict[str, Any]:
     """Return whether this user may create files in a directory, or create the directory, and the space on its disk."""
-    parent = nearest_existing(path)
+    parent = existing_parent(path)
     entry: dict[str, Any] = {"path": path, "existing": parent, "writable": False, "free_bytes": None, "device": None}
     try:
         space = os.statvfs(parent)

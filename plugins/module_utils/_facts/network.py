@@ -14,6 +14,8 @@ import sys
 import threading
 import time
 
+from ansible_collections.muster.training.plugins.module_utils._files.text import read_value
+
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -94,10 +96,10 @@ def read_interfaces(channel: socket.socket) -> dict[str, dict[str, Any]]:
     """Return {name: {"mtu", "up", "loopback", "addresses": ["10.0.0.4/24", ...]}} of the interfaces of this machine."""
     interfaces: dict[int, dict[str, Any]] = {}
     for index, name in socket.if_nameindex():
-        flags = int(read_line(f"/sys/class/net/{name}/flags") or "0", 16)
+        flags = int(read_value(f"/sys/class/net/{name}/flags") or "0", 16)
         interfaces[index] = {
             "name": name,
-            "mtu": int(read_line(f"/sys/class/net/{name}/mtu") or 0),
+            "mtu": int(read_value(f"/sys/class/net/{name}/mtu") or 0),
             "up": bool(flags & IFF_UP),
             "loopback": bool(flags & IFF_LOOPBACK),
             "addresses": [],
@@ -150,7 +152,7 @@ def machine_id() -> str:
         namespace = os.readlink("/proc/self/ns/net")
     except OSError:
         return ""
-    boot = read_line("/proc/sys/kernel/random/boot_id")
+    boot = read_value("/proc/sys/kernel/random/boot_id")
     return f"{boot} {namespace}" if boot else ""
 
 
@@ -167,15 +169,6 @@ def interface_of(address: str, addresses: dict[str, str]) -> str | None:
         return "lo"
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     return addresses.get(socket.inet_ntop(family, socket.inet_pton(family, address)))
-
-
-def read_line(path: str) -> str:
-    """Return the first line of a small file, or "" if it cannot be read."""
-    try:
-        with open(path, encoding="utf-8", errors="replace") as stream:
-            return stream.readline().strip()
-    except OSError:
-        return ""
 
 
 # --- names -----------------------------------------------------------------------------------------------------------

@@ -10,7 +10,8 @@ import glob
 import os
 import re
 
-from ansible_collections.muster.training.plugins.module_utils._facts.gpus import PCI_DEVICES, read_text
+from ansible_collections.muster.training.plugins.module_utils._facts.gpus import PCI_DEVICES
+from ansible_collections.muster.training.plugins.module_utils._files.text import read_value
 
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
@@ -29,10 +30,10 @@ def read_numa(nodes: str = NODES, gpus: str = DRIVER_GPUS, devices: str = PCI_DE
     GPUs are in the order of their PCI addresses, as in nvidia-smi.
     """
     addresses = sorted(os.path.basename(path).lower() for path in glob.glob(f"{gpus}/*"))[:MAX_GPUS]
-    numbers = [read_text(f"{devices}/{address}/numa_node") for address in addresses]
+    numbers = [read_value(f"{devices}/{address}/numa_node") for address in addresses]
     cpus = {}
     for path in glob.glob(f"{nodes}/node[0-9]*"):
-        text = read_text(f"{path}/cpulist")
+        text = read_value(f"{path}/cpulist")
         if CPU_LIST.fullmatch(text):  # the list is empty for a NUMA node without CPUs
             cpus[os.path.basename(path)[len("node") :]] = text
     return {"gpus": [int(number) if number.isdigit() else -1 for number in numbers], "cpus": cpus}

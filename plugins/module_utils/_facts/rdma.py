@@ -9,6 +9,8 @@ from __future__ import annotations
 import glob
 import os
 
+from ansible_collections.muster.training.plugins.module_utils._files.text import read_value
+
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Any
@@ -18,15 +20,6 @@ MAX_PORTS = 64
 MAX_GIDS = 16  # number of entries read from a port's table, which has up to 256; those with addresses come first
 NO_GID = "0000:0000:0000:0000:0000:0000:0000:0000"
 IPV4_PREFIX = "0000:0000:0000:0000:0000:ffff:"
-
-
-def read_value(path: str) -> str:
-    """Return the content of a small kernel file, or "" if it cannot be read."""
-    try:
-        with open(path, encoding="utf-8", errors="replace") as stream:
-            return stream.read(256).strip()
-    except OSError:  # GID table entries that are not in use cannot be read
-        return ""
 
 
 def read_gids(port: str) -> list[dict[str, Any]]:

@@ -10,6 +10,8 @@ import collections
 import glob
 import os
 
+from ansible_collections.muster.training.plugins.module_utils._files.text import read_value
+
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Any
@@ -34,15 +36,6 @@ MEMORY_FIELDS = {
 }
 WINDOW = 600.0  # seconds over which the growth of disk usage is measured
 MIN_SPAN = 120.0  # seconds of samples required before a disk's growth is evaluated
-
-
-def read_value(path: str) -> str:
-    """Return the content of a small kernel file, or "" if it cannot be read."""
-    try:
-        with open(path, encoding="utf-8", errors="replace") as stream:
-            return stream.read(256).strip()
-    except OSError:
-        return ""
 
 
 def read_memory(path: str = MEMINFO) -> dict[str, int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from ansible_collections.muster.training.plugins.module_utils._health.host_health import read_value
+from ansible_collections.muster.training.plugins.module_utils._files.text import read_value
 
 DMI = "/sys/class/dmi/id"
 MACHINE_ID = "/etc/machine-id"

@@ -13,6 +13,7 @@ import os
 from typing import Any
 
 from ansible_collections.muster.training.plugins.module_utils._files.content import CHUNK, read_pieces
+from ansible_collections.muster.training.plugins.module_utils._files.text import write
 from ansible_collections.muster.training.plugins.module_utils._hub.repositories import (
     RepositoryFile,
     RepositorySnapshot,
@@ -45,7 +46,7 @@ class HubCache:
 
     def write(self, name: str, content: Any) -> None:
         """Write one of the documents."""
-        write_atomically(os.path.join(self.document_directory, name), json.dumps(content))
+        write(os.path.join(self.document_directory, name), json.dumps(content))
 
     def content_path(self, repository: RepositorySnapshot, file: RepositoryFile) -> str:
         """Return the path of a file's content, relative to the cache."""
@@ -86,11 +87,3 @@ class HubCache:
                     with contextlib.suppress(OSError):  # it has just been renamed
                         size += blob.stat().st_size
         return size
-
-
-def write_atomically(path: str, text: str) -> None:
-    """Write a file atomically."""
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path + ".new", "w", encoding="utf-8") as stream:
-        stream.write(text)
-    os.replace(path + ".new", path)

@@ -30,7 +30,8 @@ from ansible_collections.muster.training.plugins.module_utils._detached.result_l
     run_and_report,
 )
 from ansible_collections.muster.training.plugins.module_utils._files.content import format_size
-from ansible_collections.muster.training.plugins.module_utils._hub.cache import HubCache, write_atomically
+from ansible_collections.muster.training.plugins.module_utils._files.text import write
+from ansible_collections.muster.training.plugins.module_utils._hub.cache import HubCache
 from ansible_collections.muster.training.plugins.module_utils._hub.repositories import (
     COMMIT,
     RepositoryFile,
@@ -95,7 +96,7 @@ def fetch(request: dict[str, Any]) -> dict[str, Any]:
             with contextlib.suppress(OSError), open(path, encoding="utf-8") as stream:
                 stored = stream.read()
             if stored != repository.commit:
-                write_atomically(path, repository.commit)
+                write(path, repository.commit)
                 changed = True
             names.add(name)
     if sorted(names) != cache.read("names.json"):

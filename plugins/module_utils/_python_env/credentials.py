@@ -15,7 +15,8 @@ import urllib.parse
 import urllib.request
 
 from ansible_collections.muster.training.plugins.module_utils._detached.result_line import StepError
-from ansible_collections.muster.training.plugins.module_utils._python_env.paths import EnvironmentPaths, read
+from ansible_collections.muster.training.plugins.module_utils._files.text import read
+from ansible_collections.muster.training.plugins.module_utils._python_env.paths import EnvironmentPaths
 
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ import shutil
 import tarfile
 
 from ansible_collections.muster.training.plugins.module_utils._detached.result_line import StepError, print_line
+from ansible_collections.muster.training.plugins.module_utils._files.text import read, write
 from ansible_collections.muster.training.plugins.module_utils._python_env.commands import read_output, run
 from ansible_collections.muster.training.plugins.module_utils._python_env.installed import (
     environment_version,
@@ -20,12 +21,7 @@ from ansible_collections.muster.training.plugins.module_utils._python_env.instal
     download_external,
     lock_entry,
 )
-from ansible_collections.muster.training.plugins.module_utils._python_env.paths import (
-    EnvironmentPaths,
-    read,
-    sha256_of,
-    write,
-)
+from ansible_collections.muster.training.plugins.module_utils._python_env.paths import EnvironmentPaths, sha256_of
 
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:

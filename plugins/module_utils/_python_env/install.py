@@ -14,6 +14,7 @@ import urllib.parse
 import urllib.request
 
 from ansible_collections.muster.training.plugins.module_utils._detached.result_line import StepError, print_line
+from ansible_collections.muster.training.plugins.module_utils._files.text import write
 from ansible_collections.muster.training.plugins.module_utils._python_env.commands import run
 from ansible_collections.muster.training.plugins.module_utils._python_env.environment import (
     make_environment,
@@ -34,11 +35,7 @@ from ansible_collections.muster.training.plugins.module_utils._python_env.instal
     pip_command,
     unpack_tools,
 )
-from ansible_collections.muster.training.plugins.module_utils._python_env.paths import (
-    EnvironmentPaths,
-    normalize_name,
-    write,
-)
+from ansible_collections.muster.training.plugins.module_utils._python_env.paths import EnvironmentPaths, normalize_name
 from ansible_collections.muster.training.plugins.module_utils._python_env.sharing import share_files
 
 TYPE_CHECKING = False  # importing typing would cost more than all other imports

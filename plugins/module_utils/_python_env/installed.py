@@ -12,11 +12,8 @@ import os
 import shutil
 import subprocess
 
-from ansible_collections.muster.training.plugins.module_utils._python_env.paths import (
-    EnvironmentPaths,
-    normalize_name,
-    read,
-)
+from ansible_collections.muster.training.plugins.module_utils._files.text import read
+from ansible_collections.muster.training.plugins.module_utils._python_env.paths import EnvironmentPaths, normalize_name
 
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:

@@ -16,13 +16,12 @@ import urllib.parse
 import zipfile
 
 from ansible_collections.muster.training.plugins.module_utils._detached.result_line import StepError, print_line
+from ansible_collections.muster.training.plugins.module_utils._files.text import read, write
 from ansible_collections.muster.training.plugins.module_utils._python_env.credentials import open_url
 from ansible_collections.muster.training.plugins.module_utils._python_env.paths import (
     CHUNK,
     EnvironmentPaths,
-    read,
     sha256_of,
-    write,
 )
 
 TYPE_CHECKING = False  # importing typing would cost more than all other imports

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Paths below an environment's directory, which are the same on all nodes, and functions to read and write files."""
+"""Paths below an environment's directory, which are the same on all nodes."""
 
 from __future__ import annotations
 
@@ -23,23 +23,6 @@ WHEEL = re.compile(
     r"([A-Za-z0-9](?:[A-Za-z0-9._]{0,100}[A-Za-z0-9])?)-([A-Za-z0-9][A-Za-z0-9_.+!]{0,100})-[A-Za-z0-9_.+-]{1,200}\.whl"
 )
 WHEEL_KINDS = ("wheel", "build", "tool")  # kinds of lock files
-
-
-def read(path: str) -> str:
-    """Return the text of a file, or an empty string if it cannot be read."""
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read()
-    except OSError:
-        return ""
-
-
-def write(path: str, text: str) -> None:
-    """Write a file atomically."""
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path + ".new", "w", encoding="utf-8") as file:
-        file.write(text)
-    os.replace(path + ".new", path)
 
 
 def sha256_of(path: str) -> str:

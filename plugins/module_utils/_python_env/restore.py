@@ -17,6 +17,7 @@ from ansible_collections.muster.training.plugins.module_utils._detached.result_l
     print_line,
 )
 from ansible_collections.muster.training.plugins.module_utils._files.name_list import format_names
+from ansible_collections.muster.training.plugins.module_utils._files.text import read, write
 from ansible_collections.muster.training.plugins.module_utils._python_env.commands import run
 from ansible_collections.muster.training.plugins.module_utils._python_env.environment import make_environment
 from ansible_collections.muster.training.plugins.module_utils._python_env.installers import (
@@ -29,10 +30,8 @@ from ansible_collections.muster.training.plugins.module_utils._python_env.instal
 from ansible_collections.muster.training.plugins.module_utils._python_env.paths import (
     WHEEL_KINDS,
     EnvironmentPaths,
-    read,
     sha256_of,
     wheel_release,
-    write,
 )
 from ansible_collections.muster.training.plugins.module_utils._python_env.sharing import adopt_wheels
 from ansible_collections.muster.training.plugins.module_utils._python_env.solve import source_options

@@ -12,7 +12,8 @@ import stat
 
 from ansible_collections.muster.training.plugins.module_utils._detached.result_line import StepError
 from ansible_collections.muster.training.plugins.module_utils._files.root_path import has_other_members
-from ansible_collections.muster.training.plugins.module_utils._python_env.paths import EnvironmentPaths, read, write
+from ansible_collections.muster.training.plugins.module_utils._files.text import read, write
+from ansible_collections.muster.training.plugins.module_utils._python_env.paths import EnvironmentPaths
 
 
 def describe_other_writers(path: str, allow_sticky: bool = False) -> str:

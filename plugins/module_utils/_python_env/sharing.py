@@ -20,10 +20,10 @@ import os
 import shutil
 import stat
 
+from ansible_collections.muster.training.plugins.module_utils._files.text import read
 from ansible_collections.muster.training.plugins.module_utils._python_env.paths import (
     EnvironmentPaths,
     normalize_name,
-    read,
     sha256_of,
 )
 

@@ -20,6 +20,7 @@ from ansible_collections.muster.training.plugins.module_utils._detached.result_l
     StepError,
     print_line,
 )
+from ansible_collections.muster.training.plugins.module_utils._files.text import read, write
 from ansible_collections.muster.training.plugins.module_utils._python_env.commands import read_output, run
 from ansible_collections.muster.training.plugins.module_utils._python_env.environment import make_environment
 from ansible_collections.muster.training.plugins.module_utils._python_env.installed import environment_version
@@ -30,12 +31,7 @@ from ansible_collections.muster.training.plugins.module_utils._python_env.instal
     pip_command,
     unpack_tools,
 )
-from ansible_collections.muster.training.plugins.module_utils._python_env.paths import (
-    EnvironmentPaths,
-    normalize_name,
-    read,
-    write,
-)
+from ansible_collections.muster.training.plugins.module_utils._python_env.paths import EnvironmentPaths, normalize_name
 from ansible_collections.muster.training.plugins.module_utils._python_env.sharing import adopt_wheels
 from ansible_collections.muster.training.plugins.module_utils._python_env.torch_companions import (
     PARTIAL_COMPANIONS,

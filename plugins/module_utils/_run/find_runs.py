@@ -64,7 +64,7 @@ def private_plan(path: str, name: str = "") -> Data | None:
     return read_plan(path)
 
 
-def modification_time(path: str) -> float:
+def modification_time(path: str | os.PathLike[str]) -> float:
     """Return the time at which a file or directory was last written, or 0 if it was removed."""
     try:
         return os.lstat(path).st_mtime

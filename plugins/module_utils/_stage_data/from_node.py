@@ -18,6 +18,7 @@ from typing import Any, Iterator
 
 from ansible_collections.muster.training.plugins.module_utils._detached.result_line import StepError
 from ansible_collections.muster.training.plugins.module_utils._files.content import compute_sha256
+from ansible_collections.muster.training.plugins.module_utils._files.walk import raise_error
 from ansible_collections.muster.training.plugins.module_utils._stage_data.pieces import (
     STAGE_DIRECTORY,
     FileEntry,
@@ -149,8 +150,3 @@ class ChecksumCache:
         with open(self.path, "a", encoding="utf-8") as stream:
             stream.write(json.dumps([name, status.st_size, status.st_mtime_ns, checksum]) + "\n")
         return checksum
-
-
-def raise_error(error: OSError) -> None:
-    """Raise the error of an unreadable directory, which must not count as empty."""
-    raise error

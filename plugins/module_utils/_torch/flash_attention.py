@@ -43,7 +43,7 @@ RELEASES = {
 # --- Names of wheels --------------------------------------------------------------------------------------------------
 
 
-def numbers(version: str) -> tuple[int, ...]:
+def version_tuple(version: str) -> tuple[int, ...]:
     """Return the numbers in a version string."""
     return tuple(int(part) for part in re.findall(r"[0-9]+", version))
 
@@ -54,9 +54,9 @@ def cuda_tag(release: str, cuda: str) -> str:
     Return an empty string if the release has no wheels for that major version.
     """
     major = cuda.partition(".")[0]
-    if numbers(release) >= (2, 7):
+    if version_tuple(release) >= (2, 7):
         return major
-    built = {"11": "118", "12": "122" if numbers(release) < (2, 6) else "123"}
+    built = {"11": "118", "12": "122" if version_tuple(release) < (2, 6) else "123"}
     return built.get(major, "")
 
 
@@ -90,17 +90,24 @@ def neighbors(release: str, torch: str, cuda: str) -> list[tuple[str, str, str]]
 
     def distance(triple: tuple[str, str, str]) -> tuple[Any, ...]:
         minor_distance = (
-            abs(numbers(triple[1])[1] - numbers(minor)[1]) if numbers(triple[1])[0] == numbers(minor)[0] else 99
+            abs(version_tuple(triple[1])[1] - version_tuple(minor)[1])
+            if version_tuple(triple[1])[0] == version_tuple(minor)[0]
+            else 99
         )
         # changing the flash-attention release is easier than changing torch
-        return (minor_distance, triple[2] != major, triple[0] != release, [-number for number in numbers(triple[0])])
+        return (
+            minor_distance,
+            triple[2] != major,
+            triple[0] != release,
+            [-number for number in version_tuple(triple[0])],
+        )
 
     return sorted((triple for triple in triples if triple != (release, minor, major)), key=distance)
 
 
 def loads(release: str, glibc: str) -> bool:
     """Return whether a system with this glibc can load a release's wheels, as far as is known."""
-    return release not in RELEASES or not glibc or numbers(glibc) >= numbers(RELEASES[release][2])
+    return release not in RELEASES or not glibc or version_tuple(glibc) >= version_tuple(RELEASES[release][2])
 
 
 # --- The environment --------------------------------------------------------------------------------------------------
@@ -171,7 +178,7 @@ def capabilities(request: Data) -> Data:
         name, _comma, capability = line.rpartition(", ")
         if not re.fullmatch(r"[0-9]+\.[0-9]+", capability):
             continue
-        if numbers(capability) < AMPERE:
+        if version_tuple(capability) < AMPERE:
             raise StepError(
                 f"the {name} GPU has compute capability {capability}, but FlashAttention 2 needs 8.0 or higher "
                 "(Ampere). Set flash_attention_enabled to false, and use "

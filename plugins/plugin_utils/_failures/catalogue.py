@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Iterable, Set
 from dataclasses import dataclass
@@ -26,7 +25,10 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures import n
 from ansible_collections.muster.training.plugins.plugin_utils._failures.earlier_errors import explain_earlier_error
 from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.entry import CatalogueEntry
 from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.registry import CATALOGUE
-from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence.select import select_cause
+from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence.select import (
+    compile_pattern,
+    select_cause,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._failures.explanation import (
     Confidence,
     Explanation,
@@ -137,12 +139,6 @@ class Match:
 
     entry: CatalogueEntry
     line: str
-
-
-@functools.cache
-def compile_pattern(text: str) -> re.Pattern[str]:
-    """Compile a catalogue pattern only when a job has failed, rather than when a playbook starts."""
-    return re.compile(text, re.MULTILINE)
 
 
 def excerpt(line: str, position: int) -> str:

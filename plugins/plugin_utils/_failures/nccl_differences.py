@@ -20,16 +20,12 @@ from ansible_collections.muster.training.plugins.module_utils._run.ended_ranks i
 from ansible_collections.muster.training.plugins.module_utils._run.nccl_setups import checked_setups
 from ansible_collections.muster.training.plugins.plugin_utils._failures.collective_progress import WORK
 from ansible_collections.muster.training.plugins.plugin_utils._failures.explanation import Explanation
+from ansible_collections.muster.training.plugins.plugin_utils._software.versions import public_version
 
 MAX_SHOWN = 4  # values in a message
 NODE = {"name": "?", "first_rank": 0, "slots": 0, "address": ""}  # values of a node whose record lacks them
 TRAINED = re.compile(r"\bloss\b'?[ =:]{1,3}-?\d", re.IGNORECASE)
 COMPLETED = re.compile(r"last completed (?:NCCL )?work: (?P<number>-?\d{1,12})")
-
-
-def release_of(version: str) -> str:
-    """Return the release of a version such as 2.21.5+cuda12.4: builds for several releases of CUDA share it."""
-    return version.partition("+")[0]
 
 
 @dataclass(frozen=True)
@@ -108,7 +104,7 @@ ASPECTS = (
             "image; remove any other libnccl from LD_LIBRARY_PATH and LD_PRELOAD. Run ansible-playbook preflight.yml "
             "to find nodes whose versions differ"
         ),
-        compared=release_of,
+        compared=public_version,  # ignores the CUDA release of the build
     ),
     Aspect(
         field="interface",

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.muster.training.plugins.module_utils._run.find_runs import modification_time
 from ansible_collections.muster.training.plugins.plugin_utils._page.run_view import describe_job
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import SAFE_RUN_ID
 from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import (
@@ -24,14 +25,6 @@ from ansible_collections.muster.training.plugins.plugin_utils._record.record_pat
 
 MAX_RUNS = 200  # the newest
 OPEN = "open"  # the state of a run whose record does not say how it ended
-
-
-def modification_time(path: Path) -> float:
-    """Return the time at which a file was last written, or 0 if it does not exist."""
-    try:
-        return os.lstat(path).st_mtime
-    except OSError:
-        return 0.0
 
 
 class RunList:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from ansible_collections.muster.training.plugins.module_utils._facts.storage import is_below
 from ansible_collections.muster.training.plugins.plugin_utils._cluster.rank_table import Node
 from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_vendors import vendor_name
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
@@ -25,11 +26,6 @@ def container_name(run_id: str, node_rank: int) -> str:
     return f"muster-{run_id}-node{node_rank}"
 
 
-def is_within(path: str, directory: str) -> bool:
-    """Return whether a path is a directory or is inside it."""
-    return path == directory or path.startswith(directory.rstrip("/") + "/")
-
-
 def container_volumes(job: Job, facts: Mapping[str, Any], run_directory: str, temporary: str) -> list[str]:
     """Return the node's directories to mount at the same paths, so that the job's arguments remain valid in the
     container.
@@ -41,7 +37,7 @@ def container_volumes(job: Job, facts: Mapping[str, Any], run_directory: str, te
     script = facts.get("script")
     if script:
         directory = script["path"].rpartition("/")[0]
-        if directory and not is_within(directory, working_directory):
+        if directory and not is_below(directory, working_directory):
             volumes.append(f"{directory}:{directory}:ro")
     return [*volumes, *job.container_mounts]
 

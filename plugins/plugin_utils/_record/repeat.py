@@ -31,6 +31,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._record.snapshot i
     is_same_environment,
     read_environment,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._software.versions import public_version
 from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
 
 # Job options that do not affect a run's computation or that are specific to each run.
@@ -145,17 +146,13 @@ def other_home(directory: str, digest: str) -> str:
     return posixpath.join(directory, "envs", f"like-{digest[:12]}")
 
 
-def public_version(version: str) -> str:
-    """Return a version without its build tag, which a flash-attention wheel has only in its name."""
-    return version.partition("+")[0]
-
-
 def are_wheels_installed(files: Sequence[Mapping[str, Any]], installed: Mapping[str, Any]) -> bool:
     """Return whether the files in a lock have the names of wheels, either of tools that the role uses or of recorded
     packages.
 
     installed: recorded version by name.
     """
+    # a flash-attention wheel has its build tag only in its name
     versions = {normalize_name(str(name)): public_version(str(version)) for name, version in installed.items()}
     try:
         wheels = [(file["kind"], *wheel_release(file["file"])) for file in files if file["kind"] in WHEEL_KINDS]

@@ -127,15 +127,6 @@ def same_checksum(first: dict[str, Any], second: dict[str, Any]) -> bool | None:
     return None
 
 
-def format_size(number: float) -> str:
-    """Format a number of bytes with a decimal unit, such as "1.5 GB"."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if number < 1000:
-            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
-        number /= 1000
-    return f"{number:.2f} TB"
-
-
 # --- Listings ---------------------------------------------------------------------------------------------------------
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ansible_collections.muster.training.plugins.module_utils._s3_client.s3 import error_code
+
 CREDENTIALS = "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
 # By S3's error code: what is wrong, and what to do.
 MESSAGES = {
@@ -36,11 +38,6 @@ MESSAGES = {
     "InvalidLocationConstraint": "the region does not exist. Correct the region",
     "SlowDown": "S3 is throttling requests. Use fewer workers",
 }
-
-
-def error_code(error: Exception) -> str:
-    """Return the S3 error code in an exception, or an empty string."""
-    return str(getattr(error, "response", {}).get("Error", {}).get("Code", ""))
 
 
 def explain(error: Exception, bucket: str) -> str:

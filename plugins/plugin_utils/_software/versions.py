@@ -16,3 +16,8 @@ MIN_DRIVER = {11: (450, 80, 2), 12: (525, 60, 13), 13: (580,)}
 def version_tuple(text: str) -> tuple[int, ...]:
     """Return the numbers in a version, so that 535.183.01 sorts after 535.54.03."""
     return tuple(int(part) for part in re.findall(r"[0-9]+", text))
+
+
+def public_version(version: str) -> str:
+    """Return a version without its local part, such as 2.21.5 for 2.21.5+cuda12.4."""
+    return version.partition("+")[0]

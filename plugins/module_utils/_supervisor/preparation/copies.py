@@ -8,7 +8,6 @@ Each reads its request, one JSON object with the key, from its standard input, a
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import threading
@@ -19,6 +18,7 @@ from ansible_collections.muster.training.plugins.module_utils._checkpoints.trans
     fetch,
 )
 from ansible_collections.muster.training.plugins.module_utils._files.bounded import parse_json, read_json
+from ansible_collections.muster.training.plugins.module_utils._supervisor.preparation.output import write_message
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
@@ -28,12 +28,6 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 def read_request() -> Any:
     """Return the supervisor's request."""
     return parse_json(sys.stdin.buffer.readline(2**20).decode("utf-8"))
-
-
-def write(message: Any) -> None:
-    """Write the reply for the supervisor."""
-    sys.stdout.write(json.dumps(message) + "\n")
-    sys.stdout.flush()
 
 
 def checkpoint_directory(directory: str) -> str:
@@ -48,9 +42,9 @@ def serve_main(arguments: list[str]) -> int:
         server = Server(checkpoint_directory(arguments[0]), request["name"], request["key"])
         listener = server.listen(request["address"])
     except (TransferError, OSError) as error:
-        write({"port": 0, "error": getattr(error, "strerror", "") or str(error)})
+        write_message({"port": 0, "error": getattr(error, "strerror", "") or str(error)})
         return 1
-    write({"port": listener.getsockname()[1], "error": ""})
+    write_message({"port": listener.getsockname()[1], "error": ""})
     threading.Thread(target=server.accept_all, args=(listener,), daemon=True).start()
     sys.stdin.buffer.read()  # until the supervisor has closed it
     os._exit(0)
@@ -64,7 +58,7 @@ def fetch_main(arguments: list[str]) -> int:
         size = fetch(directory, request["name"], request["key"], request["sources"], request["parts"])
     except (TransferError, OSError, ValueError) as error:
         text = f"{error.strerror}: {error.filename}" if isinstance(error, OSError) and error.filename else str(error)
-        write({"size": 0, "error": text[:500] or "the connection failed"})
+        write_message({"size": 0, "error": text[:500] or "the connection failed"})
         return 1
-    write({"size": size, "error": ""})
+    write_message({"size": size, "error": ""})
     return 0

@@ -10,7 +10,6 @@ one JSON object per line to its standard output: {"checkpoint"} for each checkpo
 from __future__ import annotations
 
 import functools
-import json
 import os
 import subprocess
 import sys
@@ -35,12 +34,13 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
     SMI_TIMEOUT,
 )
 from ansible_collections.muster.training.plugins.module_utils._supervisor.ports import free_port
+from ansible_collections.muster.training.plugins.module_utils._supervisor.preparation.output import write_message
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from typing import Any, Callable, Mapping
 
-    from ansible_collections.muster.training.plugins.module_utils._run.documents import Data, Plan
+    from ansible_collections.muster.training.plugins.module_utils._run.documents import Plan
 
 # This runs on a node without an AnsibleModule, so its run_command is not available.
 # pylint: disable=ansible-bad-function
@@ -59,17 +59,11 @@ def main(arguments: list[str]) -> int:
     problems = [] if request.get("list_only") else wait_until_free(plan, directory) + check_storage(plan, directory)
     listing = list_checkpoints(plan)
     for checkpoint in listing["listing"]:
-        write({"checkpoint": shorten(checkpoint)})
+        write_message({"checkpoint": shorten(checkpoint)})
     if listing["problem"]:
         problems.append(listing["problem"])
-    write({"problems": problems, "store": listing["store"]})
+    write_message({"problems": problems, "store": listing["store"]})
     return 0
-
-
-def write(message: Data) -> None:
-    """Write a line for the supervisor."""
-    sys.stdout.write(json.dumps(message) + "\n")
-    sys.stdout.flush()
 
 
 # - what the last attempt may have left behind

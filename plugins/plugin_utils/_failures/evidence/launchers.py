@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence.files import not_rank_0
 from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence.network import not_of_a_node
 from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence.rule import EvidenceRule
 from ansible_collections.muster.training.plugins.plugin_utils._failures.facts import RunFacts
@@ -37,11 +38,6 @@ NO_LOCAL_RANK = (
     "launch with torchrun, which does not pass --local_rank (leave launch_launcher out); to make deepspeed leave "
     "it out, use -e launch_deepspeed_local_rank=false (deepspeed --no_local_rank)"
 )
-
-
-def not_first(_groups: Mapping[str, str], facts: RunFacts) -> bool:
-    """Return whether the failed rank is not rank 0, as far as is known."""
-    return bool(facts.rank)
 
 
 def beyond(groups: Mapping[str, str], _facts: RunFacts) -> bool:
@@ -572,7 +568,7 @@ RULES: tuple[EvidenceRule, ...] = (
         id="deepspeed-without-hostfile",
         entries=("address-in-use",),
         shows=(IN_USE, STORE, r"Unable to find hostfile, will proceed with training with local resources only"),
-        condition=not_first,
+        condition=not_rank_0,
         cause=(
             "deepspeed found no hostfile on this node, so it started a job on this node alone (node rank 0), as "
             "it did on every other node: each job acts as the first node, and only one of them can listen on the "
@@ -590,7 +586,7 @@ RULES: tuple[EvidenceRule, ...] = (
         id="several-rank-0-deepspeed",
         entries=("address-in-use",),
         shows=(IN_USE, STORE, r"deepspeed"),
-        condition=not_first,
+        condition=not_rank_0,
         cause=(
             f"{SEVERAL_RANK_0}. With a single node, deepspeed starts the script directly, even inside each of "
             "Slurm's tasks, so every process believes that it is the only one."
@@ -605,7 +601,7 @@ RULES: tuple[EvidenceRule, ...] = (
         id="several-rank-0-mpi",
         entries=("address-in-use",),
         shows=(IN_USE, STORE, r"mpirun|mpiexec|\bOMPI_|\bMPI_|\bmpi\b|node_id: 0, local_rank: 0, (?:dist_)?rank: 0"),
-        condition=not_first,
+        condition=not_rank_0,
         cause=(
             f"{SEVERAL_RANK_0}. mpirun passes a process its rank only in OMPI_COMM_WORLD_RANK (PMI_RANK), and a "
             "script that does not read this variable uses the default node and rank 0."
@@ -621,7 +617,7 @@ RULES: tuple[EvidenceRule, ...] = (
         id="several-rank-0",
         entries=("address-in-use",),
         shows=(IN_USE, STORE),
-        condition=not_first,
+        condition=not_rank_0,
         cause=f"{SEVERAL_RANK_0}.",
         remedy=(
             f"{OWN_RANKS}. With your own launcher, use --node_rank 0, 1, ... on the nodes, RANK=$SLURM_PROCID "

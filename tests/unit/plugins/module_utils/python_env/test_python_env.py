@@ -25,6 +25,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._code.compare import installed_requirements
 from ansible_collections.muster.training.plugins.module_utils._detached.result_line import RESULT_MARK, StepError
+from ansible_collections.muster.training.plugins.module_utils._files.text import write
 from ansible_collections.muster.training.plugins.module_utils._python_env import (
     credentials,
     environment,
@@ -38,7 +39,7 @@ from ansible_collections.muster.training.plugins.module_utils._python_env import
 from ansible_collections.muster.training.plugins.module_utils._python_env import (
     install as installing,
 )
-from ansible_collections.muster.training.plugins.module_utils._python_env.paths import EnvironmentPaths, write
+from ansible_collections.muster.training.plugins.module_utils._python_env.paths import EnvironmentPaths
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import FIRST_LINE, standard_input
 
 PYTHON = "{}.{}.{}".format(*sys.version_info[:3])

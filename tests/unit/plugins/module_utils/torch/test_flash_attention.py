@@ -129,7 +129,7 @@ def test_releases_match_the_table_used_to_choose_torch() -> None:
         for release, item in FLASH_ATTENTION.items()
     }
     assert document == flash.RELEASES
-    assert list(flash.RELEASES) == sorted(document, key=flash.numbers, reverse=True)
+    assert list(flash.RELEASES) == sorted(document, key=flash.version_tuple, reverse=True)
     for release, (torches, cudas, _glibc) in flash.RELEASES.items():
         for major, tag in cudas.items():
             assert f"+cu{tag}torch{torches[0]}" in flash.wheel_name(release, torches[0], major, True, "3.10", "x86_64")

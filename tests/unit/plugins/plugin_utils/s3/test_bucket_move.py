@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ansible_collections.muster.training.plugins.module_utils._files.content import format_size
 from ansible_collections.muster.training.plugins.plugin_utils._s3.bucket_move import (
     StoredObject,
     Survey,
-    format_size,
     pair_objects,
     part_ranges,
     same_checksum,
