@@ -50,7 +50,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "nodes": {"type": "list", "elements": "str", "default": []},
     "seconds": {"type": "float", "default": 300.0},
     "collectives": {"type": "list", "elements": "str", "default": OPERATIONS},
-    "largest": {"type": "int", "default": 0},
+    "max_buffer_bytes": {"type": "int", "default": 0},
     "run_id": {"type": "str", "default": ""},
     "again_run_id": {"type": "str", "default": ""},
     "baseline": {"type": "str", "default": ""},
@@ -93,7 +93,7 @@ def plan_benchmark(args: dict[str, Any], directory: Path, extra: dict[str, Any])
         )
     if args["baseline"]:
         read_baseline(directory, args["baseline"])
-    task = plan_task(len(args["nodes"]), args["seconds"], args["collectives"], args["largest"])
+    task = plan_task(len(args["nodes"]), args["seconds"], args["collectives"], args["max_buffer_bytes"])
     name = args["run_id"] or time.strftime("benchmark-%Y%m%d-%H%M%S")
     is_resumed = find_interrupted(directory, name, args["nodes"])
     if is_resumed:

@@ -138,7 +138,7 @@ class ActionModule(ActionBase):
         job = FitJob(
             args=args["args"],
             confirm_args=args["confirm_args"],
-            patience=args["probe_timeout"],
+            timeout=args["probe_timeout"],
         )
         search = SearchSettings(start=args["start"], multiple=args["multiple"], most=args["max"], margin=args["margin"])
         display = Display()

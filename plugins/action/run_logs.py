@@ -32,7 +32,7 @@ ARGUMENT_SPEC = {
     "run_id": {"type": "str", "required": True},
     "directory": {"type": "path", "required": True},
     "required": {"type": "bool", "default": True},
-    "what": {"type": "str", "choices": ["logs", "measured"], "default": "logs"},
+    "selection": {"type": "str", "choices": ["logs", "measured"], "default": "logs"},
     "runs_directory": {"type": "str", "default": "~/.muster/runs"},
     "user": {"type": "str", "default": ""},
 }
@@ -210,7 +210,7 @@ class ActionModule(ActionBase):
                 archive.write(decode_piece(request["node"], chunk))
             archive.seek(0)
             try:
-                unpack(archive, target, folder, MAX_MEASURED if args["what"] == "measured" else None)
+                unpack(archive, target, folder, MAX_MEASURED if args["selection"] == "measured" else None)
             except (tarfile.TarError, EOFError, zlib.error) as error:
                 raise AnsibleActionFail(
                     f"{request['node']} did not send a complete log archive ({error}): try again, or check who "

@@ -35,7 +35,7 @@ MAX_METRICS = 4
 TREND_PARTS = 12  # number of values in a metric's sparkline
 ARGUMENT_SPEC = {
     "run_id": {"type": "str", "default": ""},
-    "reads": {"type": "dict", "required": True},
+    "results_by_node": {"type": "dict", "required": True},
     "json_file": {"type": "path", "default": ""},
     "jmespath": {"type": "str", "default": ""},
 }
@@ -59,7 +59,7 @@ def node_status(name: str, reply: Any) -> dict[str, Any]:
         return {**unknown, "state": "not read", "message": "not queried"}
     if reply.get("skipped"):  # stop.yml has already tried
         return {**unknown, "state": "unreachable", "message": "did not respond a moment ago"}
-    if reply.get("unreachable") or reply.get("unreached"):
+    if reply.get("unreachable") or reply.get("node_unreachable"):
         return {**unknown, "state": "unreachable", "message": classify_failure(name, str(reply.get("msg", ""))).problem}
     if reply.get("failed"):
         return {**unknown, "state": "not read", "message": str(reply.get("msg", ""))}
@@ -174,7 +174,7 @@ class ActionModule(ActionBase):
         """Show the status of a run and return it."""
         super().run(tmp, task_vars or {})
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
-        nodes = [node_status(name, reply) for name, reply in args["reads"].items()]
+        nodes = [node_status(name, reply) for name, reply in args["results_by_node"].items()]
         nodes.sort(key=lambda node: (node.get("run_id", "~"), node.get("node_rank", 0)))
         run_ids = sorted({node["run_id"] for node in nodes if node.get("run_id")})
         status = {"run_ids": run_ids, "nodes": nodes}

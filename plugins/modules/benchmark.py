@@ -46,7 +46,7 @@ options:
     type: list
     elements: str
     default: [all_reduce, all_gather, reduce_scatter, all_to_all, broadcast]
-  largest:
+  max_buffer_bytes:
     description:
       - Size in bytes of the largest buffer of a collective.
       - V(0) means 1 GiB or an eighth of a GPU's free memory, or 64 MiB without GPUs.

@@ -378,7 +378,7 @@ facts:
       type: dict
       sample:
         vendor: nvidia
-        smi: {state: ok, said: "", path: /usr/bin/nvidia-smi}
+        smi: {state: ok, output: "", path: /usr/bin/nvidia-smi}
         count: 1
         pci: 1
         nouveau: false

@@ -158,14 +158,14 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-unreached:
+node_unreachable:
   description: Whether the node could not be reached, in a task with C(ignore_unreachable). RV(msg) has the reason.
   returned: when O(state) is omitted
   type: bool
   sample: true
 msg:
   description: Error message of the connection.
-  returned: if RV(unreached)
+  returned: if RV(node_unreachable)
   type: str
 run:
   description: Status of the run on this node. V(null) if there is none.
@@ -290,10 +290,11 @@ run:
     result:
       description: How the whole run ended, on the rank 0 node only. V(null) elsewhere and while it runs.
       type: dict
-    said:
+    job_results:
       description:
         - Results that the job reported in C(MUSTER_RESULT {...}) lines of rank 0, with the last value of each key. On
-          the rank 0 node only, and once the run has ended. All lines are stored as C(said.jsonl) in the run directory.
+          the rank 0 node only, and once the run has ended. All lines are stored as C(job_results.jsonl) in the run
+          directory.
       type: dict
       sample: {accuracy: 0.97}
 directory:

@@ -52,7 +52,7 @@ def gpus(count: int) -> Facts:
     }
     version = "570.124.06" if count else None
     return {
-        "smi": {"state": "ok" if count else "absent", "said": "", "path": "/usr/bin/nvidia-smi" if count else ""},
+        "smi": {"state": "ok" if count else "absent", "output": "", "path": "/usr/bin/nvidia-smi" if count else ""},
         "devices": [{**device, "index": index, "uuid": f"GPU-{index}"} for index in range(count)],
         "count": count,
         "pci": count,

@@ -165,7 +165,7 @@ def summarize_collective(
 
 def max_buffer_bytes(ranks: Ranks, work: JsonDict) -> int:
     """Return the size in bytes of the largest buffer that fits on the rank with the least memory."""
-    limit = work.get("largest") or (1 << 30 if ranks.cuda else 64 << 20)
+    limit = work.get("max_buffer_bytes") or (1 << 30 if ranks.cuda else 64 << 20)
     free = torch.cuda.mem_get_info()[0] // 8 if ranks.cuda else limit
     tensor = torch.tensor([min(limit, free)], dtype=torch.int64)
     dist.all_reduce(tensor, dist.ReduceOp.MIN, group=ranks.control_group)

@@ -167,7 +167,7 @@ class GpuQuery:
             self.modinfo = Command([modinfo, "-F", "version", "nvidia"])
 
     def result(self) -> dict[str, Any]:
-        """Return vendor, devices, processes, smi (state, said), driver (loaded, library, on_disk), nouveau, pci, ..."""
+        """Return vendor, devices, processes, smi (state, output), driver (loaded, library, on_disk), nouveau, ..."""
         devices: list[dict[str, Any]] = []
         apps: list[dict[str, Any]] = []
         state, message = "absent", ""
@@ -187,7 +187,7 @@ class GpuQuery:
         gpu_count = len(devices) or (0 if state == "no-gpu" else count_driver_gpus())
         return {
             "vendor": "nvidia",
-            "smi": {"state": state, "said": message, "path": self.smi or ""},
+            "smi": {"state": state, "output": message, "path": self.smi or ""},
             "devices": devices,
             "count": gpu_count,
             "pci": gpu_count or count_pci_gpus(),

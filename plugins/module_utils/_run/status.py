@@ -100,7 +100,7 @@ def describe(path: str, plan: Data) -> Data:
         "directory": path,
         "report": status.get("report"),
         "result": read_result(path),
-        "said": job_reports(path, plan) if state not in UNFINISHED_STATES else {},
+        "job_results": job_reports(path, plan) if state not in UNFINISHED_STATES else {},
     }
 
 

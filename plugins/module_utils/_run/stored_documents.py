@@ -132,7 +132,7 @@ READ = {
     "started": Maybe(TIME),
     "hub": Maybe(RANK),
     "report": Maybe(dict),
-    "said": Maybe(dict),
+    "job_results": Maybe(dict),
 }
 MAX_SUPERVISOR_BYTES = 4096
 MAX_STATUS_BYTES = 4 * 2**20

@@ -70,7 +70,7 @@ def task_result(rc: int, output: str, lost: bool, log: str = "") -> dict[str, An
             fields = parse_reply(line[len(RESULT_MARK) :]) or {}
             break
     output_lines = [line for line in lines if not line.startswith(RESULT_MARK)]
-    result = {"changed": fields.pop("changed", True), "rc": rc, "stdout_lines": output_lines, "answer": fields}
+    result = {"changed": fields.pop("changed", True), "rc": rc, "stdout_lines": output_lines, "result": fields}
     if rc or lost or "error" in fields:
         reason = "it was killed by a signal, or the machine restarted" if lost else f"exit code {rc}"
         text = [without_credentials(fields.get("fault") or fields.get("error") or reason)]
@@ -118,7 +118,7 @@ def acquire_progress_lock(descriptor: int | None) -> bool:
 def run_command(  # noqa: PLR0913
     action: ActionBase,
     task_vars: Mapping[str, Any],
-    what: str,
+    description: str,
     argv: Sequence[str],
     stdin: str = "",
     chdir: str = "",
@@ -131,14 +131,14 @@ def run_command(  # noqa: PLR0913
     environment: dict[str, str] = {}
     for part in action._task.environment or []:
         environment.update({str(k): str(v) for k, v in (action._templar.template(part) or {}).items()})
-    request: dict[str, Any] = {"what": what, "argv": list(argv), "chdir": chdir, "stdin": stdin}
-    request.update(environment=environment, patience=2.0, run="" if follow else secrets.token_hex(8))
+    request: dict[str, Any] = {"description": description, "argv": list(argv), "chdir": chdir, "stdin": stdin}
+    request.update(environment=environment, wait_seconds=2.0, run="" if follow else secrets.token_hex(8))
     name = action._task.delegate_to or task_vars["inventory_hostname"]
     started_at = reported_at = time.monotonic()
     interval = show_every
     status = call_node(action, "_detached.command", {**request, "start": True}, task_vars)
     if status.get("followed"):
-        Display().display(f"{name}: {what}: already running; following it to its end")
+        Display().display(f"{name}: {description}: already running; following it to its end")
     with progress_lock() as lock:
         while not status["ended"]:
             end_play_without_reader(os.getppid())
@@ -146,20 +146,20 @@ def run_command(  # noqa: PLR0913
             if now - reported_at >= interval and acquire_progress_lock(lock):
                 reported_at, interval = now, min(max(show_every, now - started_at), MAX_REPORT_INTERVAL)
                 elapsed = format_duration(now - started_at)
-                Display().display(f"{name}: {what} ({elapsed}){describe_last_line(status['last_line'])}")
-            status = call_node(action, "_detached.command", {**request, "start": False, "patience": 5.0}, task_vars)
+                Display().display(f"{name}: {description} ({elapsed}){describe_last_line(status['last_line'])}")
+            status = call_node(action, "_detached.command", {**request, "start": False, "wait_seconds": 5.0}, task_vars)
     result = task_result(status["rc"], status["output"], status["lost"], status["log"])
     if result.get("failed"):
-        result["msg"] = f"{name}: {what}: {result['msg']}"
-    elif result["answer"].get("notice"):
-        Display().display(f"{name}: {what}: {result['answer']['notice']}")
+        result["msg"] = f"{name}: {description}: {result['msg']}"
+    elif result["result"].get("notice"):
+        Display().display(f"{name}: {description}: {result['result']['notice']}")
     return result
 
 
 def run_code(  # noqa: PLR0913
     action: ActionBase,
     task_vars: Mapping[str, Any],
-    what: str,
+    description: str,
     python: str,
     module: str,
     request: Mapping[str, Any],
@@ -170,11 +170,11 @@ def run_code(  # noqa: PLR0913
     Neither the code nor the request is in argv.
 
     Args:
-        what: a short description for the waiting user.
+        description: a short description for the waiting user.
         python: the interpreter, by name or path.
         module: its name, such as "_torch.torch_proof".
         follow: whether to follow the same step left running by an interrupted play, instead of starting it again.
     """
     stdin = standard_input(module, request, RESULT_MARK).decode()
-    result = run_command(action, task_vars, what, [python, "-c", FIRST_LINE], stdin, follow=follow)
-    return result if result.get("failed") else {"changed": result["changed"], **result["answer"]}
+    result = run_command(action, task_vars, description, [python, "-c", FIRST_LINE], stdin, follow=follow)
+    return result if result.get("failed") else {"changed": result["changed"], **result["result"]}

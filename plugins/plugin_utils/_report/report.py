@@ -99,7 +99,7 @@ def compose_report(record: Record, now: float) -> Report:
     seconds = ended - started if started is not None and ended is not None and ended >= started else None
     rows = node_rows(plan, result)
     numbers = [gpu_numbers(gpu, window) for gpu in gpus]
-    job_report = to_mapping(result.get("said"))
+    job_report = to_mapping(result.get("job_results"))
     numbers_reported = reported_numbers(job_report)
     curves = [curve_numbers(curve) for curve in record.curves]
     rate = samples_per_second(numbers_reported, curves)

@@ -157,7 +157,7 @@ def no_gpu_reason(gpus: Mapping[str, Any]) -> str:
 
 def check_running_driver(gpus: Mapping[str, Any], on_disk: str) -> DriverDecision:
     """Decide about the running driver when all installed parts match."""
-    loaded, state, output = gpus["driver"]["loaded"], gpus["smi"]["state"], gpus["smi"]["said"]
+    loaded, state, output = gpus["driver"]["loaded"], gpus["smi"]["state"], gpus["smi"]["output"]
     processes = [f"process {process['pid']} ({process['command'][:60]})" for process in gpus["processes"]]
     if not loaded:
         if gpus["nouveau"]:

@@ -86,7 +86,7 @@ def rich_record(runs: Path, run_id: str) -> Path:
             60 + 5 * node + 2 * gpu,
             210 + 90 * gpu + 30 * node,
         ),
-        result={"state": "failed", "first_failure": failure, "said": {"accuracy": 0.25, "place": "/x/" * 60}},
+        result={"state": "failed", "first_failure": failure, "job_results": {"accuracy": 0.25, "place": "/x/" * 60}},
     )
     node = directory / "logs" / "node0"
     write_events(node / "events.out.tfevents.1", "train/loss", [2 / (1 + step) for step in range(900)])

@@ -36,7 +36,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 BASE_WORK = {
     "matmul_seconds": 0.1,
     "matmul_size": 128,
-    "largest": 4096,
+    "max_buffer_bytes": 4096,
     "collectives": OPERATIONS,
     "pair_bytes": 65536,
 }

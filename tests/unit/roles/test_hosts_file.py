@@ -31,7 +31,7 @@ def run_play(directory: Path, names: tuple[str, str], *options: str) -> Complete
     give_collection(directory)
     hosts = {}
     for node, hostname in zip(NODES, names, strict=True):
-        hosts_text = etc_hosts("127.0.0.1 localhost\n", NODES, own=node["name"], hostname=hostname)
+        hosts_text = etc_hosts("127.0.0.1 localhost\n", NODES, node_name=node["name"], hostname=hostname)
         state = {
             "hostname": hostname,
             "hosts": b64encode(hosts_text.encode()).decode(),

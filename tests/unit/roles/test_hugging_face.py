@@ -64,7 +64,7 @@ class HubCluster(StageCluster):
             "home": str(self.homes[0]),
             "endpoint": hub.url,
             "reserve_gib": 0.0,
-            "patience": 5.0,
+            "retry_timeout": 5.0,
         }
         self.base_request.update(
             bucket="", path=str(self.directories[0]), list=str(self.homes[0] / ".muster-hub" / "names.json")
@@ -217,7 +217,7 @@ def test_short_rate_limit_is_waited_out_and_a_long_one_is_reported(hub: HubServe
 
 
 def test_unreachable_hub_is_reported(nodes: HubCluster) -> None:
-    message = nodes.fetch_error(endpoint="http://127.0.0.1:1", patience=0.5)
+    message = nodes.fetch_error(endpoint="http://127.0.0.1:1", retry_timeout=0.5)
     assert re.search("http://127.0.0.1:1 is not responding: .*refused.* correct hugging_face_endpoint", message)
 
 
@@ -230,7 +230,7 @@ def test_fetch_survives_cut_connections(hub: HubServer, nodes: HubCluster) -> No
 
 def test_failing_hub_is_reported_and_next_run_completes(hub: HubServer, nodes: HubCluster) -> None:
     hub.storage_faults = [HubFault(status=503)]
-    assert "responded with 503" in nodes.fetch_error(patience=0.5)
+    assert "responded with 503" in nodes.fetch_error(retry_timeout=0.5)
     hub.storage_faults = []
     assert "fault" not in nodes.fetch()
     nodes.distribute()

@@ -25,7 +25,7 @@ class BenchmarkTask(TypedDict, total=False):
     matmul_size: int  # number of rows of a matrix; 0: chosen based on the device's memory
     matmul_alone: list[int]  # ranks that compute one after another instead of all at once
     collectives: list[str]
-    largest: int  # size of the largest buffer in bytes; 0: chosen based on the device's memory
+    max_buffer_bytes: int  # size of the largest buffer in bytes; 0: chosen based on the device's memory
     rounds: list[list[list[int]]]  # pairs of node ranks that exchange data at the same time
     pair_bytes: int  # 0: chosen by the backend
 

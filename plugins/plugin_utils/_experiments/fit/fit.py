@@ -59,7 +59,7 @@ class FitJob(TypedDict):
 
     args: str | list[str]
     confirm_args: str | list[str]
-    patience: float
+    timeout: float
 
 
 class SearchState(TypedDict):
@@ -166,11 +166,11 @@ class BatchSearch(ResumableSequence[SearchState]):
         batch, job = next_step["batch"], state["job"]
         args = job["confirm_args"] if next_step["confirms"] and job["confirm_args"] else job["args"]
         variables = {**SINGLE_ATTEMPT, "launch_args": fill_batch_size(args, batch)}
-        launch_result = self.runner.launch(run_id, variables, job["patience"])
+        launch_result = self.runner.launch(run_id, variables, job["timeout"])
         self.check_interrupted(run_id)
         if launch_result.timed_out:
             raise ExperimentError(
-                f"{run_id} ran for {job['patience']:.0f} s and was stopped: give the script a step limit, such as "
+                f"{run_id} ran for {job['timeout']:.0f} s and was stopped: give the script a step limit, such as "
                 "--max_steps 20, in fit_args, or raise fit_probe_timeout"
             )
         record = self.runs / run_id
@@ -194,7 +194,7 @@ class BatchSearch(ResumableSequence[SearchState]):
         run_record = read_record(record, record.name)
         reported = {
             name: value
-            for name, item in to_mapping(result.get("said")).items()
+            for name, item in to_mapping(result.get("job_results")).items()
             if (value := to_number(item)) is not None
         }
         gpu_memory = [

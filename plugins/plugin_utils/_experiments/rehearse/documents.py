@@ -20,7 +20,7 @@ class RehearsalJob(TypedDict):
     """The rehearsed job.
 
     resume_args: arguments of the launch that resumes, empty to skip it. nnodes: count of all nodes, 0 if not set;
-    patience: seconds that a launch may take; total_steps, checkpoint_steps: steps of the whole job and between its
+    timeout: seconds that a launch may take; total_steps, checkpoint_steps: steps of the whole job and between its
     checkpoints, 0 if unknown; kept: checkpoints on the disk at a time; loss: name of the curve to follow.
     """
 
@@ -28,7 +28,7 @@ class RehearsalJob(TypedDict):
     resume_args: list[str]
     steps: int
     nnodes: int
-    patience: float
+    timeout: float
     total_steps: int
     checkpoint_steps: int
     kept: int

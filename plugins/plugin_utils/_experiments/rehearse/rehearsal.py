@@ -140,11 +140,11 @@ class RehearsalRunner(ResumableSequence[Rehearsal]):
 
     def launch(self, job: RehearsalJob, kind: str, run_id: str, variables: Mapping[str, Any]) -> RehearsalLaunch:
         """Launch a run, and return its measurements. Raise ExperimentError if it fails."""
-        launch_result = self.runner.launch(run_id, variables, job["patience"])
+        launch_result = self.runner.launch(run_id, variables, job["timeout"])
         self.check_interrupted(run_id)
         if launch_result.timed_out:
             raise ExperimentError(
-                f"{run_id} ran for {job['patience']:.0f} s and was stopped: make the script end after {STEPS} "
+                f"{run_id} ran for {job['timeout']:.0f} s and was stopped: make the script end after {STEPS} "
                 "steps, or raise rehearse_timeout"
             )
         record = self.runs / run_id
@@ -192,7 +192,7 @@ def measure_launch(record: Path, kind: str, job: RehearsalJob) -> RehearsalLaunc
     """Return the measurements from a successful launch."""
     run_record = read_record(record, record.name)
     report = compose_report(run_record, 0.0)
-    reported = to_mapping(to_mapping(run_record.result).get("said"))
+    reported = to_mapping(to_mapping(run_record.result).get("job_results"))
     numbers = {name: value for name, item in reported.items() if (value := to_number(item)) is not None}
     gpu_memory = [value for node in run_record.nodes for gpu in node.gpus for value in gpu.measure("memory_used_mib")]
     curve = find_curve(run_record.curves, job["loss"])

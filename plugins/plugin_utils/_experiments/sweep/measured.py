@@ -24,7 +24,9 @@ def measure_run(record: Path, launch_result: PlaybookResult, log: Path, now: flo
     result = to_mapping(RecordFiles(record).read_json("result.json"))
     report = compose_report(run_record, now)
     numbers = {
-        name: value for name, item in to_mapping(result.get("said")).items() if (value := to_number(item)) is not None
+        name: value
+        for name, item in to_mapping(result.get("job_results")).items()
+        if (value := to_number(item)) is not None
     }
     gpu_memory = [value for node in run_record.nodes for gpu in node.gpus for value in gpu.measure("memory_used_mib")]
     batch, ranks = numbers.get("batch_size"), report["world_size"]

@@ -233,7 +233,7 @@ class Sweep(ResumableSequence[SweepState]):
                 self.save()
         display: Callable[[str], None] = lambda text: self.display(f"{position}: {text}")  # noqa: E731
         batch_search = BatchSearch(self.runs / fitted["directory"], self.runs, VariantRunner(self, variant), display)
-        job = FitJob(args=variant["fit_args"], confirm_args=[], patience=timeout)
+        job = FitJob(args=variant["fit_args"], confirm_args=[], timeout=timeout)
         try:
             result = batch_search.search(job, search)["result"]
         except ExperimentError as error:

@@ -59,7 +59,7 @@ def test_unpacked_logs_are_readable_by_owner_only(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["/etc/passwd", "../out.log", "node0/../../out.log", "out.log", "node1/said.jsonl", "node0/../node1/x"],
+    ["/etc/passwd", "../out.log", "node0/../../out.log", "out.log", "node1/job_results.jsonl", "node0/../node1/x"],
 )
 def test_path_outside_target_is_refused(tmp_path: Path, name: str) -> None:
     target = tmp_path / "logs"
@@ -191,7 +191,7 @@ def test_optional_measurements_that_cannot_be_fetched_give_a_warning(
     def refuse(*_arguments: object) -> None:
         raise problem
 
-    answer = fetch(monkeypatch, refuse, tmp_path, what="measured", required=False)
+    answer = fetch(monkeypatch, refuse, tmp_path, selection="measured", required=False)
     assert answer["directory"] is None and not answer.get("failed")
     warned = " ".join(capsys.readouterr().err.split())
     assert "the measurements of run first on node1 are not in its record" in warned
@@ -201,7 +201,7 @@ def test_optional_measurements_that_cannot_be_fetched_give_a_warning(
 
 
 def test_node_cannot_replace_the_files_of_another_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = packed(("node0/said.jsonl", tarfile.REGTYPE, "{}")).getvalue()
+    data = packed(("node0/job_results.jsonl", tarfile.REGTYPE, "{}")).getvalue()
 
     def node(*_arguments: object) -> dict[str, Any]:
         return {"size": len(data), "data": base64.b64encode(data).decode("ascii"), "last": True, "left_out": LEFT}

@@ -62,7 +62,7 @@ def test_visible_line_has_no_carriage_return(line: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "expected"),
     [
         ('MUSTER_RESULT {"accuracy": 0.97}', {"accuracy": 0.97}),
         ("MUSTER_RESULT {}", {}),
@@ -81,8 +81,8 @@ def test_visible_line_has_no_carriage_return(line: str) -> None:
     ],
     ids=lambda value: str(value)[:40],
 )
-def test_only_well_formed_result_lines_are_reported(line: str, said: dict[str, Any] | None) -> None:
-    assert parse_report(line) == said
+def test_only_well_formed_result_lines_are_reported(line: str, expected: dict[str, Any] | None) -> None:
+    assert parse_report(line) == expected
 
 
 # --- The loop ---------------------------------------------------------------------------------------------------------
@@ -148,7 +148,7 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
 
     def watcher(*answers: Any, seconds: float = 1.0, **arguments: Any) -> tuple[dict[str, Any], Script]:
         script = Script(clock, list(answers), seconds)
-        limits = {"progress_interval": 30, "patience": 30, "control_sequences": False}
+        limits = {"progress_interval": 30, "reply_timeout": 30, "control_sequences": False}
         defaults = {"run_id": "first", "node": "node0", **limits}
         action = ActionModule.__new__(ActionModule)
         return action.watch({**defaults, **arguments}, script.poll), script
@@ -191,7 +191,7 @@ def test_unfinished_progress_bar_counts_as_last_line(watch: Watch, capsys: pytes
 def test_reported_values_are_returned_and_not_shown(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
     first = answer('MUSTER_RESULT {"a": 1, "b": 1}\nstep\n')
     result, _script = watch(first, answer('MUSTER_RESULT {"b": 2}\n', active=False))
-    assert result["said"] == {"a": 1, "b": 2}
+    assert result["job_results"] == {"a": 1, "b": 2}
     assert shown(capsys) == ["step"]
 
 
@@ -270,19 +270,19 @@ def test_skipped_output_is_announced_with_path_of_full_log(watch: Watch, capsys:
     late = answer('MUSTER_RESULT {"a": 1}\nstep 9\n', left_out={"/run/stdout.log": 198_400_000})
     result, _script = watch(late, END)
     assert shown(capsys) == ["[muster] 198 MB of output skipped; full log: node0:/run/stdout.log", "step 9"]
-    assert result["said"] == {"a": 1}
+    assert result["job_results"] == {"a": 1}
 
 
 def test_malformed_report_does_not_end_the_watch(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
     line = "MUSTER_RESULT " + '{"a":' * 100_000
     result, _script = watch(answer(f"{line}\nstep 1\n"), END)
-    assert (result["said"], result["result"]) == ({}, {"state": "succeeded"})
+    assert (result["job_results"], result["result"]) == ({}, {"state": "succeeded"})
     assert shown(capsys) == [line, "step 1"]
 
 
 def test_watch_resumes_after_node_was_silent_for_a_while(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
     result, script = watch(
-        answer("a\n", cursors={"/l": 2}), SILENT, SILENT, answer("b\n"), END, seconds=3.0, patience=30
+        answer("a\n", cursors={"/l": 2}), SILENT, SILENT, answer("b\n"), END, seconds=3.0, reply_timeout=30
     )
     assert (result["lost"], result["result"]) == (False, {"state": "succeeded"})
     assert [request["cursors"] for request in script.requests[1:4]] == [{"/l": 2}] * 3, "nothing is lost or doubled"
@@ -290,8 +290,8 @@ def test_watch_resumes_after_node_was_silent_for_a_while(watch: Watch, capsys: p
 
 
 def test_run_is_lost_when_node_stays_silent(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
-    result, _script = watch(answer('MUSTER_RESULT {"a": 1}\n'), SILENT, seconds=3.0, patience=10)
-    assert result == {"changed": False, "lost": True, "result": None, "said": {"a": 1}, "attempt": 0}
+    result, _script = watch(answer('MUSTER_RESULT {"a": 1}\n'), SILENT, seconds=3.0, reply_timeout=10)
+    assert result == {"changed": False, "lost": True, "result": None, "job_results": {"a": 1}, "attempt": 0}
     assert shown(capsys) == ["[muster] node0 has not responded for 11 s: timed out"]
 
 
@@ -305,7 +305,7 @@ def test_watch_ends_when_parent_ansible_has_exited(watch: Watch, monkeypatch: py
 
 def test_timeout_restarts_with_each_reply(watch: Watch) -> None:
     silences = [SILENT, SILENT, answer()] * 5
-    result, _script = watch(*silences, END, seconds=3.0, patience=10)
+    result, _script = watch(*silences, END, seconds=3.0, reply_timeout=10)
     assert not result["lost"]
 
 
@@ -326,7 +326,7 @@ TROUBLE = [
 def test_watch_survives_temporary_connection_errors(
     watch: Watch, capsys: pytest.CaptureFixture[str], trouble: Exception
 ) -> None:
-    result, script = watch(answer("a\n"), trouble, trouble, answer("b\n"), END, seconds=3.0, patience=10)
+    result, script = watch(answer("a\n"), trouble, trouble, answer("b\n"), END, seconds=3.0, reply_timeout=10)
     assert (result["lost"], result["result"], result.get("failed")) == (False, {"state": "succeeded"}, None)
     assert shown(capsys) == ["a", "b"]
 
@@ -335,8 +335,8 @@ def test_watch_survives_temporary_connection_errors(
 def test_run_is_lost_but_not_failed_after_lasting_connection_errors(
     watch: Watch, capsys: pytest.CaptureFixture[str], trouble: Exception
 ) -> None:
-    result, _script = watch(answer('MUSTER_RESULT {"a": 1}\n'), SILENT, trouble, seconds=3.0, patience=10)
-    assert result == {"changed": False, "lost": True, "result": None, "said": {"a": 1}, "attempt": 0}
+    result, _script = watch(answer('MUSTER_RESULT {"a": 1}\n'), SILENT, trouble, seconds=3.0, reply_timeout=10)
+    assert result == {"changed": False, "lost": True, "result": None, "job_results": {"a": 1}, "attempt": 0}
     (line,) = shown(capsys)
     assert line.startswith("[muster] node0 has not responded for 11 s: ") and line.endswith("Killed")
 

@@ -152,7 +152,7 @@ def test_nvidia_smi_is_queried_for_gpus_and_processes(smi: Path) -> None:
     gpus, apps = FIXTURES / "h100_535.csv", FIXTURES / "apps_535.csv"
     write_stub(smi, f'case "$1" in --query-gpu=*) cat {gpus};; --query-compute-apps=*) cat {apps};; esac')
     facts = node_gpus.GpuQuery().result()
-    assert facts["smi"] == {"state": "ok", "said": "", "path": str(smi / "nvidia-smi")}
+    assert facts["smi"] == {"state": "ok", "output": "", "path": str(smi / "nvidia-smi")}
     assert facts["count"] == facts["pci"] == 8
     assert {process["pid"]: process["memory_mib"] for process in facts["processes"]} == {
         1328667: 74200,

@@ -54,8 +54,8 @@ def given(tmp_path: Path) -> dict[str, Any]:
         "directory": str(tmp_path / "muster"),
         "manager": "venv",
         "python": sys.executable,
-        "python_asked": "auto",
-        "space": 0,
+        "requested_python": "auto",
+        "min_free_gb": 0,
         "pip_version": "26.3",
         "uv_version": "0.13.8",
         "environment": {},
@@ -155,7 +155,7 @@ def test_python_chosen_by_auto_does_not_change_the_lock_key(given: dict[str, Any
     place = EnvironmentPaths(given)
     key = solve.lock_key(place, given)
     assert solve.lock_key(place, {**given, "python": "3.12"}) == key
-    assert solve.lock_key(place, {**given, "python": "3.12", "python_asked": "3.12"}) != key
+    assert solve.lock_key(place, {**given, "python": "3.12", "requested_python": "3.12"}) != key
 
 
 def test_python_differing_from_the_first_node_is_refused(given: dict[str, Any]) -> None:
@@ -166,7 +166,7 @@ def test_python_differing_from_the_first_node_is_refused(given: dict[str, Any]) 
 
 def test_too_little_disk_space_is_reported_before_fetching(given: dict[str, Any]) -> None:
     with pytest.raises(StepError, match=r"GB free, but the packages need 1000000000 GB"):
-        installing.check({**given, "space": 1000000000, "lock": {}})
+        installing.check({**given, "min_free_gb": 1000000000, "lock": {}})
 
 
 def test_environment_created_by_another_user_is_left_unchanged(given: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ from tests.unit.healthy import Facts, cluster, findings, gpus, nothing, spoilt
 def smi(facts: dict[str, Facts], name: str, state: str, said: str = "", **driver: Any) -> None:
     """nvidia-smi says no GPU; the driver has these versions."""
     item = facts[name]["gpus"]
-    item.update(smi={"state": state, "said": said}, devices=[])
+    item.update(smi={"state": state, "output": said}, devices=[])
     item["driver"].update(driver)
 
 

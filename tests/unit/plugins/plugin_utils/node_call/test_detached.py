@@ -38,23 +38,23 @@ def test_command_without_a_reply_counts_as_changed() -> None:
         "changed": True,
         "rc": 0,
         "stdout_lines": ["one", "two"],
-        "answer": {},
+        "result": {},
     }
 
 
 def test_reply_is_read_from_its_own_line_of_output() -> None:
     result = task_result(0, 'one\nMUSTER-RESULT {"changed": false, "lock": {"key": 1}}\n', False)
-    assert result == {"changed": False, "rc": 0, "stdout_lines": ["one"], "answer": {"lock": {"key": 1}}}
+    assert result == {"changed": False, "rc": 0, "stdout_lines": ["one"], "result": {"lock": {"key": 1}}}
 
 
 def test_reply_cannot_control_ansible() -> None:
     answer = '{"lock": 1, "add_host": {"host_name": "node1"}, "ansible_facts": {"a": 1}}'
-    assert task_result(0, f"MUSTER-RESULT {answer}\n", False)["answer"] == {"lock": 1}
+    assert task_result(0, f"MUSTER-RESULT {answer}\n", False)["result"] == {"lock": 1}
 
 
 @pytest.mark.parametrize("answer", [BRACKETS, "[1]", "{"])
 def test_invalid_reply_is_ignored(answer: str) -> None:
-    assert task_result(0, f"MUSTER-RESULT {answer}\n", False)["answer"] == {}
+    assert task_result(0, f"MUSTER-RESULT {answer}\n", False)["result"] == {}
 
 
 def test_error_is_reported_verbatim() -> None:

@@ -47,7 +47,7 @@ def smi(file: str) -> dict[str, str]:
     """Parse a recorded output of nvidia-smi."""
     text = (SMI / file).read_text()
     state, output = diagnose(CommandOutput(0 if file.endswith(".csv") else 9, text))
-    return {"state": state, "said": output}
+    return {"state": state, "output": output}
 
 
 def facts(  # noqa: PLR0913
@@ -65,7 +65,7 @@ def facts(  # noqa: PLR0913
         "vendor": more.pop("vendor", "nvidia"),
         "pci": more.pop("pci", 8),
         "driver": {"loaded": loaded, "library": library, "on_disk": module or None},
-        "smi": {"state": "hangs", "said": ""} if said == "hangs" else smi(said),
+        "smi": {"state": "hangs", "output": ""} if said == "hangs" else smi(said),
         "nouveau": more.pop("nouveau", False),
         "processes": more.pop("processes", []),
     }

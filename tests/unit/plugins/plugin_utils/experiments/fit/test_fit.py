@@ -20,7 +20,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._experiments.seque
 from tests.unit.plugins.plugin_utils.report.records import write_record
 
 SEARCH = SearchSettings(start=8, multiple=8, most=4096, margin=0.0)
-JOB = FitJob(args=["--batch", "{batch_size}"], confirm_args=["--batch={batch_size}", "--long"], patience=60.0)
+JOB = FitJob(args=["--batch", "{batch_size}"], confirm_args=["--batch={batch_size}", "--long"], timeout=60.0)
 OOM = "OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
 
 
@@ -49,7 +49,7 @@ class Cluster:
         record = write_record(self.runs, run_id, nodes=2)
         result = json.loads((record / "result.json").read_text())
         if batch <= self.limit:
-            result["said"] = {"samples_per_second": 10.0 * batch, "peak_memory_mib": 1000.0 + 100 * batch}
+            result["job_results"] = {"samples_per_second": 10.0 * batch, "peak_memory_mib": 1000.0 + 100 * batch}
         else:
             ranks = [{"rank": 1, "exit_code": 1, "error": self.error}]
             failure = {"node": "gpu0", "rank": 0, "error": "RuntimeError: Connection closed by peer"}

@@ -53,7 +53,7 @@ def judged(*starts: RehearsalLaunch, size: int | None = GB, free: int | None = 1
         "resume_args": ["--resume"],
         "steps": 20,
         "nnodes": 4,
-        "patience": 60.0,
+        "timeout": 60.0,
         "total_steps": 1000,
         "checkpoint_steps": 100,
         "kept": 3,
