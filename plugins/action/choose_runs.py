@@ -59,10 +59,10 @@ def merge_runs(results_by_node: Mapping[str, Any]) -> list[dict[str, Any]]:
     for name, reply in results_by_node.items():
         for node_run in reply["runs"] if isinstance(reply, Mapping) and "runs" in reply else ():
             run = runs.setdefault(
-                node_run["run_id"], {"run_id": node_run["run_id"], "nodes": [], "on": [], "states": {}}
+                node_run["run_id"], {"run_id": node_run["run_id"], "nodes": [], "stored_on": [], "states": {}}
             )
             run["nodes"] += [node for node in node_run["nodes"] if node not in run["nodes"]]
-            run["on"].append(name)
+            run["stored_on"].append(name)
             run["states"][name] = node_run["state"]
             for key in SUMMARY:
                 run[key] = run.get(key) or str(node_run.get(key, ""))
@@ -118,7 +118,7 @@ def render_table(runs: list[dict[str, Any]]) -> str:
                 printable(run["state"]),
                 started,
                 size,
-                format_list(run["on"]),
+                format_list(run["stored_on"]),
                 describe_job(run),
                 shorten(run["outcome"], MAX_OUTCOME),
             )

@@ -92,7 +92,7 @@ class ActionModule(ActionBase):
             display.display("\n".join(["", *format_stacks(shown, nodes)]))
         for problem in missing:
             display.display(f"without {problem}")
-        result = {"text": text, "culprits": culprits, "groups": groups, "missing": missing}
+        result = {"text": text, "awaited_ranks": culprits, "groups": groups, "missing": missing}
         if args["record"] and not self._task.check_mode:
             self.write(Path(args["record"]) / FILE, {"time": time.time(), **result})
         return {"changed": False, **result}

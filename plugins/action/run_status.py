@@ -49,7 +49,7 @@ def node_status(name: str, reply: Any) -> dict[str, Any]:
         "since": None,
         "message": "",
         "last_line": "",
-        "silence": None,
+        "seconds_since_output": None,
         "gpus": None,
         "ended_ranks": {},
         "hang": None,
@@ -135,7 +135,7 @@ def format_gpus(gpus: Mapping[str, Any] | None) -> str:
 def render_status(nodes: list[dict[str, Any]], now: float) -> str:
     """Return the table: node, ranks, state, since, gpus if there are any, last line."""
     rows: list[tuple[str, ...]] = [("node", "ranks", "state", "since", "gpus", "last line")]
-    awaited_ranks = {rank for node in nodes if node.get("hang") for rank in node["hang"]["culprits"]}
+    awaited_ranks = {rank for node in nodes if node.get("hang") for rank in node["hang"]["awaited_ranks"]}
     for node in nodes:
         ranks = node["ranks"]
         rank_range = "" if not ranks else str(ranks[0]) if len(ranks) == 1 else f"{ranks[0]}-{ranks[-1]}"
@@ -145,7 +145,9 @@ def render_status(nodes: list[dict[str, Any]], now: float) -> str:
         ended = f"{format_ranks(exited)} exited with code 0;" if exited else ""
         awaited = sorted(awaited_ranks & set(ranks))
         ended += f" the other ranks are waiting for {format_ranks(awaited)};" if awaited else ""
-        output = f"{ended}{format_silence(node['silence'])} {visible_text(node['last_line'])[:120]}".strip()
+        output = (
+            f"{ended}{format_silence(node['seconds_since_output'])} {visible_text(node['last_line'])[:120]}".strip()
+        )
         last_line = printable(node["message"] or output)
         rows.append((node["node"], rank_range, node["state"], since, format_gpus(node["gpus"]), last_line))
     if not any(row[4] for row in rows[1:]):

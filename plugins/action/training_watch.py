@@ -75,7 +75,7 @@ NEWS = {
     },
     "outputs": dict,
     "left_out": dict,
-    "silence": Maybe(Between(0, 1e11)),
+    "seconds_since_output": Maybe(Between(0, 1e11)),
     "compilers": Maybe([str]),
     "events": [{"text": str}],
     "unfinished": str,
@@ -221,7 +221,7 @@ class ActionModule(ActionBase):
                 return {
                     "failed": True,
                     "msg": str(error.message),
-                    "lost": False,
+                    "contact_lost": False,
                     "result": None,
                     "job_results": reported,
                 }
@@ -232,7 +232,13 @@ class ActionModule(ActionBase):
                 if silent > args["reply_timeout"]:
                     reason = " ".join(str(error).split())
                     display.display(f"[muster] {args['node']} has not responded for {silent:.0f} s: {reason}")
-                    return {"changed": False, "lost": True, "result": None, "job_results": reported, "attempt": attempt}
+                    return {
+                        "changed": False,
+                        "contact_lost": True,
+                        "result": None,
+                        "job_results": reported,
+                        "attempt": attempt,
+                    }
                 time.sleep(RETRY_INTERVAL)
                 continue
             now = last_reply = time.monotonic()
@@ -262,7 +268,7 @@ class ActionModule(ActionBase):
                 return {
                     "changed": False,
                     # nodes: the status of the node that leads the run, the only one that has the result
-                    "lost": (reply["result"] is None and (status["state"] == "died" or "nodes" in status))
+                    "contact_lost": (reply["result"] is None and (status["state"] == "died" or "nodes" in status))
                     or bool((reply["result"] or {}).get("cut_off")),  # then another node may lead the run
                     "result": reply["result"],
                     "status": status,
@@ -276,9 +282,9 @@ class ActionModule(ActionBase):
                     f"last line: {last_line[:160]}"
                 ] * bool(last_line)
                 exited = f" {printable(str(status['exited']))[:400]};" if status.get("exited") else ""
-                idle = format_silence(reply["silence"]) + format_compilers(reply.get("compilers"))
+                idle = format_silence(reply["seconds_since_output"]) + format_compilers(reply.get("compilers"))
                 summary = f"{alive}{exited}{idle} {'; '.join(details) or 'no output yet'}"
                 display.display(f"[muster] {elapsed}{summary}")
         # ansible-playbook and its terminal have exited: nothing reads the output, and writing to it would eventually
         # block
-        return {"changed": False, "lost": True, "result": None, "job_results": reported, "attempt": attempt}
+        return {"changed": False, "contact_lost": True, "result": None, "job_results": reported, "attempt": attempt}

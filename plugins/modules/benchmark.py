@@ -121,13 +121,14 @@ run_id:
   returned: O(state=planned)
   type: str
   sample: benchmark-20261125-094640
-begun:
+run_exists:
   description: Whether this run already exists, interrupted or no longer watched.
   returned: O(state=planned) or O(state=suspected)
   type: bool
 findings:
   description:
-    - The findings, each with C(id), C(severity) (V(problem) or V(hint)), C(about), C(found), C(remedy) and C(numbers).
+    - The findings, each with C(id), C(severity) (V(problem) or V(hint)), C(about), C(problem), C(remedy) and
+      C(numbers).
   returned: O(state=judged)
   type: list
   elements: dict

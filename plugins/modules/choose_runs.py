@@ -79,7 +79,7 @@ runs:
       type: list
       elements: str
       sample: [gpu1, gpu2]
-    "on":
+    stored_on:
       description: Names of the nodes that still have a directory of it.
       type: list
       elements: str

@@ -74,7 +74,7 @@ clusters:
   returned: success
   type: list
   elements: dict
-others:
+other_machines:
   description: Number of machines in the account that belong to no cluster.
   returned: success
   type: int

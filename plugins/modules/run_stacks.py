@@ -61,7 +61,7 @@ text:
   returned: if O(results_by_node) is set
   type: str
   sample: 3 of 4 ranks wait in all_reduce (train.py:88); rank 3 on node2 is in load (data.py:41)
-culprits:
+awaited_ranks:
   description: The ranks for which the others wait. Empty if that is unknown.
   returned: if O(results_by_node) is set
   type: list

@@ -98,8 +98,8 @@ nodes:
       description: The last line written by the first rank of the node.
       type: str
       sample: step 120 loss 0.31
-    silence:
-      description: As in RV(muster.training.training_run#module:run.silence).
+    seconds_since_output:
+      description: As in RV(muster.training.training_run#module:run.seconds_since_output).
       type: float
       sample: 2.5
     gpus:

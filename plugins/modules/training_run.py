@@ -220,7 +220,7 @@ run:
       description: The last line written by the first rank of this node.
       type: str
       sample: step 120 loss 0.31
-    silence:
+    seconds_since_output:
       description:
         - Seconds since the first rank of the node last wrote something. V(null) unless the run is running, and if
           nothing has been written yet.
@@ -233,12 +233,12 @@ run:
     hang:
       description:
         - On the first node of a run that hangs, what its ranks do (C(text), C(groups)) and for which of them the others
-          wait (C(culprits)). V(null) on other nodes, and if the run does not hang.
+          wait (C(awaited_ranks)). V(null) on other nodes, and if the run does not hang.
       type: dict
       sample:
         text: 3 of 4 ranks wait in all_reduce (train.py:88); rank 3 on node2 is in load (data.py:41)
         since: 1795234086.7
-        culprits: [3]
+        awaited_ranks: [3]
         groups: []
     missing:
       description: Lost nodes of the run that can be replaced. Empty unless this node leads the run.

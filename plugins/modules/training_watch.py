@@ -81,7 +81,7 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-lost:
+contact_lost:
   description: Whether contact with the node was lost before the run's end was seen.
   returned: always, except in check mode
   type: bool

@@ -180,7 +180,7 @@ def node(name: str, everyone: list[str], gpu_count: int = 0) -> Facts:
             "dead_mount": "",
             "sha256": "aa" * 32,
         },
-        "run_taken": "",
+        "existing_run": "",
         "gpu_count": gpu_count,
         "gpus": gpus(gpu_count),
         "software": {

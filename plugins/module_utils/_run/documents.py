@@ -434,7 +434,7 @@ class Result(TypedDict):
     ended: float
     nodes: list[NodeResult]
     ended_early: list[int]  # ranks that had exited with 0 when the run began to end
-    hang: Data | None  # the hang that was reported and had not ended: text, since, culprits, groups
+    hang: Data | None  # the hang that was reported and had not ended: text, since, awaited_ranks, groups
     attempts: list[AttemptRecord]  # [] if the run was not meant to restart
     not_restarted: str  # reason why the last attempt was not followed by another
     notice: SaveNotice | None  # the notice that ended the run

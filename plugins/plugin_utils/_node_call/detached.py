@@ -57,8 +57,8 @@ def describe_last_line(line: str) -> str:
 def task_result(rc: int, output: str, lost: bool, log: str = "") -> dict[str, Any]:
     """Return the result for the task.
 
-    A command may end with a line MUSTER-RESULT {"changed": ..., ...}, or {"fault": "message"} if it fails. An "error"
-    means that the code could not run at all. After a failure without either, or with "output_tells": true beside
+    A command may end with a line MUSTER-RESULT {"changed": ..., ...}, or {"step_error": "message"} if it fails. An
+    "error" means that the code could not run at all. After a failure without either, or with "show_output": true beside
     it, the message includes the last lines of output.
     """
     lines = output.split("\n")
@@ -73,8 +73,10 @@ def task_result(rc: int, output: str, lost: bool, log: str = "") -> dict[str, An
     result = {"changed": fields.pop("changed", True), "rc": rc, "stdout_lines": output_lines, "result": fields}
     if rc or lost or "error" in fields:
         reason = "it was killed by a signal, or the machine restarted" if lost else f"exit code {rc}"
-        text = [without_credentials(fields.get("fault") or fields.get("error") or reason)]
-        tail = last_lines(output_lines) if fields.get("output_tells", not fields.keys() & {"fault", "error"}) else []
+        text = [without_credentials(fields.get("step_error") or fields.get("error") or reason)]
+        tail = (
+            last_lines(output_lines) if fields.get("show_output", not fields.keys() & {"step_error", "error"}) else []
+        )
         if tail:
             text = [f"{text[0]}. The last lines of its output:", *(f"  {line}" for line in tail)]
             text += [f"All of its output is on that node, in {log}"] if log else []

@@ -133,7 +133,7 @@ class ReportFinding(TypedDict):
     id: str
     severity: str
     about: list[str]
-    found: str
+    problem: str
     remedy: str
     numbers: dict[str, float]
 

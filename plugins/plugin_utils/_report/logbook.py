@@ -125,7 +125,7 @@ def render_page(report: Report, record: str, plots: Sequence[tuple[str, str, str
     if report["findings"]:
         lines += ["## Findings", ""]
         lines += [
-            f"- {escape_long(finding['found'])}: {escape_long(finding['remedy'])}" for finding in report["findings"]
+            f"- {escape_long(finding['problem'])}: {escape_long(finding['remedy'])}" for finding in report["findings"]
         ]
         lines += [""]
     if report["curves"]:

@@ -291,7 +291,7 @@ def packages_to_hold(driver: Mapping[str, Any], kernel: bool) -> list[str]:
 
 def held_packages(driver: Mapping[str, Any]) -> list[str]:
     """Return the packages that are held."""
-    return sorted(package["name"] for package in driver["packages"] if package["wanted"] == "hold")
+    return sorted(package["name"] for package in driver["packages"] if package["selection"] == "hold")
 
 
 def foreign_removals(simulated: str) -> list[str]:

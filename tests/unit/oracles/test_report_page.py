@@ -189,7 +189,7 @@ def test_pages_are_accessible_and_show_plots_and_numbers_of_the_report(tmp_path:
                 *numbers["verdict"].split("; failed first: "),  # the second part opens the section on the failure
                 format_money(numbers["cost"]["run"], "USD"),
                 numbers["failure"]["cause"]["remedy"],
-                *(item["found"] for item in numbers["findings"]),
+                *(item["problem"] for item in numbers["findings"]),
                 *(format_value(item["value"]) for item in numbers["metrics"]),
             ):
                 assert " ".join(arguments.split()) in seen, arguments

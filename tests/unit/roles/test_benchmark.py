@@ -86,7 +86,7 @@ def test_everything_is_measured_and_an_incorrect_sum_is_reported(tmp_path: Path)
     assert sorted({row["bytes"] for row in measured.collectives}) == [8, 1024, 4096]
     assert [(pair["a"], pair["b"], pair["right"]) for pair in measured.pairs] == [("a", "b", True)]
     wrong = [row for row in judge(measured, None, "b")["findings"] if "wrong" in row["id"]]
-    assert [row["found"] for row in wrong] == ["all_reduce gives wrong results on b, with 8 bytes and 2 other sizes"]
+    assert [row["problem"] for row in wrong] == ["all_reduce gives wrong results on b, with 8 bytes and 2 other sizes"]
 
 
 def test_measurements_without_time_left_are_listed(tmp_path: Path) -> None:

@@ -35,8 +35,8 @@ def run_play(directory: Path, names: tuple[str, str], *options: str) -> Complete
         state = {
             "hostname": hostname,
             "hosts": b64encode(hosts_text.encode()).decode(),
-            "sound": True,
-            "cloud_init": {"present": False, "wanted": False, "config": "", "ours": ""},
+            "permissions_ok": True,
+            "cloud_init": {"present": False, "manages_hosts": False, "config": "", "override": ""},
             "differences": [],
         }
         hosts[node["name"]] = {

@@ -221,7 +221,7 @@ def add_findings(benchmark: Benchmark, findings: list[ReportFinding]) -> Benchma
 
 def summarize(benchmark: Benchmark) -> str:
     """Summarize the benchmark's result on one line."""
-    problems = [finding["found"] for finding in benchmark["findings"] if finding["severity"] == "problem"]
+    problems = [finding["problem"] for finding in benchmark["findings"] if finding["severity"] == "problem"]
     if problems:
         return "; ".join(problems)
     if not benchmark["gpus"]:
@@ -237,7 +237,7 @@ def make_finding(
         "id": kind,
         "severity": severity,
         "about": affected,
-        "found": text,
+        "problem": text,
         "remedy": remedy,
         "numbers": dict(numbers),
     }

@@ -62,7 +62,7 @@ class ForecastFinding(TypedDict):
     """A reason not to run the whole job (problem), or something that is unknown or slow (hint), with a remedy."""
 
     severity: str
-    found: str
+    problem: str
     remedy: str
 
 

@@ -201,11 +201,11 @@ def format_gigabytes(size: float) -> str:
 
 
 def make_problem(text: str, remedy: str) -> ForecastFinding:
-    return {"severity": "problem", "found": text, "remedy": remedy}
+    return {"severity": "problem", "problem": text, "remedy": remedy}
 
 
 def make_hint(text: str, remedy: str) -> ForecastFinding:
-    return {"severity": "hint", "found": text, "remedy": remedy}
+    return {"severity": "hint", "problem": text, "remedy": remedy}
 
 
 NOTHING_MEASURED = make_problem(
@@ -249,5 +249,5 @@ def render(rehearsal: Rehearsal, name: str) -> str:
             f"{format_duration(rehearsal['total_seconds'])}{cost}"
         )
     for finding in sorted(rehearsal["findings"], key=lambda finding: finding["severity"] != "problem"):
-        lines += [f"{finding['severity']}: {finding['found']}", f"  what to do: {finding['remedy']}"]
+        lines += [f"{finding['severity']}: {finding['problem']}", f"  what to do: {finding['remedy']}"]
     return "\n".join([*lines, f"rehearsal {name}: {'go' if rehearsal['go'] else 'not yet'}"])

@@ -50,7 +50,7 @@ def old(results: dict[str, Any], keep: str = "", older_than: str = "") -> list[s
 
 def test_each_run_is_listed_once_newest_first() -> None:
     runs = merge_runs(BOTH)
-    assert [(run["run_id"], run["state"], run["on"], run["size"]) for run in runs] == [
+    assert [(run["run_id"], run["state"], run["stored_on"], run["size"]) for run in runs] == [
         ("new", "succeeded", ["a", "b"], 2_000_000),
         ("live", "running", ["a", "b"], 2_000_000),
         ("failed", "failed", ["a", "b"], 2_000_000),

@@ -47,7 +47,7 @@ ASK = Ec2Request(
     max_usd_per_hour=10.0,
 )
 #: Resources in their own network, on a machine in 10.1.0.0/16.
-OWN: dict[str, Any] = {"own_network": True, "local_networks": ["10.1.0.0/16"]}
+OWN: dict[str, Any] = {"dedicated_network": True, "local_networks": ["10.1.0.0/16"]}
 READS = ("Describe", "Get")
 SHORT = "InsufficientInstanceCapacity"
 

@@ -30,7 +30,7 @@ def seen(name: str, rank: int, **more: Any) -> dict[str, Any]:
         "message": "",
         "since": 1000.0,
         "last_line": "step 7",
-        "silence": 2.5,
+        "seconds_since_output": 2.5,
         "gpus": None,
         "ended_ranks": {},
         "directory": f"/runs/first/node{rank}",

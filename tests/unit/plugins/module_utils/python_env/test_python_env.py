@@ -278,13 +278,13 @@ def test_failing_program_is_reported_with_its_own_output(given: dict[str, Any]) 
         r"pip install --dry-run .* failed \(exit code 1\)\. The packages .* In requirements\.txt, "
         r".* correct the ones that pip names below"
     )
-    assert answer["output_tells"] and re.search(failed, answer["fault"])
-    assert "above" not in answer["fault"]
+    assert answer["show_output"] and re.search(failed, answer["step_error"])
+    assert "above" not in answer["step_error"]
 
 
 def test_settings_error_is_reported_without_program_output(given: dict[str, Any]) -> None:
     _text, answer = ask("solve", {**given, "files": ["/srv/none.txt"]})
-    assert answer["output_tells"] is False and answer["fault"].startswith(
+    assert answer["show_output"] is False and answer["step_error"].startswith(
         "there is no requirements file /srv/none.txt on this node. "
     )
 
@@ -382,7 +382,7 @@ def test_index_token_is_used_without_being_exposed(
     (home / ".netrc").write_text("machine own.host login me password mine\n")
     address = f"http://user:S3CR3T@127.0.0.1:{index.port}"
     text, answer = ask("solve", {**given, "index_url": address, "requirements": ["zzz"]}, HOME=str(home))
-    assert answer["output_tells"], (text, answer)
+    assert answer["show_output"], (text, answer)
     argv, *seen = text.splitlines()[-3:]
     assert f"http://127.0.0.1:{index.port}" in argv and "S3CR3T" not in argv
     assert seen[0].count("'user'") == seen[0].count("'S3CR3T'") == seen[0].count("'mine'") == 1
@@ -394,7 +394,7 @@ def test_index_token_is_used_without_being_exposed(
     _text, refused = ask(
         "solve", {**given, "directory": given["directory"] + "2", "index_url": address.replace("user:S3CR3T@", "")}
     )
-    assert "401" in refused["fault"] and "cannot read the package index" in refused["fault"]
+    assert "401" in refused["step_error"] and "cannot read the package index" in refused["step_error"]
 
 
 # --- What root may trust ----------------------------------------------------------------------------------------------

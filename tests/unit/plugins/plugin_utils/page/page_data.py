@@ -64,7 +64,7 @@ def make_reply(**fields: Any) -> dict[str, Any]:
         "status": {**status, **fields.pop("status", {})},
         "outputs": {},
         "left_out": {},
-        "silence": 1.0,
+        "seconds_since_output": 1.0,
         "events": [],
         "unfinished": "",
         "cursors": {"/x/log": 5},

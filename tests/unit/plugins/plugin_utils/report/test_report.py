@@ -137,7 +137,7 @@ def test_each_rule_reports_only_the_scripted_fault(
 ) -> None:
     report = report_of(tmp_path, nodes=2, gpus=2, sample=sample)
     assert found(report) == ids
-    assert expected_text in report["findings"][0]["found"]
+    assert expected_text in report["findings"][0]["problem"]
     assert all(item["remedy"] and item["numbers"] for item in report["findings"])
 
 
@@ -154,7 +154,7 @@ def test_restarts_shrinking_and_checkpoint_time_are_reported(tmp_path: Path) -> 
     report = compose_report(read_record(directory, "first"), now=START)
     assert found(report) == ["restarts", "shrunk", "checkpoints"]
     assert report["restarts"] == 2
-    assert report["findings"][2]["found"] == "checkpoints took 90 s, 15% of the run"
+    assert report["findings"][2]["problem"] == "checkpoints took 90 s, 15% of the run"
 
 
 def test_run_time_is_broken_down_by_stage(tmp_path: Path) -> None:

@@ -111,8 +111,8 @@ def test_different_gpu_models_are_not_compared_with_each_other() -> None:
 def test_gpus_below_expected_speed_are_reported_with_its_source() -> None:
     benchmark = judged(document(2, tflops=lambda _rank: 150.0), None, 2)
     text = next(item for item in benchmark["findings"] if item["id"] == "benchmark-gpus-below")
-    assert text["severity"] == "problem" and "150 TFLOP/s" in text["found"] and "271 is expected" in text["found"]
-    assert "MAMF" in text["found"]
+    assert text["severity"] == "problem" and "150 TFLOP/s" in text["problem"] and "271 is expected" in text["problem"]
+    assert "MAMF" in text["problem"]
     # unmeasured parts are never blamed
     benchmark = judged(document(2, tflops=lambda _rank: 1.0, model="Quadro P4000", matmul=[
         {"rank": rank, "dtype": "float32", "median": 1.0} for rank in range(2)
@@ -123,8 +123,10 @@ def test_gpus_below_expected_speed_are_reported_with_its_source() -> None:
 def test_two_nodes_are_judged_by_expected_speed_without_blaming_either() -> None:
     benchmark = judged(document(2, rate=lambda _a, _b: 4.0), None, 2, gbps=10.0)
     below = next(item for item in benchmark["findings"] if item["id"] == "benchmark-network-below")
-    assert below["about"] == ["gpu0", "gpu1"] and "a single pair cannot show which of the two is slow" in below["found"]
-    assert "benchmark_network_gbps" in below["found"]
+    assert (
+        below["about"] == ["gpu0", "gpu1"] and "a single pair cannot show which of the two is slow" in below["problem"]
+    )
+    assert "benchmark_network_gbps" in below["problem"]
     assert judged(document(2, rate=lambda _a, _b: 9.0), None, 2, gbps=10.0)["findings"] == []
 
 

@@ -154,7 +154,7 @@ def test_non_finite_loss_is_rejected_unless_another_curve_is_chosen(cluster: Clu
     other.losses = dict.fromkeys(range(1, 41), broken)
     play(other)
     known = conclude(other.runs / "r", 10**9, 10**10)
-    assert known["findings"][0]["found"] == "the loss is not a number at step 1 of r-two" and known["go"] is False
+    assert known["findings"][0]["problem"] == "the loss is not a number at step 1 of r-two" and known["go"] is False
     assert [start["broken"] for start in known["starts"]] == [1.0, 1.0, 21.0]
 
 
