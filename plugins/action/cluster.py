@@ -89,7 +89,7 @@ def build_result(
         "nodes": [{key: machine[key] for key in names} for machine in current["nodes"]],  # type: ignore[literal-required]
         "drive": drives[0] if drives else None,
         "steps": [
-            to_cloud_terms(cloud, f"{step['action']} {step['what']} {step['name']}") for step in initial["steps"]
+            to_cloud_terms(cloud, f"{step['action']} {step['kind']} {step['name']}") for step in initial["steps"]
         ],
         "cost": dict(cost),
         "not_removed": [],

@@ -49,7 +49,7 @@ def read_overview(args: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
         clusters = [cluster for cluster in clusters if cluster["cluster"] == args["cluster"]]
     for cluster in clusters:
         disks = cloud.unattached_disks(account, cluster["cluster"])
-        cluster["besides"] += [f"unattached volume {disk}" for disk in disks]
+        cluster["other_costs"] += [f"unattached volume {disk}" for disk in disks]
     result = {"clusters": clusters, "other_machines": len(other_machines)}
     if args["jmespath"]:
         return result, [format_result(run_query(args["jmespath"], result))]

@@ -140,7 +140,9 @@ class ActionModule(ActionBase):
             confirm_args=args["confirm_args"],
             timeout=args["probe_timeout"],
         )
-        search = SearchSettings(start=args["start"], multiple=args["multiple"], most=args["max"], margin=args["margin"])
+        search = SearchSettings(
+            start=args["start"], multiple=args["multiple"], max_batch=args["max"], margin=args["margin"]
+        )
         display = Display()
         try:
             with sequence(directory) as runner:

@@ -158,6 +158,6 @@ class ActionModule(ActionBase):
             timeout=args["timeout"],
             total_steps=args["total_steps"],
             checkpoint_steps=args["checkpoint_steps"],
-            kept=args["checkpoints_kept"],
+            checkpoints_kept=args["checkpoints_kept"],
             loss=args["loss"],
         )

@@ -51,7 +51,7 @@ def describe_gpus(gpus: Mapping[str, Any]) -> str:
     if smi_problem is None and gpus["pci"] > gpus["count"]:
         smi_problem = SMI_MESSAGES["no-driver"]
     smi_problem = smi_problem and smi_problem.format(tool=vendor_of(gpus).tool)
-    gpu_errors = [f"GPU {device['index']}: {device['fault']}" for device in gpus["devices"] if device["fault"]]
+    gpu_errors = [f"GPU {device['index']}: {device['error']}" for device in gpus["devices"] if device["error"]]
     users = sorted({process["user"] or "another user" for process in gpus["processes"]})
     parts += [f"! {text}" for text in [smi_problem, *gpu_errors] if text]
     parts += [f"in use by {', '.join(users)}"] if users else []

@@ -393,7 +393,7 @@ facts:
             compute_mode: Default
             ecc_uncorrected: 0
             page_retirement_pending: false
-            fault: ""
+            error: ""
             compute_capability: [9, 0]
         processes: []
     health:

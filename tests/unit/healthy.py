@@ -48,7 +48,7 @@ def gpus(count: int) -> Facts:
         "compute_mode": "Default",
         "ecc_uncorrected": 0,
         "page_retirement_pending": False,
-        "fault": "",
+        "error": "",
     }
     version = "570.124.06" if count else None
     return {

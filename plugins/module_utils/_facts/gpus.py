@@ -82,7 +82,7 @@ def parse_gpus(text: str) -> list[dict[str, Any]]:
                 "compute_mode": values["compute_mode"],
                 "ecc_uncorrected": leading_number(values.get(HEALTH_FIELDS[0], "")),
                 "page_retirement_pending": values.get(HEALTH_FIELDS[1]) == "Yes",
-                "fault": ", ".join(sorted(error.strip("[]") for error in errors)),
+                "error": ", ".join(sorted(error.strip("[]") for error in errors)),
             }
         )
     return gpus

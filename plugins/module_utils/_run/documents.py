@@ -214,7 +214,7 @@ class AttemptDetails(TypedDict, total=False):
     step: int | None  # step of that checkpoint
     unit: str  # unit of the step: "step" or "epoch"
     saved: float  # time at which that checkpoint was saved
-    reached: int | None  # the last step that rank 0 printed
+    last_step: int | None  # the last step that rank 0 printed
     unusable: dict[str, str]  # reasons why nodes could not take part in the next attempt, by node name
 
 
@@ -372,7 +372,7 @@ class NodeResult(NodeStatus):
     """Rank 0's view of a node at the end of the run."""
 
     report: NodeReport | None
-    why: str  # reason why it is considered lost
+    lost_reason: str  # reason why it is considered lost
     survived: bool  # an elastic run continued without it
     launcher_log: str
 
@@ -381,7 +381,7 @@ class NodeView(NodeResult):
     """The state of a node that rank 0's supervisor keeps."""
 
     broken: float | None  # monotonic time at which its connection broke
-    heard: float  # monotonic time at which its last message arrived
+    last_message: float  # monotonic time at which it arrived
     remote_started: bool  # whether a launcher that starts all nodes has started this node
     answered: bool  # whether bin/ssh has received its exit code
     return_by: float  # monotonic time until which a silent node may come back

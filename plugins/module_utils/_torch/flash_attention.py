@@ -243,11 +243,11 @@ def choose(request: Data) -> Data:
     if os.path.exists(cached):
         with open(cached, encoding="utf-8") as file:
             stored = json.load(file)
-        if stored["asked"] == key:
+        if stored["key"] == key:
             return {**stored["choice"], "changed": False}
     choice = {**choose_uncached(request), "changed": False}
     with open(cached, "w", encoding="utf-8") as file:
-        json.dump({"asked": key, "choice": choice}, file)
+        json.dump({"key": key, "choice": choice}, file)
     return choice
 
 

@@ -121,12 +121,12 @@ def check_health(context: CheckContext) -> list[Finding]:
     for node, gpus in context.nodes_with("gpus"):
         vendor = vendor_of(gpus)
         for device in gpus["devices"]:
-            if device["fault"]:
+            if device["error"]:
                 findings.append(
                     error(
                         "gpu-broken",
                         [node.name],
-                        problem=f"GPU {device['index']} ({device['name']}): {device['fault']}",
+                        problem=f"GPU {device['index']} ({device['name']}): {device['error']}",
                         requirement="a working GPU",
                         remedy=f"look for '{vendor.kernel_messages}' in dmesg; reboot, and have it replaced if the "
                         "error returns",

@@ -84,7 +84,7 @@ def test_everything_is_measured_and_an_incorrect_sum_is_reported(tmp_path: Path)
     assert {gpu["node"] for gpu in measured.gpus} == {copy["node"] for copy in measured.copies} == {"a", "b"}
     assert {row["op"] for row in measured.collectives} == set(OPERATIONS)
     assert sorted({row["bytes"] for row in measured.collectives}) == [8, 1024, 4096]
-    assert [(pair["a"], pair["b"], pair["right"]) for pair in measured.pairs] == [("a", "b", True)]
+    assert [(pair["a"], pair["b"], pair["correct"]) for pair in measured.pairs] == [("a", "b", True)]
     wrong = [row for row in judge(measured, None, "b")["findings"] if "wrong" in row["id"]]
     assert [row["problem"] for row in wrong] == ["all_reduce gives wrong results on b, with 8 bytes and 2 other sizes"]
 

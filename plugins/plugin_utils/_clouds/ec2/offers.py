@@ -167,7 +167,7 @@ def find_offers(context: Ec2Context, request: Ec2Request, account: Ec2Account, c
             desired=desired, plan=plan, cost=cost, description=description, machine_type=types[0], market=market
         )
         return Offers([offer], [])
-    has_network = any(part["what"] == "VPC" for part in plan["parts"])
+    has_network = any(part["kind"] == "VPC" for part in plan["parts"])
     if not nodes and not request.subnet_id and (has_network or request.dedicated_network):
         site = dedicated_site(context.client, context.cluster, plan["parts"], account.vpcs, request.local_networks)
     else:

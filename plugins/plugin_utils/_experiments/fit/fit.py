@@ -76,7 +76,7 @@ class SearchState(TypedDict):
     program: str  # the launched script or module; "" until the first probe has ended
     nnodes: int
     history: list[Probe]
-    under_way: str  # run_id of the probe that was in progress when this was written
+    running: str  # run_id of the probe that was in progress when this was written
     result: int | None
     fastest: int | None
 
@@ -105,7 +105,7 @@ class BatchSearch(ResumableSequence[SearchState]):
                 "program": "",
                 "nnodes": 0,
                 "history": [],
-                "under_way": "",
+                "running": "",
                 "result": None,
                 "fastest": None,
             }
@@ -124,14 +124,14 @@ class BatchSearch(ResumableSequence[SearchState]):
     def search(self, job: FitJob, search: SearchSettings) -> SearchState:
         """Run the search to its end. Raise ExperimentError if a probe fails for reasons other than its batch size."""
         state = self.load_state(job, search)
-        if state["under_way"]:
-            self.stop_interrupted([state["under_way"]])
+        if state["running"]:
+            self.stop_interrupted([state["running"]])
         if state["result"] is not None:
             self.display("nothing to launch: this is the result of an earlier search")
-        while not (next_step := choose_next(state["history"], search))["done"]:
+        while not (next_step := choose_next(state["history"], search))["finished"]:
             self.announce(state["history"], next_step)
             run_id = free_name(self.runs, f"{self.directory.name}-b{next_step['batch']}")
-            self.file.write({**state, "under_way": run_id})
+            self.file.write({**state, "running": run_id})
             probe = self.run_probe(state, next_step, run_id)
             plan = to_mapping(RecordFiles(self.runs / run_id).read_json("plan.json"))
             state = {
@@ -139,10 +139,10 @@ class BatchSearch(ResumableSequence[SearchState]):
                 "program": clean_text(plan.get("program"), 4096),
                 "nnodes": len(to_mappings(plan.get("nodes"))),
                 "history": [*state["history"], probe],
-                "under_way": "",
+                "running": "",
             }
             self.file.write(state)
-            self.display(f"batch {probe['batch']} {'fits' if probe['fits'] else 'does not fit: ' + probe['why']}")
+            self.display(f"batch {probe['batch']} {'fits' if probe['fits'] else 'does not fit: ' + probe['reason']}")
         best = fastest_probe(state["history"])
         state = {**state, "result": next_step["result"], "fastest": best["batch"] if best is not None else None}
         self.file.write(state)
@@ -210,7 +210,7 @@ class BatchSearch(ResumableSequence[SearchState]):
             "fits": outcome.kind == "fits",
             "confirms": next_step["confirms"],
             "run_id": record.name,
-            "why": outcome.reason,
+            "reason": outcome.reason,
             "seconds": launch_result.seconds,
             "memory_mib": peak_memory,
             "total_mib": reported.get("total_memory_mib") or min((total for total in totals if total), default=None),

@@ -21,7 +21,7 @@ class RehearsalJob(TypedDict):
 
     resume_args: arguments of the launch that resumes, empty to skip it. nnodes: count of all nodes, 0 if not set;
     timeout: seconds that a launch may take; total_steps, checkpoint_steps: steps of the whole job and between its
-    checkpoints, 0 if unknown; kept: checkpoints on the disk at a time; loss: name of the curve to follow.
+    checkpoints, 0 if unknown; checkpoints_kept: those on the disk at a time; loss: name of the curve to follow.
     """
 
     args: list[str]
@@ -31,7 +31,7 @@ class RehearsalJob(TypedDict):
     timeout: float
     total_steps: int
     checkpoint_steps: int
-    kept: int
+    checkpoints_kept: int
     loss: str
 
 
@@ -42,7 +42,7 @@ class RehearsalLaunch(TypedDict):
     it, "" if the job reported none.
     """
 
-    what: str
+    kind: str
     run_id: str
     nnodes: int
     node: str
@@ -77,7 +77,7 @@ class Rehearsal(TypedDict):
     common: str
     job: RehearsalJob
     starts: list[RehearsalLaunch]
-    under_way: str  # run_id of the launch that was in progress when this was written
+    running: str  # run_id of the launch that was in progress when this was written
     checkpoint_bytes: int | None
     free_bytes: int | None
     resumed: bool | None

@@ -44,7 +44,7 @@ def measure_run(record: Path, launch_result: PlaybookResult, log: Path, now: flo
     succeeded = report["state"] == "succeeded" and not launch_result.timed_out
     return {
         "succeeded": succeeded,
-        "why": "" if succeeded else clean_text(reason, MAX_REASON),
+        "reason": "" if succeeded else clean_text(reason, MAX_REASON),
         "launch_seconds": launch_result.seconds,
         "run_seconds": report["seconds"],
         "nnodes": report["nnodes"],

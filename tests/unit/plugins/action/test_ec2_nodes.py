@@ -67,7 +67,7 @@ class CutAws(AwsClient):
         bench.changed += change
         if action == "run_instances":
             record = json.loads((bench.directory / "bert.json").read_text())
-            named = [item for item in record["entries"] if item["what"] == "machine" and not item["id"]]
+            named = [item for item in record["entries"] if item["kind"] == "machine" and not item["id"]]
             assert len(named) >= given["MinCount"], "the intent is recorded before the request"
         if bench.sent == bench.kill_before or (change and bench.changed == bench.kill_change):
             raise Killed

@@ -224,8 +224,8 @@ LEFT: dict[str, Any] = {"limit_count": 10_000, "limit": 64 << 20, "files": [], "
 
 
 def test_measurements_left_on_node_are_listed() -> None:
-    kept = {"file": "measured/\x1b[2Jbig.csv", "size": 70_000_000, "kept": 0}
-    shortened = {"file": "launcher.log", "size": 90_000_000, "kept": 8_000_000}
+    kept = {"file": "measured/\x1b[2Jbig.csv", "size": 70_000_000, "retained": 0}
+    shortened = {"file": "launcher.log", "size": 90_000_000, "retained": 8_000_000}
     assert describe_left_out("gpu1", "first", LEFT) == ""
     assert describe_left_out("gpu1", "first", {**LEFT, "files": [shortened], "count": 1}) == ""
     assert describe_left_out("gpu1", "first", {**LEFT, "files": [kept], "count": 1}) == (
@@ -238,8 +238,8 @@ def test_measurements_left_on_node_are_listed() -> None:
 
 def test_logs_left_on_node_are_fetched_by_a_different_command_from_job_files() -> None:
     """Because fetch.yml copies no logs, and logs.yml nothing that the job wrote."""
-    log = {"file": "launcher.log", "size": 100_000_000, "kept": 0}
-    data = {"file": "measured/big.csv", "size": 70_000_000, "kept": 0}
+    log = {"file": "launcher.log", "size": 100_000_000, "retained": 0}
+    data = {"file": "measured/big.csv", "size": 70_000_000, "retained": 0}
     only_log = describe_left_out("gpu1", "first", {**LEFT, "files": [log], "count": 1})
     assert only_log.endswith("To fetch all of them: ansible-playbook logs.yml -e run_id=first -e fetch=true")
     both = describe_left_out("gpu1", "first", {**LEFT, "files": [log, data], "count": 2})

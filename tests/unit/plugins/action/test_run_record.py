@@ -377,7 +377,7 @@ def test_result_of_another_run_is_ignored(tmp_path: Path, more: dict[str, Any]) 
 def test_lost_node_that_replies_gives_the_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     opened(tmp_path)
     result = ended("failed", -15, reason="node1 is lost: silent", first_node="node1")
-    result["nodes"][1].update(state="lost", report=None, why="node1 is lost: silent")
+    result["nodes"][1].update(state="lost", report=None, lost_reason="node1 is lost: silent")
     closed(tmp_path, result=result, runs_by_node={"node1": {**DIED, "message": SUPERVISOR_DIED}})
     shown = capsys.readouterr().out
     assert f"failed first: node node1 (node_rank 1): node1 is lost: {SUPERVISOR_DIED}" in shown

@@ -81,7 +81,7 @@ def test_nvidia_smi_output_of_each_driver_generation_is_parsed(  # noqa: PLR0913
     assert last["driver"] == driver
     assert last["memory_mib"] == memory
     assert last["ecc_uncorrected"] == ecc
-    assert last["fault"] == fault
+    assert last["error"] == fault
 
 
 def test_memory_use_compute_mode_and_retired_pages_are_parsed() -> None:

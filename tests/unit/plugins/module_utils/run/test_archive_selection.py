@@ -83,7 +83,7 @@ def test_smallest_files_are_packed_first_if_over_the_limit_and_the_rest_are_list
     run = finished(tmp_path, *sizes.items())
     files, left_out = packed(run, "measured")
     assert {name for name in files if name.startswith("measured/")} == {"measured/300", "measured/350"}
-    kept = [{"file": f"measured/{size}", "size": size, "kept": 0} for size in (400, 5000)]
+    kept = [{"file": f"measured/{size}", "size": size, "retained": 0} for size in (400, 5000)]
     assert left_out == {"limit": 1000, "limit_count": 10_000, "files": kept, "count": 2, "size": 5400}
     assert json.loads(files["left_out.json"]) == left_out
 
@@ -93,7 +93,7 @@ def test_only_the_end_of_a_long_rank_0_log_is_packed(tmp_path: Path, monkeypatch
     run = finished(tmp_path, ("launcher.log", "".join(f"step {number:03}\n" for number in range(100))))
     files, left_out = packed(run, "measured")
     assert files["launcher.log"] == "".join(f"step {number:03}\n" for number in range(89, 100)).encode()
-    assert left_out["files"] == [{"file": "launcher.log", "size": 900, "kept": 99}]
+    assert left_out["files"] == [{"file": "launcher.log", "size": 900, "retained": 99}]
 
 
 def test_end_of_a_single_long_line_is_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,7 +101,7 @@ def test_end_of_a_single_long_line_is_packed(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(archive_selection, "LOG_LIMIT", 100)
     files, left_out = packed(finished(tmp_path, ("launcher.log", "\rstep" * 200 + "\n")), "measured")
     assert files["launcher.log"] == (b"\rstep" * 200 + b"\n")[-100:]
-    assert left_out["files"] == [{"file": "launcher.log", "size": 1001, "kept": 100}]
+    assert left_out["files"] == [{"file": "launcher.log", "size": 1001, "retained": 100}]
 
 
 def test_links_are_not_followed_and_pipes_do_not_block(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def with_amd(*names: str) -> Any:
                 "compute_mode": "Default",
                 "ecc_uncorrected": 0,
                 "page_retirement_pending": False,
-                "fault": "",
+                "error": "",
                 "target": "gfx942",
                 "pci": "0000:05:00.0",
             }

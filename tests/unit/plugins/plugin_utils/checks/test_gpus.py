@@ -66,7 +66,7 @@ def own_run(facts: dict[str, Facts], name: str) -> None:
             lambda f: smi(f, "node3", "no-gpu", "No devices were found"),
             [("error", "gpu-broken", ("node3",))],
         ),
-        (lambda f: device(f, "node4", fault="GPU requires reset"), [("error", "gpu-broken", ("node4",))]),
+        (lambda f: device(f, "node4", error="GPU requires reset"), [("error", "gpu-broken", ("node4",))]),
         (lambda f: device(f, "node4", ecc_uncorrected=3), [("warning", "gpu-memory-errors", ("node4",))]),
         (lambda f: device(f, "node4", page_retirement_pending=True), [("warning", "gpu-memory-errors", ("node4",))]),
         (lambda f: fewer(f, "node1", 1), [("error", "gpu-count", ("node1",))]),

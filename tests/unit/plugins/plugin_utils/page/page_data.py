@@ -92,7 +92,7 @@ def make_result(plan: Mapping[str, Any], **fields: Any) -> dict[str, Any]:
                 "state": "ended",
                 "since": START,
                 "report": None,
-                "why": "",
+                "lost_reason": "",
                 "survived": False,
                 "launcher_log": "",
             }

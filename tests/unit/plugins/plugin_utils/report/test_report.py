@@ -214,7 +214,7 @@ def test_failure_cause_and_remedy_come_from_the_catalogue(tmp_path: Path, fetche
     found = compose_report(read_record(directory, "first"), now=START)["failure"]
     assert found is not None and found["cause"] is not None
     assert found["cause"]["id"] == "cuda-out-of-memory"
-    assert found["cause"]["seen"].startswith("torch.OutOfMemoryError") and "smaller" in found["cause"]["remedy"]
+    assert found["cause"]["evidence"].startswith("torch.OutOfMemoryError") and "smaller" in found["cause"]["remedy"]
 
 
 def test_settings_and_repeat_command_come_from_plan_without_secrets(tmp_path: Path) -> None:

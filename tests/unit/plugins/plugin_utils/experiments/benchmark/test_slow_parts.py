@@ -133,10 +133,10 @@ def test_two_nodes_are_judged_by_expected_speed_without_blaming_either() -> None
 @pytest.mark.parametrize(
     ("phase", "place", "change", "expected_text"),
     [
-        ("collectives", 1, {"wrong": [1]}, "all_reduce gives wrong results on gpu1, with 1048576 bytes"),
-        ("matmul", 1, {"right": False}, "gpu1 GPU 0 computes a wrong matrix product"),
-        ("copies", 0, {"right": False}, "gpu0 rank 0: a copy (device) does not match its source"),
-        ("pairs", 0, {"right": False}, "data sent between gpu0 and gpu1 arrives corrupted"),
+        ("collectives", 1, {"wrong_ranks": [1]}, "all_reduce gives wrong results on gpu1, with 1048576 bytes"),
+        ("matmul", 1, {"correct": False}, "gpu1 GPU 0 computes a wrong matrix product"),
+        ("copies", 0, {"correct": False}, "gpu0 rank 0: a copy (device) does not match its source"),
+        ("pairs", 0, {"correct": False}, "data sent between gpu0 and gpu1 arrives corrupted"),
     ],
 )
 def test_wrong_results_are_reported_at_any_speed(

@@ -19,7 +19,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._experiments.seque
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.sequence.resumable import ExperimentError
 from tests.unit.plugins.plugin_utils.report.records import write_record
 
-SEARCH = SearchSettings(start=8, multiple=8, most=4096, margin=0.0)
+SEARCH = SearchSettings(start=8, multiple=8, max_batch=4096, margin=0.0)
 JOB = FitJob(args=["--batch", "{batch_size}"], confirm_args=["--batch={batch_size}", "--long"], timeout=60.0)
 OOM = "OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
 
@@ -95,7 +95,7 @@ def test_interrupted_search_resumes(cluster: Cluster) -> None:
     cluster.interrupted = True
     with pytest.raises(ExperimentError, match="interrupted: .* was stopped on all nodes"):
         fit(cluster).search(JOB, SEARCH)
-    assert json.loads((cluster.runs / "fit" / "fit.json").read_text())["under_way"] == "fit-b8"
+    assert json.loads((cluster.runs / "fit" / "fit.json").read_text())["running"] == "fit-b8"
     cluster.interrupted = False
     state = fit(cluster).search(JOB, SEARCH)
     assert cluster.stopped == ["fit-b8"] and cluster.launched[1] == "fit-b8-2", "a name is never used twice"

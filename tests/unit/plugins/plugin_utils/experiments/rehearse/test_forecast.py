@@ -26,7 +26,7 @@ GB = 10**9
 
 def start(what: str, steps: list[float], loss: list[float], **more: Any) -> RehearsalLaunch:
     usual: RehearsalLaunch = {
-        "what": what,
+        "kind": what,
         "run_id": f"r-{what}",
         "nnodes": 4,
         "node": "gpu0",
@@ -56,10 +56,10 @@ def judged(*starts: RehearsalLaunch, size: int | None = GB, free: int | None = 1
         "timeout": 60.0,
         "total_steps": 1000,
         "checkpoint_steps": 100,
-        "kept": 3,
+        "checkpoints_kept": 3,
         "loss": "",
     }
-    known: Any = {"version": 1, "job": {**job, **more}, "starts": list(starts), "under_way": ""}
+    known: Any = {"version": 1, "job": {**job, **more}, "starts": list(starts), "running": ""}
     return judge(known, size, free)
 
 

@@ -33,7 +33,7 @@ JOB: RehearsalJob = {
     "timeout": 60.0,
     "total_steps": 0,
     "checkpoint_steps": 0,
-    "kept": 1,
+    "checkpoints_kept": 1,
     "loss": "",
 }
 
