@@ -14,7 +14,9 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import yaml
 
 PACKAGE = "ansible_collections.muster.training."
 SHOWN = 5  # for each kind, the longest first
@@ -32,6 +34,7 @@ ROOMS = (
 # Folders whose names must follow the glossary in CONTRIBUTING.md
 STANDARD_TERMS = ("plugins", "roles")
 IDIOM_LIMIT = 0.02  # fraction of all bindings
+DOCUMENTED = frozenset({"DOCUMENTATION", "RETURN"})  # variables of plugins whose YAML names options and return values
 # Class names that Ansible looks up in each plugin
 PLUGIN_CLASSES = frozenset(
     {"ActionModule", "CallbackModule", "FilterModule", "InventoryModule", "LookupModule", "ModuleDocFragment"}
@@ -72,7 +75,7 @@ class Piece(NamedTuple):
 
 
 class Idiom(NamedTuple):
-    """The names bound in a folder, and those that contain a word that the glossary replaces."""
+    """The names bound or documented in a folder, and those that contain a word that the glossary replaces."""
 
     bindings: int
     names: tuple[str, ...]
@@ -140,17 +143,42 @@ def bindings(tree: ast.AST) -> Iterator[tuple[str, int]]:
             yield name, getattr(node, "lineno", 0)
 
 
+def documented_names(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """Yield each option and return value of a plugin or documentation fragment, with the line of its documentation."""
+    classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and node.name == "ModuleDocFragment"]
+    parts = [child for node in classes for child in node.body]  # a fragment's variables may have any name
+    for node in ast.walk(tree):
+        if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)):
+            continue
+        variables = {target.id for target in node.targets if isinstance(target, ast.Name)}
+        if not isinstance(node.value.value, str) or not (node in parts or variables & DOCUMENTED):
+            continue
+        document = yaml.safe_load(node.value.value) or {}
+        entries = document if "RETURN" in variables else document.get("options")
+        for name in nested_names(entries):
+            yield name, node.lineno
+
+
+def nested_names(entries: Mapping[str, Any] | None) -> Iterator[str]:
+    """Yield the names of options or return values, and those of their suboptions or parts."""
+    for name, entry in (entries or {}).items():
+        yield str(name)
+        for key in ("suboptions", "contains"):
+            yield from nested_names(entry.get(key))
+
+
 def is_idiom(name: str) -> bool:
     """Return whether a name consists of, or contains, a word that the glossary replaces."""
     return name.lower() in IDIOM_NAMES or any(part.lower() in IDIOM_PARTS for part in PART.findall(name))
 
 
 def idiom(root: Path, folder: str) -> Idiom:
-    """Return the names bound in a folder's Python files that contain a word the glossary replaces."""
+    """Return the names that a folder's Python files bind or document and that contain a word the glossary replaces."""
     total = 0
     names = []
     for path in sources(root, folder):
-        for name, line in bindings(ast.parse(path.read_text(encoding="utf-8"))):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for name, line in (*bindings(tree), *documented_names(tree)):
             total += 1
             if is_idiom(name):
                 names.append(f"{path.relative_to(root)}:{line}: {name}")

@@ -73,7 +73,7 @@ class ActionModule(ActionBase):
         reply = ask(request)
         newest = reply["newest"]
         if not reply["ranks"]:
-            return {"changed": False, "shown": False, "newest": newest}
+            return {"changed": False, "has_rank": False, "newest": newest}
         display.display(f"[muster] attempt {request['attempt']}, rank {request['rank']}, on {request['node']}:")
         while True:
             for log, size in reply["left_out"].items():
@@ -84,7 +84,7 @@ class ActionModule(ActionBase):
                     if visible_line and parse_report(visible_line) is None:
                         display.display(visible_line)
             if not reply["active"] or os.getppid() != parent:
-                return {"changed": False, "shown": True, "newest": newest}
+                return {"changed": False, "has_rank": True, "newest": newest}
             end_play_without_reader(parent)
             request["cursors"] = reply["cursors"]
             reply = ask(request)

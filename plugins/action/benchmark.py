@@ -50,7 +50,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "nodes": {"type": "list", "elements": "str", "default": []},
     "seconds": {"type": "float", "default": 300.0},
     "collectives": {"type": "list", "elements": "str", "default": OPERATIONS},
-    "largest": {"type": "int", "default": 0},
+    "max_buffer_bytes": {"type": "int", "default": 0},
     "run_id": {"type": "str", "default": ""},
     "again_run_id": {"type": "str", "default": ""},
     "baseline": {"type": "str", "default": ""},
@@ -93,12 +93,12 @@ def plan_benchmark(args: dict[str, Any], directory: Path, extra: dict[str, Any])
         )
     if args["baseline"]:
         read_baseline(directory, args["baseline"])
-    task = plan_task(len(args["nodes"]), args["seconds"], args["collectives"], args["largest"])
+    task = plan_task(len(args["nodes"]), args["seconds"], args["collectives"], args["max_buffer_bytes"])
     name = args["run_id"] or time.strftime("benchmark-%Y%m%d-%H%M%S")
     is_resumed = find_interrupted(directory, name, args["nodes"])
     if is_resumed:
         Display().display(f"[benchmark] {name} was interrupted: resuming it")
-    return {"changed": False, "work": json.dumps(task), "run_id": name, "begun": is_resumed}
+    return {"changed": False, "work": json.dumps(task), "run_id": name, "run_exists": is_resumed}
 
 
 def find_interrupted(directory: Path, run_id: str, nodes: list[str]) -> bool:
@@ -164,7 +164,7 @@ def plan_repeat(args: dict[str, Any], directory: Path) -> dict[str, Any]:
     """Plan which measurements to repeat on their own; work is empty if there are none."""
     suspects = find_suspects(read_measurements(directory, args, args["run_id"]))
     if not suspects["ranks"] and not suspects["pairs"]:
-        return {"changed": False, "work": "", "begun": False}
+        return {"changed": False, "work": "", "run_exists": False}
     repeat_files = RecordFiles(directory / f"{args['run_id']}-again")
     state = failed_state(repeat_files)
     if state:
@@ -178,7 +178,7 @@ def plan_repeat(args: dict[str, Any], directory: Path) -> dict[str, Any]:
         f"[benchmark] remeasuring {len(suspects['ranks'])} ranks and {len(suspects['pairs'])} node pairs, one at a time"
     )
     task = plan_remeasurement(suspects, REMEASURE_SHARE * args["seconds"])
-    return {"changed": False, "work": json.dumps(task), "begun": is_resumed}
+    return {"changed": False, "work": json.dumps(task), "run_exists": is_resumed}
 
 
 def judge_benchmark(args: dict[str, Any], directory: Path) -> dict[str, Any]:

@@ -46,7 +46,7 @@ ARGUMENT_SPEC = {
     "names": {"type": "bool", "default": True},
     "group": {"type": "str", "default": "training"},
     "code": {"type": "dict", "default": {}},
-    "code_left": {"type": "str", "choices": ["", "as_is", "later", "refused", "in_use"], "default": ""},
+    "code_skip_reason": {"type": "str", "choices": ["", "as_is", "later", "refused", "in_use"], "default": ""},
     "skip": {"type": "list", "elements": "str", "default": []},
     "thresholds": {"type": "dict", "apply_defaults": True, "options": THRESHOLDS_SPEC},
     "json_file": {"type": "path"},

@@ -28,7 +28,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._text.printable im
 
 ARGUMENT_SPEC = {
     "nodes": {"type": "list", "elements": "str", "required": True},
-    "told": {"type": "dict", "required": True},
+    "listed": {"type": "dict", "required": True},
     "compared": {"type": "dict"},
     "directory": {"type": "path", "required": True},
     "confirm": {"type": "bool", "default": False},
@@ -93,7 +93,7 @@ class ActionModule(ActionBase):
         display = Display()
         files: dict[str, list[OutputFile]] = {}
         for name in args["nodes"]:
-            reply = args["told"].get(name)
+            reply = args["listed"].get(name)
             entries = reply.get("files") if isinstance(reply, Mapping) else None
             files[name], refused = parse_outputs(entries)
             if args["compared"] is None:
@@ -103,14 +103,14 @@ class ActionModule(ActionBase):
                     f"{name} has files that are not fetched because their paths point outside the directory: "
                     f"{abbreviate(refused)}"
                 )
-            if isinstance(reply, Mapping) and reply.get("more"):
+            if isinstance(reply, Mapping) and reply.get("incomplete"):
                 display.warning(
                     f"{name} has files that cannot be listed and are not fetched: their names are not UTF-8, or there "
                     "are too many"
                 )
         if args["compared"] is None:
             return {"changed": False, "compare": names_to_compare(files)}
-        missing = [name for name in args["nodes"] if name not in args["told"]]
+        missing = [name for name in args["nodes"] if name not in args["listed"]]
         if missing:
             display.warning(f"{abbreviate(missing)}: not in this inventory, so their output files are not fetched")
         hashes = {
@@ -124,15 +124,15 @@ class ActionModule(ActionBase):
         size = sum(file.output.size - file.fetched for file in pending)
         duplicates = sum(map(len, files.values())) - sum(map(len, unique.values()))
         display.display(summarize(unique, len(pending), size, duplicates, args["directory"]))
-        for line in describe_unlisted({name: args["told"].get(name) for name in args["nodes"]}):
+        for line in describe_unlisted({name: args["listed"].get(name) for name in args["nodes"]}):
             display.display(line)
         return {
             "changed": False,
-            "wanted": {
+            "selected": {
                 name: {"directory": str(directories[name]), "files": [output._asdict() for output in outputs]}
                 for name, outputs in unique.items()
             },
             "count": len(pending),
             "size": size,
-            "ask": size > CONFIRM_SIZE and not args["confirm"],
+            "needs_confirmation": size > CONFIRM_SIZE and not args["confirm"],
         }

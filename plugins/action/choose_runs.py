@@ -20,7 +20,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._text.name_list im
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import printable
 
 ARGUMENT_SPEC = {
-    "reads": {"type": "dict", "required": True},
+    "results_by_node": {"type": "dict", "required": True},
     "keep": {"type": "str", "default": ""},
     "older_than": {"type": "str", "default": ""},
     "grep": {"type": "str", "default": ""},
@@ -50,19 +50,19 @@ def parse_count(text: str) -> int:
     return int(text)
 
 
-def merge_runs(reads: Mapping[str, Any]) -> list[dict[str, Any]]:
+def merge_runs(results_by_node: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return each run once, newest first, with its nodes, its total size on them and its result.
 
     If nodes disagree, the values that favor keeping a run win: the latest start, and every node that any of them names.
     """
     runs: dict[str, dict[str, Any]] = {}
-    for name, reply in reads.items():
+    for name, reply in results_by_node.items():
         for node_run in reply["runs"] if isinstance(reply, Mapping) and "runs" in reply else ():
             run = runs.setdefault(
-                node_run["run_id"], {"run_id": node_run["run_id"], "nodes": [], "on": [], "states": {}}
+                node_run["run_id"], {"run_id": node_run["run_id"], "nodes": [], "stored_on": [], "states": {}}
             )
             run["nodes"] += [node for node in node_run["nodes"] if node not in run["nodes"]]
-            run["on"].append(name)
+            run["stored_on"].append(name)
             run["states"][name] = node_run["state"]
             for key in SUMMARY:
                 run[key] = run.get(key) or str(node_run.get(key, ""))
@@ -118,7 +118,7 @@ def render_table(runs: list[dict[str, Any]]) -> str:
                 printable(run["state"]),
                 started,
                 size,
-                format_list(run["on"]),
+                format_list(run["stored_on"]),
                 describe_job(run),
                 shorten(run["outcome"], MAX_OUTCOME),
             )
@@ -144,13 +144,15 @@ class ActionModule(ActionBase):
                 "grep only selects the runs to show, so it cannot be combined with keep or "
                 "older_than: omit it to remove runs"
             )
-        runs = merge_runs(args["reads"])
+        runs = merge_runs(args["results_by_node"])
         if args["grep"]:
             runs = matching_runs(runs, args["grep"])
         silent = {
-            name for name, reply in args["reads"].items() if not isinstance(reply, Mapping) or "runs" not in reply
+            name
+            for name, reply in args["results_by_node"].items()
+            if not isinstance(reply, Mapping) or "runs" not in reply
         }
-        old = old_runs(runs, args["keep"], args["older_than"], set(args["reads"]) - silent, time.time())
+        old = old_runs(runs, args["keep"], args["older_than"], set(args["results_by_node"]) - silent, time.time())
         display = Display()
         try:
             output = format_result(run_query(args["jmespath"], {"runs": runs, "old": old})) if args["jmespath"] else ""

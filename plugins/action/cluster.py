@@ -89,10 +89,10 @@ def build_result(
         "nodes": [{key: machine[key] for key in names} for machine in current["nodes"]],  # type: ignore[literal-required]
         "drive": drives[0] if drives else None,
         "steps": [
-            to_cloud_terms(cloud, f"{step['action']} {step['what']} {step['name']}") for step in initial["steps"]
+            to_cloud_terms(cloud, f"{step['action']} {step['kind']} {step['name']}") for step in initial["steps"]
         ],
         "cost": dict(cost),
-        "left": [],
+        "not_removed": [],
         "diff": {"before": before, "after": after},
     }
 
@@ -116,7 +116,7 @@ def apply_state(cloud: AnyCloud, args: dict[str, Any], confirm: Confirm, check: 
     result = {
         "changed": ended.changed,
         **build_result(cloud, ended.desired, ended.initial, ended.current, ended.cost),
-        "left": ended.remaining,
+        "not_removed": ended.remaining,
         "msg": ended.message,
     }
     return {**result, "failed": True} if ended.remaining else result

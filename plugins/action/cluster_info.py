@@ -49,8 +49,8 @@ def read_overview(args: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
         clusters = [cluster for cluster in clusters if cluster["cluster"] == args["cluster"]]
     for cluster in clusters:
         disks = cloud.unattached_disks(account, cluster["cluster"])
-        cluster["besides"] += [f"unattached volume {disk}" for disk in disks]
-    result = {"clusters": clusters, "others": len(other_machines)}
+        cluster["other_costs"] += [f"unattached volume {disk}" for disk in disks]
+    result = {"clusters": clusters, "other_machines": len(other_machines)}
     if args["jmespath"]:
         return result, [format_result(run_query(args["jmespath"], result))]
     return result, format_overview(clusters, [] if args["cluster"] else other_machines, prices, ttl)

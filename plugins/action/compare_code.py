@@ -26,9 +26,9 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "facts": {"type": "dict", "default": {}},
     "facts_from": {"type": "str", "default": ""},
     "code": {"type": "dict", "required": True},
-    "wanted": {"type": "str", "choices": ["synced", "as_is"], "default": "synced"},
+    "sync_policy": {"type": "str", "choices": ["synced", "as_is"], "default": "synced"},
     "gpus": {"type": "raw", "default": []},
-    "busy_is_right": {"type": "bool", "default": False},
+    "allow_busy": {"type": "bool", "default": False},
 }
 
 
@@ -36,10 +36,10 @@ def find_skip_reason(
     nodes: list[dict[str, Any]],
     facts_by_node: Mapping[str, Any],
     requested: str,
-    busy_is_right: bool,
+    allow_busy: bool,
     gpus: tuple[int, ...] = (),
 ) -> str:
-    """Return why differing code is not being copied, as a value of launch_plan's code_left, or "" if it is copied.
+    """Return why differing code is not being copied, as launch_plan's code_skip_reason, or "" if it is copied.
 
     A running job keeps its code, and a run that cannot start needs none. facts_by_node: the facts of the nodes that
     have replied.
@@ -49,7 +49,7 @@ def find_skip_reason(
         return "as_is"
     replies = [(node["address"], facts_by_node[node["name"]]) for node in nodes if node["name"] in facts_by_node]
     busy = any(live_run_ids(address, facts["runs"], gpus) for address, facts in replies)
-    if len(replies) < len(nodes) or (busy and not busy_is_right):
+    if len(replies) < len(nodes) or (busy and not allow_busy):
         return "refused"
     return "in_use" if any(uses_code(address, facts, gpus) for address, facts in replies) else ""
 
@@ -95,7 +95,7 @@ class ActionModule(ActionBase):
         }
         parts = {name: facts.get("code") for name, facts in facts_by_node.items()}
         differing = {name: part for name, part in parts.items() if part and not part["same"]}
-        skip_reason = find_skip_reason(args["nodes"], facts_by_node, args["wanted"], args["busy_is_right"], gpus)
+        skip_reason = find_skip_reason(args["nodes"], facts_by_node, args["sync_policy"], args["allow_busy"], gpus)
         if not skip_reason and self._task.check_mode:
             skip_reason = "later"
         must_copy = bool(differing) and not skip_reason
@@ -103,7 +103,7 @@ class ActionModule(ActionBase):
             Display().display(render_differences(args["code"], differing))
         return {
             "changed": skip_reason == "later" and bool(differing),
-            "bring": must_copy,
-            "left": skip_reason,
+            "must_copy": must_copy,
+            "skip_reason": skip_reason,
             "differing": [*differing],
         }

@@ -138,9 +138,11 @@ class ActionModule(ActionBase):
         job = FitJob(
             args=args["args"],
             confirm_args=args["confirm_args"],
-            patience=args["probe_timeout"],
+            timeout=args["probe_timeout"],
         )
-        search = SearchSettings(start=args["start"], multiple=args["multiple"], most=args["max"], margin=args["margin"])
+        search = SearchSettings(
+            start=args["start"], multiple=args["multiple"], max_batch=args["max"], margin=args["margin"]
+        )
         display = Display()
         try:
             with sequence(directory) as runner:

@@ -31,7 +31,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.job_file imp
 )
 from ansible_collections.muster.training.plugins.plugin_utils._user_error import UserError
 
-ARGUMENT_SPEC = {"more_args": {"type": "raw", "default": []}, "show": {"type": "bool", "default": True}}
+ARGUMENT_SPEC = {"extra_args": {"type": "raw", "default": []}, "show": {"type": "bool", "default": True}}
 ROLES = Path(__file__).resolve().parents[2] / "roles"
 
 
@@ -65,7 +65,7 @@ class ActionModule(ActionBase):
                 variables["launch_args"] = parse_arguments(variables["launch_args"], self._loader)
             if "launch_environment" in variables:
                 variables["launch_environment"] = parse_environment(variables["launch_environment"], self._loader)
-            if more := parse_arguments(args["more_args"], self._loader):
+            if more := parse_arguments(args["extra_args"], self._loader):
                 base = variables.get("launch_args", project.get("launch_args", job.get("args", [])))
                 variables["launch_args"] = [*parse_arguments(base, self._loader), *more]
         except ValueError as error:

@@ -86,7 +86,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "scheduler": {"type": "str", "choices": ["ssh", "slurm"], "default": "ssh"},
     "notify": {"type": "raw", "default": [], "no_log": True},
     "code": {"type": "dict", "default": {}},
-    "code_left": {"type": "str", "choices": ["", "as_is", "later", "refused", "in_use"], "default": ""},
+    "code_skip_reason": {"type": "str", "choices": ["", "as_is", "later", "refused", "in_use"], "default": ""},
     "skip": {"type": "list", "elements": "str", "default": []},
     "thresholds": {"type": "dict", "apply_defaults": True, "options": THRESHOLDS_SPEC},
 }

@@ -13,7 +13,7 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.detached import NOT_IN_CHECK_MODE, run_command
 
 ARGUMENT_SPEC = {
-    "what": {"type": "str", "required": True},
+    "description": {"type": "str", "required": True},
     "argv": {"type": "list", "elements": "str", "required": True},
     "chdir": {"type": "path", "default": ""},
     "stdin": {"type": "str", "default": "", "no_log": True},

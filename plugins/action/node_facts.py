@@ -113,7 +113,7 @@ class ActionModule(ActionBase):
         _result, request = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
         if "connections" in request["parts"] and not (request["probe"] and request["address"] and request["peers"]):
             raise AnsibleActionFail("the part 'connections' needs probe, address and peers")
-        request.update(node=task_vars["inventory_hostname"], reads=True)
+        request.update(node=task_vars["inventory_hostname"], read_only=True)
         try:
             request["args"] = parse_arguments(request["args"], self._loader)
         except ValueError:  # launch_plan and check_cluster report it, once for all nodes

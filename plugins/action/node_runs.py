@@ -32,5 +32,7 @@ class ActionModule(ActionBase):
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         _result, request = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
-        request.update(node=task_vars["inventory_hostname"], check=self._task.check_mode, reads=not request["remove"])
+        request.update(
+            node=task_vars["inventory_hostname"], check=self._task.check_mode, read_only=not request["remove"]
+        )
         return call_node(self, "_run.list_runs", request, task_vars, PACK_CALL_TIMEOUT)

@@ -37,7 +37,7 @@ ARGUMENT_SPEC = {
             "sshd_file": {"type": "path", "required": True},
             "client_file": {"type": "path", "required": True},
             "revoked_file": {"type": "path", "required": True},
-            "proof_file": {"type": "path", "required": True},
+            "verification_file": {"type": "path", "required": True},
             "mark": {"type": "str", "required": True},
             "log_in": {"type": "str", "default": ""},
         },
@@ -54,7 +54,7 @@ ARGUMENT_SPEC = {
         "options": {
             "packages": {"type": "list", "elements": "str", "required": True},
             "gpu_files": {"type": "str", "default": "/dev/nvidia[0-9]*"},
-            "proof_file": {"type": "path", "required": True},
+            "verification_file": {"type": "path", "required": True},
             "files": FILES,
         },
     },

@@ -155,9 +155,9 @@ class ActionModule(ActionBase):
             resume_args=arguments["resume_args"],
             steps=args["steps"],
             nnodes=nnodes,
-            patience=args["timeout"],
+            timeout=args["timeout"],
             total_steps=args["total_steps"],
             checkpoint_steps=args["checkpoint_steps"],
-            kept=args["checkpoints_kept"],
+            checkpoints_kept=args["checkpoints_kept"],
             loss=args["loss"],
         )

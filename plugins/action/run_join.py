@@ -65,7 +65,7 @@ REPLY = {
 def leader_reply(replies: Mapping[str, Any], name: str, run_id: str) -> tuple[str, Mapping[str, Any]]:
     """Return the name and reply of the node that is leading the run. Raise UserError if there is none."""
     for node, reply in replies.items():
-        if isinstance(reply, Mapping) and reply.get("leads") is True and conforms(reply, REPLY):
+        if isinstance(reply, Mapping) and reply.get("is_hub") is True and conforms(reply, REPLY):
             return node, reply
     messages = [
         printable(str(reply["msg"]))[:500]

@@ -32,7 +32,7 @@ ARGUMENT_SPEC = {
     "run_id": {"type": "str", "required": True},
     "directory": {"type": "path", "required": True},
     "required": {"type": "bool", "default": True},
-    "what": {"type": "str", "choices": ["logs", "measured"], "default": "logs"},
+    "selection": {"type": "str", "choices": ["logs", "measured"], "default": "logs"},
     "runs_directory": {"type": "str", "default": "~/.muster/runs"},
     "user": {"type": "str", "default": ""},
 }
@@ -49,7 +49,7 @@ PACKED = {
     "left_out": {
         "limit": range(2**60),
         "limit_count": range(2**40),
-        "files": [{"file": str, "size": range(2**60), "kept": range(2**60)}],
+        "files": [{"file": str, "size": range(2**60), "retained": range(2**60)}],
         "count": range(2**40),
     },
 }
@@ -138,7 +138,7 @@ def node_folder(record: Path, node: str) -> str:
 
 def describe_left_out(node: str, run_id: str, left_out: Any) -> str:
     """Return a message about the files of a run that a node has left out, or an empty string."""
-    files = [file for file in left_out["files"] if file["kept"] == 0]
+    files = [file for file in left_out["files"] if file["retained"] == 0]
     if not files:
         return ""
     size = sum(file["size"] for file in files)
@@ -210,7 +210,7 @@ class ActionModule(ActionBase):
                 archive.write(decode_piece(request["node"], chunk))
             archive.seek(0)
             try:
-                unpack(archive, target, folder, MAX_MEASURED if args["what"] == "measured" else None)
+                unpack(archive, target, folder, MAX_MEASURED if args["selection"] == "measured" else None)
             except (tarfile.TarError, EOFError, zlib.error) as error:
                 raise AnsibleActionFail(
                     f"{request['node']} did not send a complete log archive ({error}): try again, or check who "

@@ -113,7 +113,7 @@ class ActionModule(ActionBase):
         except AnsibleConnectionFailure as error:
             if not self._task.ignore_unreachable:
                 raise
-            return {"changed": False, "unreached": True, "files": [], "msg": str(error)}
+            return {"changed": False, "node_unreachable": True, "files": [], "msg": str(error)}
 
     def fetch(self, args: dict[str, Any], request: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         """Fetch the missing parts of the files."""

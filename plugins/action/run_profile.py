@@ -44,7 +44,7 @@ ARGUMENT_SPEC = {
     "ranks": {"type": "str", "default": ""},
     "timeout": {"type": "int", "default": 300},
     "record": {"type": "path", "default": ""},
-    "reads": {"type": "dict"},
+    "results_by_node": {"type": "dict"},
 }
 PIECE = {"data": str, "last": bool}
 MAX_STEPS = 1000
@@ -94,7 +94,7 @@ class ActionModule(ActionBase):
             )
         if self._task.check_mode:
             return {"changed": False, "skipped": True}
-        if args["reads"] is not None:
+        if args["results_by_node"] is not None:
             return self.show(args)
         request = {
             **{name: args[name] for name in ("run_id", "runs_directory", "user", "steps")},
@@ -148,13 +148,13 @@ class ActionModule(ActionBase):
     def show(self, args: dict[str, Any]) -> dict[str, Any]:
         """Merge the traces, write the summary to the record and show it."""
         nodes, missing = {}, []
-        for name, reply in args["reads"].items():
+        for name, reply in args["results_by_node"].items():
             results = checked_ranks(reply)
             if results is None:
                 missing.append(describe_missing_reply(name, reply))
             else:
                 nodes[name] = results
-        missing += unknown_ranks(parse_ranks(args["ranks"]), args["reads"].values())
+        missing += unknown_ranks(parse_ranks(args["ranks"]), args["results_by_node"].values())
         profile = summarize(args["run_id"], time.time(), nodes, missing)
         if not profile["ranks"]:
             raise AnsibleActionFail(adapt_commands("\n".join(format_profile(profile))))

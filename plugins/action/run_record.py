@@ -64,9 +64,9 @@ ARGUMENT_SPEC = {
     "code": {"type": "dict", "default": {}},
     "origin": {"type": "dict", "default": {}},
     "result": {"type": "dict"},
-    "reads": {"type": "dict", "default": {}},
-    "said": {"type": "dict", "default": {}},
-    "shown_rank": {"type": "int"},
+    "runs_by_node": {"type": "dict", "default": {}},
+    "job_results": {"type": "dict", "default": {}},
+    "displayed_rank": {"type": "int"},
     "fail": {"type": "bool", "default": True},
     "verdict": {"type": "dict"},
     "purpose": {"type": "str", "choices": ["last", "show", "stop"], "default": "last"},
@@ -121,7 +121,7 @@ def open_record(
     if code:
         write_json(record / CODE_FILE, code)
     link_latest(directory, run_id)
-    return {"changed": True, "run_id": run_id, "record": str(record), "goes_on": run_commands(run_id)}
+    return {"changed": True, "run_id": run_id, "record": str(record), "run_commands": run_commands(run_id)}
 
 
 def run_commands(run_id: str) -> str:
@@ -197,12 +197,12 @@ def close_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
     failing.
     """
     record = directory / args["run_id"]
-    plan, reads = current_plan(record, args["plan"]), args["reads"]
+    plan, runs_by_node = current_plan(record, args["plan"]), args["runs_by_node"]
     master = plan["nodes"][0]["name"]
     # even if the result arrived only after the watcher had lost contact with the node
-    result = final_result(plan, args["result"], reads)
-    active_runs = [run for run in reads.values() if run is not None and run["state"] in UNFINISHED_STATES]
-    if result is None and (active_runs or not any(reads.values())):
+    result = final_result(plan, args["result"], runs_by_node)
+    active_runs = [run for run in runs_by_node.values() if run is not None and run["state"] in UNFINISHED_STATES]
+    if result is None and (active_runs or not any(runs_by_node.values())):
         active_nodes = "1 other node says" if len(active_runs) == 1 else f"{len(active_runs)} other nodes say"
         situation = f"{active_nodes} the run is still active" if active_runs else "no node is reachable from here"
         message = (
@@ -210,8 +210,8 @@ def close_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
             f"still be active: check with ansible-playbook status.yml -e run_id={args['run_id']}"
         )
         raise UserError(adapt_commands(message), result={"changed": False})
-    verdict = verdict_on(plan, result, reads)
-    reported = job_report(reads.get(hub_name(plan, result))) | args["said"]
+    verdict = verdict_on(plan, result, runs_by_node)
+    reported = job_report(runs_by_node.get(hub_name(plan, result))) | args["job_results"]
     watched = (0, 0) if args["result"] is not None else None
     outcome = write_verdict(record, plan, verdict, reported, watched)
     show_bad_nodes(args.get("bad_nodes"), plan, verdict)
@@ -248,10 +248,10 @@ def hub_name(plan: dict[str, Any], result: dict[str, Any] | None) -> str:
 
 def job_report(run: dict[str, Any] | None) -> dict[str, Any]:
     """Return the job's own reports, read from the node that led the run."""
-    return (run or {}).get("said") or {}
+    return (run or {}).get("job_results") or {}
 
 
-def verdict_on(plan: dict[str, Any], result: dict[str, Any] | None, reads: dict[str, Any]) -> dict[str, Any]:
+def verdict_on(plan: dict[str, Any], result: dict[str, Any] | None, runs_by_node: dict[str, Any]) -> dict[str, Any]:
     """Return how a run ended: from rank 0's result if available, otherwise from the nodes' statuses."""
     from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import (
         verdict_from_hub,
@@ -259,11 +259,11 @@ def verdict_on(plan: dict[str, Any], result: dict[str, Any] | None, reads: dict[
         with_replies,
     )
 
-    reads = {name: checked_read(run) for name, run in reads.items()}
+    runs_by_node = {name: checked_read(run) for name, run in runs_by_node.items()}
     result = trusted_result(plan, result)
     if result is None:
-        return verdict_without_hub(plan, reads, time.time())
-    return verdict_from_hub(plan, with_replies(result, reads))
+        return verdict_without_hub(plan, runs_by_node, time.time())
+    return verdict_from_hub(plan, with_replies(result, runs_by_node))
 
 
 def trusted_result(plan: dict[str, Any], result: Any) -> dict[str, Any] | None:
@@ -328,7 +328,7 @@ def write_verdict(
     path = record / "result.json"
     written_path = str(path)
     try:
-        write_json(path, verdict | {"said": reported})
+        write_json(path, verdict | {"job_results": reported})
         (record / "token").unlink(missing_ok=True)
     except OSError as error:  # another user's record, one that was removed, or a full disk
         written_path = ""
@@ -353,21 +353,21 @@ def judge_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
     except FileNotFoundError:
         return unchanged  # launched from another machine
     path = record / "result.json"
-    reads, watched = args["reads"], find_rank(plan, args.get("shown_rank"))
-    master = reads.get(plan["nodes"][0]["name"])
+    runs_by_node, watched = args["runs_by_node"], find_rank(plan, args.get("displayed_rank"))
+    master = runs_by_node.get(plan["nodes"][0]["name"])
     reported: dict[str, Any] = {}
     if path.exists():
         verdict = json.loads(path.read_text(encoding="utf-8"))
-        reported = verdict.pop("said")
+        reported = verdict.pop("job_results")
         # a verdict reached without rank 0's result is corrected once that result is available
-        if verdict["started"] is not None or final_result(plan, None, reads) is None:
+        if verdict["started"] is not None or final_result(plan, None, runs_by_node) is None:
             show_verdict(plan, verdict, str(path), reported, watched)
             return {"changed": False, "record": str(path), "verdict": verdict}
-    runs = [run for run in reads.values() if run is not None]
+    runs = [run for run in runs_by_node.values() if run is not None]
     if any(run["run_id"] != plan["run_id"] for run in runs):
         return unchanged
-    other_runs = [reads.get(node["name"]) for node in plan["nodes"][1:]]
-    result = final_result(plan, None, reads)
+    other_runs = [runs_by_node.get(node["name"]) for node in plan["nodes"][1:]]
+    result = final_result(plan, None, runs_by_node)
     # a node that is not responding may know more
     if result is None and master is None and (not other_runs or None in other_runs):
         return unchanged
@@ -376,8 +376,10 @@ def judge_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
         if cost:
             Display().display(f"run {plan['run_id']} {cost}")
         return unchanged
-    verdict = verdict_on(plan, result, reads)
-    outcome = write_verdict(record, plan, verdict, reported | job_report(reads.get(hub_name(plan, result))), watched)
+    verdict = verdict_on(plan, result, runs_by_node)
+    outcome = write_verdict(
+        record, plan, verdict, reported | job_report(runs_by_node.get(hub_name(plan, result))), watched
+    )
     show_bad_nodes(args.get("bad_nodes"), plan, verdict)
     return outcome
 
@@ -420,7 +422,7 @@ class ActionModule(ActionBase):
         if args["state"] == "listed":
             reject_unused_options(task_vars)
             runs = [] if args["run_id"] else open_runs(directory, group_members(args["group"], task_vars["groups"]))
-            return {"changed": False, "ask": nodes_to_ask(runs, last_launched(directory))}
+            return {"changed": False, "nodes_to_query": nodes_to_ask(runs, last_launched(directory))}
         if args["state"] == "read":
             reject_unused_options(task_vars)
             result = find_record(directory, args, group_members(args["group"], task_vars["groups"]))

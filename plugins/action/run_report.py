@@ -79,7 +79,7 @@ def make_report(args: dict[str, Any], directory: Path) -> dict[str, Any]:
         "report": str(page),
         "bundle": bundle,
         "findings": findings,
-        "without_pictures": drawing_error,
+        "plot_error": drawing_error,
     }
 
 

@@ -33,7 +33,7 @@ ARGUMENT_SPEC = {
     "run_id": {"type": "str", "default": ""},
     "runs_directory": {"type": "str", "default": "~/.muster/runs"},
     "user": {"type": "str", "default": ""},
-    "reads": {"type": "dict"},
+    "results_by_node": {"type": "dict"},
     "rank": {"type": "str", "default": ""},
     "record": {"type": "path", "default": ""},
 }
@@ -79,13 +79,13 @@ class ActionModule(ActionBase):
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
-        if args["reads"] is not None:
+        if args["results_by_node"] is not None:
             return self.show(args)
         request = {
             **{name: args[name] for name in ("run_id", "runs_directory", "user")},
             "operation": "stacks",
             "node": task_vars["inventory_hostname"],
-            "reads": True,
+            "read_only": True,
         }
         return call_node(self, "_run.dispatch", request, task_vars, CALL_TIMEOUT)
 
@@ -94,7 +94,7 @@ class ActionModule(ActionBase):
         display = Display()
         if args["rank"] and not (args["rank"].isascii() and args["rank"].isdigit()):
             raise AnsibleActionFail(f"rank is {ascii(args['rank'])[:60]}: use a number, such as -e rank=3")
-        nodes, groups, missing = node_groups(args["reads"])
+        nodes, groups, missing = node_groups(args["results_by_node"])
         if not nodes:
             raise AnsibleActionFail("; ".join(missing[:MAX_REASONS]) or "no node was queried")
         text, culprits = describe(groups, nodes)
@@ -106,7 +106,7 @@ class ActionModule(ActionBase):
             display.display("\n".join(["", *format_stacks(shown, nodes)]))
         for problem in missing:
             display.display(f"without {problem}")
-        result = {"text": text, "culprits": culprits, "groups": groups, "missing": missing}
+        result = {"text": text, "awaited_ranks": culprits, "groups": groups, "missing": missing}
         if args["record"] and not self._task.check_mode:
             self.write(Path(args["record"]) / FILE, {"time": time.time(), **result})
         return {"changed": False, **result}

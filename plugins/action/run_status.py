@@ -35,7 +35,7 @@ MAX_METRICS = 4
 TREND_PARTS = 12  # number of values in a metric's sparkline
 ARGUMENT_SPEC = {
     "run_id": {"type": "str", "default": ""},
-    "reads": {"type": "dict", "required": True},
+    "results_by_node": {"type": "dict", "required": True},
     "json_file": {"type": "path", "default": ""},
     "jmespath": {"type": "str", "default": ""},
 }
@@ -49,7 +49,7 @@ def node_status(name: str, reply: Any) -> dict[str, Any]:
         "since": None,
         "message": "",
         "last_line": "",
-        "silence": None,
+        "seconds_since_output": None,
         "gpus": None,
         "ended_ranks": {},
         "hang": None,
@@ -59,7 +59,7 @@ def node_status(name: str, reply: Any) -> dict[str, Any]:
         return {**unknown, "state": "not read", "message": "not queried"}
     if reply.get("skipped"):  # stop.yml has already tried
         return {**unknown, "state": "unreachable", "message": "did not respond a moment ago"}
-    if reply.get("unreachable") or reply.get("unreached"):
+    if reply.get("unreachable") or reply.get("node_unreachable"):
         return {**unknown, "state": "unreachable", "message": classify_failure(name, str(reply.get("msg", ""))).problem}
     if reply.get("failed"):
         return {**unknown, "state": "not read", "message": str(reply.get("msg", ""))}
@@ -135,7 +135,7 @@ def format_gpus(gpus: Mapping[str, Any] | None) -> str:
 def render_status(nodes: list[dict[str, Any]], now: float) -> str:
     """Return the table: node, ranks, state, since, gpus if there are any, last line."""
     rows: list[tuple[str, ...]] = [("node", "ranks", "state", "since", "gpus", "last line")]
-    awaited_ranks = {rank for node in nodes if node.get("hang") for rank in node["hang"]["culprits"]}
+    awaited_ranks = {rank for node in nodes if node.get("hang") for rank in node["hang"]["awaited_ranks"]}
     for node in nodes:
         ranks = node["ranks"]
         rank_range = "" if not ranks else str(ranks[0]) if len(ranks) == 1 else f"{ranks[0]}-{ranks[-1]}"
@@ -145,7 +145,9 @@ def render_status(nodes: list[dict[str, Any]], now: float) -> str:
         ended = f"{format_ranks(exited)} exited with code 0;" if exited else ""
         awaited = sorted(awaited_ranks & set(ranks))
         ended += f" the other ranks are waiting for {format_ranks(awaited)};" if awaited else ""
-        output = f"{ended}{format_silence(node['silence'])} {visible_text(node['last_line'])[:120]}".strip()
+        output = (
+            f"{ended}{format_silence(node['seconds_since_output'])} {visible_text(node['last_line'])[:120]}".strip()
+        )
         last_line = printable(node["message"] or output)
         rows.append((node["node"], rank_range, node["state"], since, format_gpus(node["gpus"]), last_line))
     if not any(row[4] for row in rows[1:]):
@@ -174,7 +176,7 @@ class ActionModule(ActionBase):
         """Show the status of a run and return it."""
         super().run(tmp, task_vars or {})
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
-        nodes = [node_status(name, reply) for name, reply in args["reads"].items()]
+        nodes = [node_status(name, reply) for name, reply in args["results_by_node"].items()]
         nodes.sort(key=lambda node: (node.get("run_id", "~"), node.get("node_rank", 0)))
         run_ids = sorted({node["run_id"] for node in nodes if node.get("run_id")})
         status = {"run_ids": run_ids, "nodes": nodes}

@@ -66,4 +66,4 @@ class ActionModule(ActionBase):
         Display().display(f"{name}: {shlex.join(argv)}")
         if args["json_file"]:
             Path(args["json_file"]).write_text(json.dumps(argv), encoding="utf-8")
-        return {"changed": False, "words": argv}
+        return {"changed": False, "argv": argv}

@@ -19,7 +19,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._project.environme
 )
 
 ARGUMENT_SPEC = {
-    "reads": {"type": "dict", "required": True},
+    "results_by_node": {"type": "dict", "required": True},
     "remove": {"type": "str", "default": ""},
 }
 
@@ -35,11 +35,11 @@ class ActionModule(ActionBase):
         super().run(tmp, task_vars or {})
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
         display = Display()
-        display.display(adapt_commands(render_table(args["reads"])))
+        display.display(adapt_commands(render_table(args["results_by_node"])))
         if not args["remove"]:
             return {"changed": False, "nodes": []}
         try:
-            nodes = find_removable(args["reads"], args["remove"])
+            nodes = find_removable(args["results_by_node"], args["remove"])
         except ValueError as error:
             raise AnsibleActionFail(str(error)) from None
         if not nodes:

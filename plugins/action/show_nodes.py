@@ -51,7 +51,7 @@ def describe_gpus(gpus: Mapping[str, Any]) -> str:
     if smi_problem is None and gpus["pci"] > gpus["count"]:
         smi_problem = SMI_MESSAGES["no-driver"]
     smi_problem = smi_problem and smi_problem.format(tool=vendor_of(gpus).tool)
-    gpu_errors = [f"GPU {device['index']}: {device['fault']}" for device in gpus["devices"] if device["fault"]]
+    gpu_errors = [f"GPU {device['index']}: {device['error']}" for device in gpus["devices"] if device["error"]]
     users = sorted({process["user"] or "another user" for process in gpus["processes"]})
     parts += [f"! {text}" for text in [smi_problem, *gpu_errors] if text]
     parts += [f"in use by {', '.join(users)}"] if users else []
@@ -65,21 +65,21 @@ def is_unreached(reply: Any) -> bool:
 
 def build_row(name: str, address: str, reply: Any) -> dict[str, Any]:
     """Return the row for one machine."""
-    row: dict[str, Any] = {"node": name, "address": address, "reached": False, "gpu_count": 0}
+    row: dict[str, Any] = {"node": name, "address": address, "reachable": False, "gpu_count": 0}
     row.update(dict.fromkeys(("driver", "gpus", "message"), ""))
     if not isinstance(reply, Mapping) or reply.get("facts") is None:
         message = reply.get("msg") if isinstance(reply, Mapping) else None
         return {**row, "message": classify_failure(name, str(message or "not queried")).problem}
     gpus = reply["facts"]["gpus"]
     driver = gpus["driver"]["loaded"] or next((device["driver"] for device in gpus["devices"]), "")
-    return {**row, "reached": True, "gpu_count": gpus["count"], "driver": driver, "gpus": describe_gpus(gpus)}
+    return {**row, "reachable": True, "gpu_count": gpus["count"], "driver": driver, "gpus": describe_gpus(gpus)}
 
 
 def render(rows: list[dict[str, Any]]) -> str:
     """Render the table with its totals."""
     lines = [("NODE", "ADDRESS", "ANSWERS", "DRIVER", "GPUS")]
     for row in rows:
-        reachable = "yes" if row["reached"] else "NO"
+        reachable = "yes" if row["reachable"] else "NO"
         detail = single_line(row["gpus"] or row["message"], MAX_COLUMN_WIDTH)
         lines.append((row["node"], row["address"], reachable, row["driver"] or "-", detail))
     widths = [max(len(line[column]) for line in lines) for column in range(4)]
@@ -87,7 +87,7 @@ def render(rows: list[dict[str, Any]]) -> str:
         "  ".join([*(cell.ljust(width) for cell, width in zip(line, widths, strict=False)), line[4]]).rstrip()
         for line in lines
     ]
-    reached_count, gpus = sum(row["reached"] for row in rows), sum(row["gpu_count"] for row in rows)
+    reached_count, gpus = sum(row["reachable"] for row in rows), sum(row["gpu_count"] for row in rows)
     machines = f"machine{'' if len(rows) == 1 else 's'}"
     total = f"{reached_count} of {len(rows)} {machines} respond{'s' if reached_count == 1 else ''}"
     return "\n".join([*table, f"{total}, {gpus} GPU{'' if gpus == 1 else 's'}"])
@@ -115,5 +115,5 @@ class ActionModule(ActionBase):
         if unreached:
             Display().display(render_table(connection_findings(unreached)))
         reject_unread_sources(task_vars["hostvars"])  # the table may lack machines
-        missing = [row["node"] for row in rows if not row["reached"]]
+        missing = [row["node"] for row in rows if not row["reachable"]]
         return {"changed": False, "nodes": rows, "missing": missing}

@@ -94,7 +94,9 @@ class ActionModule(ActionBase):
             return {"changed": True}
         runs = records_directory(args["directory"], args["group"], task_vars)
         directory = runs / args["run_id"]
-        search = SearchSettings(start=args["start"], multiple=args["multiple"], most=args["max"], margin=args["margin"])
+        search = SearchSettings(
+            start=args["start"], multiple=args["multiple"], max_batch=args["max"], margin=args["margin"]
+        )
         request = SweepRequest(
             variants=variants,
             repeats=args["repeats"],

@@ -95,7 +95,7 @@ class ActionModule(ActionBase):
             operation=OPERATIONS[request["state"]],
             node=task_vars["inventory_hostname"],
             check=self._task.check_mode,
-            reads=request["state"] is None,
+            read_only=request["state"] is None,
         )
         if request["run_id"] and not SAFE_RUN_ID.match(request["run_id"]):
             raise AnsibleActionFail(
@@ -132,4 +132,4 @@ class ActionModule(ActionBase):
             if request["state"] or not self._task.ignore_unreachable:
                 raise
             # after a read-only call, a later task reports it for all nodes at once
-            return {"changed": False, "unreached": True, "msg": str(error)}
+            return {"changed": False, "node_unreachable": True, "msg": str(error)}

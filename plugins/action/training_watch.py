@@ -53,7 +53,7 @@ ARGUMENT_SPEC = {
     "runs_directory": {"type": "str", "default": "~/.muster/runs"},
     "user": {"type": "str", "default": ""},
     "progress_interval": {"type": "int", "default": 30},
-    "patience": {"type": "int", "default": 30},
+    "reply_timeout": {"type": "int", "default": 30},
     "control_sequences": {"type": "bool", "default": False},
     "debugger": {"type": "dict"},
 }
@@ -75,7 +75,7 @@ NEWS = {
     },
     "outputs": dict,
     "left_out": dict,
-    "silence": Maybe(Between(0, 1e11)),
+    "seconds_since_output": Maybe(Between(0, 1e11)),
     "compilers": Maybe([str]),
     "events": [{"text": str}],
     "unfinished": str,
@@ -157,7 +157,7 @@ class AttemptHeadings:
 
 
 class ActionModule(ActionBase):
-    """Action plugin that watches until the run ends, or until its node has been silent for ``patience`` seconds."""
+    """Action plugin that watches until the run ends, or its node has been silent for ``reply_timeout`` seconds."""
 
     _supports_check_mode = True
     _requires_connection = True
@@ -218,15 +218,27 @@ class ActionModule(ActionBase):
             try:
                 reply = poll(request)
             except NodeRequestError as error:
-                return {"failed": True, "msg": str(error.message), "lost": False, "result": None, "said": reported}
+                return {
+                    "failed": True,
+                    "msg": str(error.message),
+                    "contact_lost": False,
+                    "result": None,
+                    "job_results": reported,
+                }
             except (AnsibleError, OSError) as error:
                 # Other failures may be temporary: the network, or a node that is briefly short of memory or
                 # processes while the run continues. (OSError: this machine cannot start the connection.)
                 silent = time.monotonic() - last_reply
-                if silent > args["patience"]:
+                if silent > args["reply_timeout"]:
                     reason = " ".join(str(error).split())
                     display.display(f"[muster] {args['node']} has not responded for {silent:.0f} s: {reason}")
-                    return {"changed": False, "lost": True, "result": None, "said": reported, "attempt": attempt}
+                    return {
+                        "changed": False,
+                        "contact_lost": True,
+                        "result": None,
+                        "job_results": reported,
+                        "attempt": attempt,
+                    }
                 time.sleep(RETRY_INTERVAL)
                 continue
             now = last_reply = time.monotonic()
@@ -256,11 +268,11 @@ class ActionModule(ActionBase):
                 return {
                     "changed": False,
                     # nodes: the status of the node that leads the run, the only one that has the result
-                    "lost": (reply["result"] is None and (status["state"] == "died" or "nodes" in status))
+                    "contact_lost": (reply["result"] is None and (status["state"] == "died" or "nodes" in status))
                     or bool((reply["result"] or {}).get("cut_off")),  # then another node may lead the run
                     "result": reply["result"],
                     "status": status,
-                    "said": reported,
+                    "job_results": reported,
                     "attempt": attempt,
                 }
             if now - progress >= args["progress_interval"]:
@@ -270,9 +282,9 @@ class ActionModule(ActionBase):
                     f"last line: {last_line[:160]}"
                 ] * bool(last_line)
                 exited = f" {printable(str(status['exited']))[:400]};" if status.get("exited") else ""
-                idle = format_silence(reply["silence"]) + format_compilers(reply.get("compilers"))
+                idle = format_silence(reply["seconds_since_output"]) + format_compilers(reply.get("compilers"))
                 summary = f"{alive}{exited}{idle} {'; '.join(details) or 'no output yet'}"
                 display.display(f"[muster] {elapsed}{summary}")
         # ansible-playbook and its terminal have exited: nothing reads the output, and writing to it would eventually
         # block
-        return {"changed": False, "lost": True, "result": None, "said": reported, "attempt": attempt}
+        return {"changed": False, "contact_lost": True, "result": None, "job_results": reported, "attempt": attempt}

@@ -13,32 +13,32 @@ author: The muster contributors (@muster-training)
 description:
   - Shows only essential output. For a play that lists roles, this is one line per role - whether it changed anything,
     on which nodes, and how long it took. Roles that had nothing to do are not shown.
-  - A task is shown only if it fails, or while it takes longer than O(lasting). Nodes that failed with the same message
-    share one block, and lists of more than eight nodes are shortened.
+  - A task is shown only if it fails, or while it takes longer than O(slow_task_seconds). Nodes that failed with the
+    same message share one block, and lists of more than eight nodes are shortened.
   - Output of this collection's modules, such as a plan, a table or the output of a job, is shown unchanged.
   - With a query, such as C(-e jmespath=EXPRESSION), only its result is written to standard output, and failures to
     standard error.
   - With C(-v), C(ANSIBLE_STDOUT_CALLBACK=default), or without C(stdout_callback) in F(ansible.cfg), Ansible's default
     output is shown instead.
 options:
-  lasting:
+  slow_task_seconds:
     description: Seconds after which a task that is still running is shown.
     type: float
     default: 10
     ini:
       - section: callback_roll
-        key: lasting
+        key: slow_task_seconds
     env:
-      - name: MUSTER_ROLL_LASTING
-  longest_diff:
+      - name: MUSTER_ROLL_SLOW_TASK_SECONDS
+  max_diff_lines:
     description: Maximum number of lines per file that C(--diff) shows. The remaining lines are only counted.
     type: int
     default: 20
     ini:
       - section: callback_roll
-        key: longest_diff
+        key: max_diff_lines
     env:
-      - name: MUSTER_ROLL_LONGEST_DIFF
+      - name: MUSTER_ROLL_MAX_DIFF_LINES
 extends_documentation_fragment:
   - default_callback
   - result_format_callback
@@ -389,7 +389,7 @@ class CallbackModule(Default):
         self.task = task
         if task.action not in REPORT_OWN_PROGRESS + PAUSES:
             signal.signal(signal.SIGALRM, self.show_running_task)
-            signal.setitimer(signal.ITIMER_REAL, self.get_option("lasting"))
+            signal.setitimer(signal.ITIMER_REAL, self.get_option("slow_task_seconds"))
 
     def show_running_task(self, _number: int, _frame: object) -> None:
         """Show the name of a task that is taking long. Uses a timer in this process, which worker processes do not
@@ -412,9 +412,9 @@ class CallbackModule(Default):
 
     def remember_run(self, result: Any) -> None:
         """Remember a run that continues unwatched."""
-        if result.result.get("goes_on"):
+        if result.result.get("run_commands"):
             self.launched = True
-            self.unfinished_run = (str(result.result["run_id"]), str(result.result["goes_on"]))
+            self.unfinished_run = (str(result.result["run_id"]), str(result.result["run_commands"]))
         elif result.task.action == WATCH and not result.result.get(
             "lost"
         ):  # otherwise the other nodes are queried next
@@ -573,7 +573,7 @@ class CallbackModule(Default):
         diffs = result.result.get("diff") or []
         for diff in diffs if isinstance(diffs, list) else [diffs]:
             lines = (program(diff) or self._get_diff(diff) or "").rstrip().splitlines()
-            longest = self.get_option("longest_diff")
+            longest = self.get_option("max_diff_lines")
             if len(lines) > longest:
                 lines = [*lines[:longest], f"... and {len(lines) - longest} more lines; -v shows them"]
             if lines:

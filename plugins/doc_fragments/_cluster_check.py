@@ -18,7 +18,7 @@ options:
         M(muster.training.node_facts). A copy that differs is a finding.
     type: dict
     default: {}
-  code_left:
+  code_skip_reason:
     description:
       - Why differing code was not copied. Empty if it was copied and the facts of all nodes were read again.
       - V(as_is) means at the user's request, V(later) that a check never copies code, V(refused) that a node does not

@@ -25,7 +25,7 @@ options:
         available.
     type: str
     default: ""
-  least:
+  min_version:
     description: Minimum driver version, such as V(550.54). If empty, any version is accepted.
     type: str
     default: ""
@@ -67,7 +67,7 @@ EXAMPLES = r"""
     node:
       nvidia_driver:
         runs: []
-        gpus: {pci: 0, driver: {loaded: null, library: null}, smi: {state: absent, said: ""}, processes: []}
+        gpus: {pci: 0, driver: {loaded: null, library: null}, smi: {state: absent, output: ""}, processes: []}
         driver: {packages: []}
 """
 
@@ -93,12 +93,12 @@ from ansible_collections.muster.training.plugins.plugin_utils._software import d
 
 
 def driver_decision(
-    facts: Mapping[str, Any], cuda: str = "", least: str = "", hold_kernel: bool = False, **options: Any
+    facts: Mapping[str, Any], cuda: str = "", min_version: str = "", hold_kernel: bool = False, **options: Any
 ) -> dict[str, Any]:
     """Return the next action."""
     options["branch"] = str(options.get("branch", ""))
     desired = nvidia_driver.DesiredDriver(
-        minimum_version=nvidia_driver.minimum_driver(str(cuda), str(least)), **options
+        minimum_version=nvidia_driver.minimum_driver(str(cuda), str(min_version)), **options
     )
     return {
         **nvidia_driver.decision_as_dict(nvidia_driver.decide(facts, desired)),

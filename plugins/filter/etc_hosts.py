@@ -28,7 +28,7 @@ options:
     type: list
     elements: dict
     required: true
-  own:
+  node_name:
     description: Name of the node to which the file belongs. If empty, only the names of the inventory are added.
     type: str
     default: ""
@@ -44,7 +44,7 @@ seealso:
 EXAMPLES = r"""
 - name: Show the new text of /etc/hosts
   ansible.builtin.debug:
-    msg: "{{ present | muster.training.etc_hosts(nodes, own='node0', hostname='psucgene4') }}"
+    msg: "{{ present | muster.training.etc_hosts(nodes, node_name='node0', hostname='psucgene4') }}"
   vars:
     present: |
       127.0.0.1 localhost
@@ -79,11 +79,11 @@ from ansible_collections.muster.training.plugins.plugin_utils._cluster.rank_tabl
 )
 
 
-def etc_hosts(text: str, nodes: Iterable[Mapping[str, Any]], own: str = "", hostname: str = "") -> str:
+def etc_hosts(text: str, nodes: Iterable[Mapping[str, Any]], node_name: str = "", hostname: str = "") -> str:
     """Return the text of /etc/hosts with the nodes added."""
     try:
         table = build_rank_table([{**node, "slots": 1} for node in nodes])  # slots do not matter here
-        return merge_etc_hosts(text, table, own, hostname)
+        return merge_etc_hosts(text, table, node_name, hostname)
     except RankTableError as exc:
         raise AnsibleFilterError(f"These nodes cannot resolve each other by name.\n{exc}") from exc
 

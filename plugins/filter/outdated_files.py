@@ -19,7 +19,7 @@ options:
     type: list
     elements: dict
     required: true
-  found:
+  existing:
     description: The files on the node, as in RV(muster.training.node_state#module:firewall.files).
     type: dict
     required: true
@@ -67,9 +67,9 @@ def is_up_to_date(desired: FileSpec, present: FileSpec) -> bool:
     return bool(present["sha256"] == hashlib.sha256(content).hexdigest())
 
 
-def outdated_files(desired: Iterable[FileSpec], found: Mapping[str, FileSpec]) -> list[FileSpec]:
+def outdated_files(desired: Iterable[FileSpec], existing: Mapping[str, FileSpec]) -> list[FileSpec]:
     """Return the desired files that are missing or different on a node."""
-    return [file for file in desired if not is_up_to_date(file, found.get(file["path"], {}))]
+    return [file for file in desired if not is_up_to_date(file, existing.get(file["path"], {}))]
 
 
 class FilterModule:

@@ -106,7 +106,7 @@ EXAMPLES = r"""
         munge_key: ""
         files: {}
         pam: ""
-        proof: ""
+        verification: ""
 """
 
 RETURN = r"""
@@ -114,7 +114,7 @@ _value:
   description:
     - The C(controller), and for each node its name in Slurm (C(names)), C(directories), C(files), C(packages) and
       C(services).
-      Further, lines of sshd's PAM rules (C(pam)), a hash of the whole configuration (C(proof)), C(errors) and
+      Further, lines of sshd's PAM rules (C(pam)), a hash of the whole configuration (C(verification)), C(errors) and
       C(notices) as messages, and the nodes that are C(incomplete).
   type: dict
   sample:
@@ -125,7 +125,7 @@ _value:
     packages: {gpu1: [slurmd, slurm-client, munge, dbus, slurmctld]}
     services: {gpu1: [munge, slurmctld, slurmd]}
     pam: []
-    proof: 2c8b08da5ce60398e1f19af0e5dccc744df274b826abe585eaba68c525434806
+    verification: 2c8b08da5ce60398e1f19af0e5dccc744df274b826abe585eaba68c525434806
     errors: []
     notices: []
     incomplete: [gpu1]

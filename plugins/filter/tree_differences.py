@@ -18,7 +18,7 @@ options:
     description: For each node by name, in node order, the hash of each file by path.
     type: dict
     required: true
-  most:
+  max_lines:
     description: Maximum number of lines. If there are more files, the last line counts the remaining ones.
     type: int
     default: 50
@@ -48,7 +48,7 @@ from collections.abc import Callable, Mapping
 from ansible_collections.muster.training.plugins.plugin_utils._cluster.rank_table import abbreviate
 
 
-def tree_differences(trees: Mapping[str, Mapping[str, str]], most: int = 50) -> list[str]:
+def tree_differences(trees: Mapping[str, Mapping[str, str]], max_lines: int = 50) -> list[str]:
     """Return one line for each file that differs."""
     lines = []
     for path in sorted(set().union(*trees.values())):
@@ -67,7 +67,7 @@ def tree_differences(trees: Mapping[str, Mapping[str, str]], most: int = 50) -> 
             differences.append(f"different content on {abbreviate(different_nodes)}")
         if differences:
             lines.append(f"{path}: {', '.join(differences)}")
-    return lines if len(lines) <= most else [*lines[: most - 1], f"and {len(lines) - most + 1} more"]
+    return lines if len(lines) <= max_lines else [*lines[: max_lines - 1], f"and {len(lines) - max_lines + 1} more"]
 
 
 class FilterModule:

@@ -50,7 +50,7 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-shown:
+has_rank:
   description: Whether this node had the rank in this attempt.
   returned: always, except in check mode
   type: bool

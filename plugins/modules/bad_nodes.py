@@ -107,7 +107,7 @@ nodes:
       type: list
       elements: str
       sample: [GPU-c7d2f5a1-1e8b-49c6-a4d3-0b9e6f18d200]
-    blamed:
+    failed_gpus:
       description: UUIDs of the GPUs that failed, if known.
       type: list
       elements: str

@@ -46,7 +46,7 @@ options:
     type: list
     elements: str
     default: [all_reduce, all_gather, reduce_scatter, all_to_all, broadcast]
-  largest:
+  max_buffer_bytes:
     description:
       - Size in bytes of the largest buffer of a collective.
       - V(0) means 1 GiB or an eighth of a GPU's free memory, or 64 MiB without GPUs.
@@ -121,13 +121,14 @@ run_id:
   returned: O(state=planned)
   type: str
   sample: benchmark-20261125-094640
-begun:
+run_exists:
   description: Whether this run already exists, interrupted or no longer watched.
   returned: O(state=planned) or O(state=suspected)
   type: bool
 findings:
   description:
-    - The findings, each with C(id), C(severity) (V(problem) or V(hint)), C(about), C(found), C(remedy) and C(numbers).
+    - The findings, each with C(id), C(severity) (V(problem) or V(hint)), C(about), C(problem), C(remedy) and
+      C(numbers).
   returned: O(state=judged)
   type: list
   elements: dict

@@ -110,15 +110,15 @@ findings:
       type: list
       elements: str
       sample: [node3]
-    found:
+    problem:
       description: What was found.
       type: str
       sample: its own name means 127.0.1.1
-    needed:
+    requirement:
       description: The expected state.
       type: str
       sample: only its node_address, so that the address it gives its peers reaches it
-    todo:
+    remedy:
       description: The remedy.
       type: str
       sample: >-

@@ -25,7 +25,7 @@ options:
     type: list
     elements: str
     required: true
-  told:
+  listed:
     description:
       - Registered result of M(muster.training.run_outputs) with O(muster.training.run_outputs#module:state=listed) for
         each node, by node name.
@@ -53,7 +53,7 @@ EXAMPLES = r"""
 - name: Choose the files to fetch
   muster.training.choose_outputs:
     nodes: [node0, node1]
-    told: "{{ dict(ansible_play_hosts_all | zip(ansible_play_hosts_all | map('extract', hostvars, 'listed'))) }}"
+    listed: "{{ dict(ansible_play_hosts_all | zip(ansible_play_hosts_all | map('extract', hostvars, 'listed'))) }}"
     compared: "{{ dict(ansible_play_hosts_all | zip(ansible_play_hosts_all | map('extract', hostvars, 'compared'))) }}"
     directory: runs/first-try/outputs
   register: chosen
@@ -66,7 +66,7 @@ compare:
   returned: without O(compared)
   type: dict
   sample: {node0: [run/last.pt], node1: [run/last.pt]}
-wanted:
+selected:
   description:
     - For each node, the C(directory) for its files and its C(files) as O(muster.training.run_outputs#module:files)
       expects them.
@@ -82,7 +82,7 @@ size:
   returned: with O(compared)
   type: int
   sample: 2471000000
-ask:
+needs_confirmation:
   description: Whether to ask for confirmation first, because RV(size) exceeds 1 GB and O(confirm) is not set.
   returned: with O(compared)
   type: bool

@@ -20,7 +20,7 @@ extends_documentation_fragment:
 attributes:
   platform: {platforms: all}
 options:
-  reads:
+  results_by_node:
     description: Registered results of M(muster.training.node_runs), by node name.
     type: dict
     required: true
@@ -56,7 +56,8 @@ EXAMPLES = r"""
 
 - name: Show the runs
   muster.training.choose_runs:
-    reads: "{{ dict(ansible_play_hosts_all | zip(ansible_play_hosts_all | map('extract', hostvars, 'listed'))) }}"
+    results_by_node: >-
+      {{ dict(ansible_play_hosts_all | zip(ansible_play_hosts_all | map('extract', hostvars, 'listed'))) }}
     keep: 20
   run_once: true
   register: chosen
@@ -78,7 +79,7 @@ runs:
       type: list
       elements: str
       sample: [gpu1, gpu2]
-    "on":
+    stored_on:
       description: Names of the nodes that still have a directory of it.
       type: list
       elements: str

@@ -36,7 +36,7 @@ notes:
   - An EC2 machine has one network interface. Types with several network cards, such as V(p4d.24xlarge), use only the
     first, also with EFA.
 requirements:
-  - for EC2, boto3 in the Python of C(ansible-playbook); with O(own_network) also netaddr
+  - for EC2, boto3 in the Python of C(ansible-playbook); with O(dedicated_network) also netaddr
 extends_documentation_fragment:
   - muster.training._attributes.cloud
   - ansible.builtin.action_common_attributes
@@ -134,7 +134,7 @@ options:
         of the region's default network.
     type: str
     default: ""
-  own_network:
+  dedicated_network:
     description:
       - At EC2, create the cluster in a network of its own, a VPC with an internet gateway, a route to it, and a subnet
         in each zone that is tried. O(state=absent) removes it. All of this is free of charge.
@@ -265,7 +265,7 @@ EXAMPLES = r"""
     region: us-east-1
     machine_types: [g5.xlarge, g4dn.xlarge]
     market: spot-else-on-demand
-    own_network: true
+    dedicated_network: true
     ssh_public_key: ~/.ssh/id_ed25519.pub
     max_usd_per_hour: 3
 
@@ -311,7 +311,7 @@ cost:
       C(disk_source).
   returned: success
   type: dict
-left:
+not_removed:
   description: Resources that could not be removed, and the reasons.
   returned: success
   type: list

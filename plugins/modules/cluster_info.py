@@ -68,13 +68,14 @@ EXAMPLES = r"""
 RETURN = r"""
 clusters:
   description:
-    - Each cluster with C(cluster), C(network) (ID), C(region), C(types) (of its machines), C(on) and C(off) (numbers of
-      machines), C(age) (seconds since its oldest machine was created), C(per_hour), C(so_far), C(stopped_per_month) (US
-      dollars, V(null) if a price is not known) and C(besides) (other items that cost money).
+    - Each cluster with C(cluster), C(network) (ID), C(region), C(types) (of its machines), C(running) and C(stopped)
+      (numbers of machines), C(age) (seconds since its oldest machine was created), C(per_hour), C(cost_to_date),
+      C(stopped_per_month) (US dollars, V(null) if a price is not known) and C(other_costs) (other items that cost
+      money).
   returned: success
   type: list
   elements: dict
-others:
+other_machines:
   description: Number of machines in the account that belong to no cluster.
   returned: success
   type: int

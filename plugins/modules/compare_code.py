@@ -39,7 +39,7 @@ options:
     description: The code, as RV(muster.training.list_code#module:code) returns it.
     type: dict
     required: true
-  wanted:
+  sync_policy:
     description: V(synced) updates the nodes' copies. V(as_is) leaves them unchanged.
     type: str
     choices: [synced, as_is]
@@ -50,7 +50,7 @@ options:
       - A run on other GPUs does not prevent the copy, unless it works in the directory of the code.
     type: raw
     default: []
-  busy_is_right:
+  allow_busy:
     description: Copy code even if another run is running, because that run will be stopped or shares the node.
     type: bool
     default: false
@@ -71,17 +71,17 @@ EXAMPLES = r"""
 - name: Copy the local code where it differs
   ansible.builtin.include_role:
     name: muster.training.code
-  when: compared.bring
+  when: compared.must_copy
 """
 
 RETURN = r"""
-bring:
+must_copy:
   description: Whether the code must be copied now.
   returned: success
   type: bool
   sample: true
-left:
-  description: Why it is not copied, one of the values of O(muster.training.launch_plan#module:code_left).
+skip_reason:
+  description: Why it is not copied, one of the values of O(muster.training.launch_plan#module:code_skip_reason).
   returned: success
   type: str
   sample: ""

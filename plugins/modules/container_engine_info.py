@@ -45,12 +45,12 @@ EXAMPLES = r"""
 
 - name: Check that each node has the engine
   ansible.builtin.assert:
-    that: image.fault | length == 0
-    fail_msg: "{{ image.fault }}"
+    that: image.engine_error | length == 0
+    fail_msg: "{{ image.engine_error }}"
 """
 
 RETURN = r"""
-fault:
+engine_error:
   description: Error of the engine or the archive. Empty if there is none.
   returned: success
   type: str

@@ -47,7 +47,7 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-former:
+previous:
   description: The previous data directory of the engine.
   returned: success
   type: str
@@ -74,13 +74,13 @@ def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     path, spare, delete = (module.params[name] for name in ("path", "spare_gib", "delete_old"))
     if module.check_mode and module.params["engine_expected"] and not shutil.which("docker"):
-        module.exit_json(changed=True, former="", diff={"before": "", "after": f"data-root {path}\n"})
+        module.exit_json(changed=True, previous="", diff={"before": "", "after": f"data-root {path}\n"})
     try:
         changed, former = data_root.ensure(path, spare, delete, module.check_mode)
     except (data_root.DataRootError, OSError) as error:
         module.fail_json(msg=f"Docker's data was not moved: {error}.")
     diff = {"before": f"data-root {former}\n", "after": f"data-root {path}\n"}
-    module.exit_json(changed=changed, former=former, diff=diff)
+    module.exit_json(changed=changed, previous=former, diff=diff)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ EXAMPLES = r"""
 
 - name: Fail if containers are running
   ansible.builtin.assert:
-    that: engine.running | length == 0 and engine.unheard | length == 0
+    that: engine.running | length == 0 and engine.containers_error | length == 0
 """
 
 RETURN = r"""
@@ -34,7 +34,7 @@ settings:
   returned: success
   type: dict
   sample: {log-driver: journald}
-fault:
+settings_error:
   description: Why these settings cannot be changed. Empty if they can.
   returned: success
   type: str
@@ -45,7 +45,7 @@ running:
   type: list
   elements: str
   sample: [serve]
-unheard:
+containers_error:
   description: Why the running containers could not be determined. Empty if they could.
   returned: success
   type: str

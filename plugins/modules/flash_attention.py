@@ -105,7 +105,7 @@ options:
   type: list
   elements: str
   sample: [--no-build-isolation, --no-cache-dir]
-shown:
+summary:
   description: One-line summary of what was chosen or verified.
   returned: for O(step=choose) and O(step=prove)
   type: str

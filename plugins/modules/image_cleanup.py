@@ -17,7 +17,7 @@ description:
     boot creates a new machine ID and new host keys, on the node and on each machine created from its image."
   - Removes the run directories, C(~/.muster).
   - Run this last, before the node is powered off. It boots with new host keys. C(site.yml) sets it up again.
-  - List in O(more) what your own programs store elsewhere. Disk blocks are not overwritten.
+  - List in O(extra_paths) what your own programs store elsewhere. Disk blocks are not overwritten.
   - Needs root.
 extends_documentation_fragment:
   - muster.training._attributes.all
@@ -26,7 +26,7 @@ attributes:
     description: Can run in check mode and return changed status prediction without modifying target.
     support: full
 options:
-  more:
+  extra_paths:
     description: Further patterns of paths to remove, relative to the home directories, for example V(.config/my-tool).
     type: list
     elements: str
@@ -36,7 +36,7 @@ options:
 EXAMPLES = r"""
 - name: Remove credentials and identifiers
   muster.training.image_cleanup:
-    more: [.config/my-tool]
+    extra_paths: [.config/my-tool]
   become: true
 """
 
@@ -62,13 +62,13 @@ from ansible_collections.muster.training.plugins.module_utils._machine_image.cle
 def main() -> None:
     """Run the module."""
     module = AnsibleModule(
-        argument_spec={"more": {"type": "list", "elements": "str", "default": []}}, supports_check_mode=True
+        argument_spec={"extra_paths": {"type": "list", "elements": "str", "default": []}}, supports_check_mode=True
     )
     if os.geteuid() != 0:
         module.fail_json(msg="cleaning home directories and keys needs root. Set become: true")
     invalid = [
         pattern
-        for pattern in module.params["more"]
+        for pattern in module.params["extra_paths"]
         if pattern.startswith(("/", "~")) or ".." in pattern.split("/") or not pattern
     ]
     if invalid:
@@ -76,7 +76,7 @@ def main() -> None:
             msg=(f"the option more contains {invalid[0]!r}. Use paths inside a home directory, such as .config/my-tool")
         )
     try:
-        paths = clean("/", login_users(), module.params["more"], module.check_mode)
+        paths = clean("/", login_users(), module.params["extra_paths"], module.check_mode)
     except (OSError, UserFileError) as error:
         module.fail_json(
             msg=f"the node is not clean yet: {error}. Correct this and run it again before you create an image"

@@ -25,7 +25,7 @@ extends_documentation_fragment:
   - ansible.builtin.action_common_attributes.conn
   - muster.training._attributes.controller
 options:
-  more_args:
+  extra_args:
     description: Arguments to append to those of the job, a list or a string that is split as by a shell.
     type: raw
     default: []

@@ -363,15 +363,15 @@ findings:
       type: list
       elements: str
       sample: [node0]
-    found:
+    problem:
       description: What was found.
       type: str
       sample: the rendezvous port 29500 is taken by process 4711 (python3 serve.py)
-    needed:
+    requirement:
       description: The expected state.
       type: str
       sample: a free TCP port 29500 on the node of rank 0
-    todo:
+    remedy:
       description: The remedy.
       type: str
       sample: kill that process, or choose another port with launch_master_port

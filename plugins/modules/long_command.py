@@ -24,7 +24,7 @@ extends_documentation_fragment:
   - ansible.builtin.action_common_attributes.conn
   - muster.training._attributes.long
 options:
-  what:
+  description:
     description: Short description of the command, shown while it runs.
     type: str
     required: true
@@ -56,7 +56,7 @@ options:
 EXAMPLES = r"""
 - name: Build the extension
   muster.training.long_command:
-    what: Building the extension
+    description: Building the extension
     argv: [/opt/muster/env/bin/python, setup.py, bdist_wheel]
     chdir: /opt/source
 """
@@ -73,7 +73,7 @@ stdout_lines:
   type: list
   elements: str
   sample: [Collecting torch]
-answer:
+result:
   description:
     - Content of a final output line C(MUSTER-RESULT {...}). Its key C(changed) sets the task's, and its key C(notice),
       if present, is shown.

@@ -351,7 +351,7 @@ facts:
       description: Whether the user may write to or create it.
       type: bool
       sample: true
-    run_taken:
+    existing_run:
       description: Directory of an earlier run named O(run_id) on this node. Empty if there is none.
       type: str
       sample: ""
@@ -378,7 +378,7 @@ facts:
       type: dict
       sample:
         vendor: nvidia
-        smi: {state: ok, said: "", path: /usr/bin/nvidia-smi}
+        smi: {state: ok, output: "", path: /usr/bin/nvidia-smi}
         count: 1
         pci: 1
         nouveau: false
@@ -393,7 +393,7 @@ facts:
             compute_mode: Default
             ecc_uncorrected: 0
             page_retirement_pending: false
-            fault: ""
+            error: ""
             compute_capability: [9, 0]
         processes: []
     health:
@@ -541,7 +541,7 @@ facts:
         error: ""
     storage:
       description:
-        - Network mounts and expected mounts, each with its C(state) and why it is C(needed). That is V(wanted) for
+        - Network mounts and expected mounts, each with its C(state) and its C(requirement). That is V(requested) for
           O(mounts) and M(muster.training.data_mount), V(boot) for C(/etc/fstab), V(optional) for a local disk with
           C(nofail) there, or empty if it is mounted for no known reason. One that responds has its C(free_bytes).
         - The space for runs, the job and temporary files (C(disks)) and in C(/dev/shm) (C(shm)).
@@ -549,7 +549,7 @@ facts:
       type: dict
       sample:
         mounts: [{point: /data, type: nfs4, source: "10.0.0.5:/data", state: ok, error: "", free_bytes: 1099511627776,
-          needed: boot}]
+          requirement: boot}]
         disks:
           runs:
             path: /home/ubuntu

@@ -106,7 +106,7 @@ options:
         description: The revocation list that the role writes.
         type: path
         required: true
-      proof_file:
+      verification_file:
         description: The file in which the role records which logins from this node succeeded.
         type: path
         required: true
@@ -119,7 +119,9 @@ options:
         type: str
         required: true
       log_in:
-        description: Name of a node to which the user logs in, if O(ssh_mesh.proof_file) exists. Empty means none.
+        description:
+          - Name of a node to which the user logs in, if O(ssh_mesh.verification_file) exists. Empty means
+            none.
         type: str
         default: ""
   ssh_logins:
@@ -149,7 +151,7 @@ options:
         description: Pattern of the device files of GPUs.
         type: str
         default: /dev/nvidia[0-9]*
-      proof_file:
+      verification_file:
         description: The file in which the role records which configuration was verified.
         type: path
         required: true
@@ -192,7 +194,7 @@ EXAMPLES = r"""
       sshd_file: /etc/ssh/sshd_config.d/10-muster-ssh-mesh.conf
       client_file: /etc/ssh/ssh_config.d/10-muster-ssh-mesh.conf
       revoked_file: /etc/ssh/muster_ssh_mesh_revoked
-      proof_file: /var/lib/muster/ssh_mesh.proved
+      verification_file: /var/lib/muster/ssh_mesh.proved
       mark: muster-ssh-mesh
   become: true
 """
@@ -229,15 +231,15 @@ base_packages:
       type: list
       elements: str
       sample: [systemd-timesyncd.service]
-    low:
+    low_sysctls:
       description: The O(base_packages.sysctl) settings that are too low, each with its minimum value.
       type: dict
       sample: {net.core.somaxconn: 4096}
-    limits_wait:
+    limits_pending:
       description: Whether systemd has yet to read the limits in C(/etc/systemd/system.conf.d/90-muster.conf).
       type: bool
       sample: false
-    most_memlock:
+    max_memlock:
       description: Maximum locked memory that root can allow, in KiB. -1 if unlimited.
       type: int
       sample: -1
@@ -280,7 +282,7 @@ nvidia_driver:
         kernel: 5.15.0-91-generic
         newest_kernel: 5.15.0-91-generic
         modules: {5.15.0-91-generic: 535.183.01}
-        packages: [{name: nvidia-driver-535, version: 535.183.01-1, wanted: install, status: installed, flag: ok}]
+        packages: [{name: nvidia-driver-535, version: 535.183.01-1, selection: install, status: installed, flag: ok}]
         dkms: [{version: 535.183.01, kernel: 5.15.0-91-generic, state: installed}]
         has_dkms: true
         available: {nvidia-driver-535: 535.183.01-0ubuntu1}
@@ -297,7 +299,7 @@ hosts_file:
       description: Text of C(/etc/hosts), in Base64, since it may not be UTF-8.
       type: str
       sample: MTI3LjAuMC4xIGxvY2FsaG9zdAo=
-    sound:
+    permissions_ok:
       description: Whether the file belongs to root and has the permissions V(0644).
       type: bool
       sample: true
@@ -306,12 +308,15 @@ hosts_file:
       type: dict
       contains:
         present: {description: Whether cloud-init is installed., type: bool, sample: true}
-        wanted: {description: Whether the machine's user data has cloud-init write the file., type: bool, sample: false}
+        manages_hosts:
+          description: Whether the machine's user data has cloud-init write the file.
+          type: bool
+          sample: false
         config:
           description: Text of C(/etc/cloud/cloud.cfg) in that case, in Base64.
           type: str
           sample: ""
-        ours:
+        override:
           description:
             - Content of the file that tells cloud-init to leave C(/etc/hosts) alone, in Base64. Empty if its owner or
               permissions are wrong.
@@ -332,7 +337,7 @@ firewall:
       type: list
       elements: int
       sample: [22]
-    sshd_says:
+    sshd_output:
       description: Output of sshd if it does not report its settings.
       type: str
       sample: ""
@@ -344,16 +349,16 @@ firewall:
       description: The program's report on the rules. Empty without the program, or if it fails.
       type: dict
       contains:
-        kept:
+        saved:
           description: The saved rules as text. Empty if there are none.
           type: str
-        in_force:
+        active:
           description: Whether they are active, and no other rules are on trial.
           type: bool
         at_boot:
           description: Whether systemd activates them at each boot, including the current one.
           type: bool
-      sample: {kept: "{}", in_force: true, at_boot: true}
+      sample: {saved: "{}", active: true, at_boot: true}
     files:
       description:
         - Owner (C(user)), permissions (C(mode)) and C(sha256) of each of the files, by path. Missing files, links, and
@@ -414,11 +419,11 @@ ssh_mesh:
       description: Whether sshd has reloaded its files since their last change.
       type: bool
       sample: true
-    proof:
+    verification:
       description: The role's record of which logins from this node succeeded.
       type: str
       sample: ""
-    faults:
+    errors:
       description: Reasons why the node cannot take part, one sentence each.
       type: list
       elements: str
@@ -511,7 +516,7 @@ slurm:
       description: Last line of the role's section in sshd's PAM rules. Empty if there is none.
       type: str
       sample: ""
-    proof:
+    verification:
       description: The role's record of which configuration was verified.
       type: str
       sample: ""

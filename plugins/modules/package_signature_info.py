@@ -46,17 +46,17 @@ EXAMPLES = r"""
 
 - name: Check that the package is signed by a trusted key
   ansible.builtin.assert:
-    that: package.is_signed
-    fail_msg: "{{ package.found }}"
+    that: package.valid
+    fail_msg: "{{ package.detail }}"
 """
 
 RETURN = r"""
-is_signed:
+valid:
   description: Whether the signature matches this file and a trusted key.
   returned: success
   type: bool
   sample: true
-found:
+detail:
   description: The signing key, or why the signature is invalid.
   returned: success
   type: str
@@ -89,7 +89,7 @@ def main() -> None:
             msg=f"cannot verify the signature of {path}: {error.filename}: {error.strerror}. Download the package, its "
             "signature and the keys, and install gpgv"
         )
-    module.exit_json(changed=False, is_signed=is_signed, found=message)
+    module.exit_json(changed=False, valid=is_signed, detail=message)
 
 
 if __name__ == "__main__":

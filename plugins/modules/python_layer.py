@@ -61,11 +61,11 @@ options:
     description: Interpreter of the environment, as a name, path or version.
     type: str
     default: python3
-  python_asked:
+  requested_python:
     description: The interpreter as the user requested it. When it changes, the layer is resolved again.
     type: str
     default: auto
-  space:
+  min_free_gb:
     description: Space that must be free before packages are installed, in GB.
     type: float
     default: 0

@@ -75,7 +75,7 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-leads:
+is_hub:
   description: Whether this node leads the run and has accepted the new node.
   returned: with O(state=requested)
   type: bool

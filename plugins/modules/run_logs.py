@@ -17,8 +17,8 @@ description:
     (C($MUSTER_RUN_DIRECTORY/measured)); TensorBoard event files, C(metrics.csv) and C(trainer_state.json) anywhere in
     the run directory, in O(muster.training.launch_plan#module:outputs), and, if they changed during the run, in the
     working directory (the latter two as C(outputs/NAME)); and from the rank 0 node all results that the job reported
-    by C(MUSTER_RESULT) (C(said.jsonl)). At most 64 MiB per node are fetched, smallest files first. Files that exceed
-    this limit are listed in C(left_out.json) and reported.
+    by C(MUSTER_RESULT) (C(job_results.jsonl)). At most 64 MiB per node are fetched, smallest files first. Files that
+    exceed this limit are listed in C(left_out.json) and reported.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
@@ -36,7 +36,7 @@ options:
     description: Fail if the logs cannot be fetched. Otherwise only warn.
     type: bool
     default: true
-  what:
+  selection:
     description:
       - V(logs) fetches all of these files.
       - V(measured) fetches only the measurements of the job, the GPU samples, the events, and the last 8 MiB of each

@@ -100,7 +100,7 @@ files:
       description: Modification time, in nanoseconds since 1970.
       type: int
       sample: 1795234086700000000
-more:
+incomplete:
   description: Whether there are files that are not listed, because their names are not UTF-8 or there are too many.
   returned: when O(state=listed)
   type: bool
@@ -111,7 +111,7 @@ unlisted:
   returned: when O(state=listed)
   type: dict
   sample: {logs: 5}
-unreached:
+node_unreachable:
   description: Whether the node could not be reached, in a task with C(ignore_unreachable).
   returned: if the node could not be reached
   type: bool

@@ -11,10 +11,10 @@ author: muster contributors (@muster)
 version_added: 0.1.0
 short_description: Profile some steps of a running job with torch.profiler
 description:
-  - Without O(reads), has the ranks on a node profile their next steps, and fetches their traces into the record. The
-    job needs no changes, and continues.
-  - With O(reads), merges the traces of all nodes into one timeline, and shows how long each rank waited for the others
-    in collectives, and which operations took longest. Connects to nothing then.
+  - Without O(results_by_node), has the ranks on a node profile their next steps, and fetches their traces into the
+    record. The job needs no changes, and continues.
+  - With O(results_by_node), merges the traces of all nodes into one timeline, and shows how long each rank waited for
+    the others in collectives, and which operations took longest. Connects to nothing then.
   - A step ends when a torch optimizer steps. Requires torch 2.0 or newer.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
@@ -43,7 +43,7 @@ options:
     description: Directory of the run's record, into which C(profile.json) and C(profiles) are written.
     type: path
     default: ""
-  reads:
+  results_by_node:
     description: Registered results of this module by node name, to merge and show.
     type: dict
 seealso:
@@ -63,14 +63,15 @@ EXAMPLES = r"""
   muster.training.run_profile:
     run_id: first-try
     record: runs/first-try
-    reads: "{{ dict(ansible_play_hosts_all | zip(ansible_play_hosts_all | map('extract', hostvars, 'node'))) }}"
+    results_by_node: >-
+      {{ dict(ansible_play_hosts_all | zip(ansible_play_hosts_all | map('extract', hostvars, 'node'))) }}
   run_once: true
 """
 
 RETURN = r"""
 profile:
   description: The summary, as in C(profile.json).
-  returned: if O(reads) is set
+  returned: if O(results_by_node) is set
   type: dict
   contains:
     ranks:
@@ -91,21 +92,21 @@ profile:
       elements: str
 timeline:
   description: Path of the timeline of all ranks.
-  returned: if O(reads) is set
+  returned: if O(results_by_node) is set
   type: str
   sample: runs/first-try/profiles/timeline.json.gz
 ranks:
   description: The analysis of each rank of the node.
-  returned: if O(reads) is not set
+  returned: if O(results_by_node) is not set
   type: list
   elements: dict
 node:
   description: The node, with its ranks.
-  returned: if O(reads) is not set
+  returned: if O(results_by_node) is not set
   type: dict
   sample: {name: node2, first_rank: 2, slots: 2}
 id:
   description: Identifier of the profile. Empty if the node has none of the ranks.
-  returned: if O(reads) is not set
+  returned: if O(results_by_node) is not set
   type: str
 """

@@ -70,20 +70,20 @@ options:
       - How the run ended, from RV(muster.training.training_watch#module:result). Omit it if contact with the rank 0
         node was lost.
     type: dict
-  reads:
+  runs_by_node:
     description:
       - For each node by name, RV(muster.training.training_run#module:run) as read there, or V(null) if it could not be
         read.
       - Used by O(state=judged), and by O(state=closed) without O(result).
     type: dict
     default: {}
-  said:
+  job_results:
     description:
-      - Results that the job reported, from RV(muster.training.training_watch#module:said). They are shown, and stored
-        with the verdict.
+      - Results that the job reported, from RV(muster.training.training_watch#module:job_results). They are shown, and
+        stored with the verdict.
     type: dict
     default: {}
-  shown_rank:
+  displayed_rank:
     description:
       - Rank whose output is already on the screen. O(state=judged) does not repeat its last lines if it failed first.
     type: int
@@ -109,7 +109,8 @@ options:
     default: false
   active:
     description:
-      - For O(purpose=show) and O(purpose=stop), the results of M(muster.training.node_runs) by node, for RV(ask).
+      - For O(purpose=show) and O(purpose=stop), the results of M(muster.training.node_runs) by node, for
+        RV(nodes_to_query).
     type: dict
     default: {}
 seealso:
@@ -132,7 +133,7 @@ EXAMPLES = r"""
     run_id: "{{ planned.run_id }}"
     plan: "{{ planned.nodes[planned.master].plan }}"
     result: "{{ watched.result | default(omit, true) }}"
-    said: "{{ watched.said }}"
+    job_results: "{{ watched.job_results }}"
   run_once: true
 
 - name: Look up the latest run
@@ -153,12 +154,12 @@ record:
   returned: success
   type: str
   sample: /home/me/cluster/runs/first-try
-goes_on:
+run_commands:
   description: Commands that show and end the run, as this user must enter them.
   returned: when O(state=opened), outside check mode
   type: str
   sample: "  status:  ansible-playbook status.yml -e run_id=first-try"
-ask:
+nodes_to_query:
   description: Nodes that know which runs are active. Empty if the records suffice.
   returned: when O(state=listed)
   type: list

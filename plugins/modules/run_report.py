@@ -92,12 +92,12 @@ bundle:
   sample: /home/me/cluster/runs/first-try/first-try.tar.gz
 findings:
   description:
-    - The findings about the run, each with C(id), C(severity) (V(problem) or V(hint)), C(about), C(found), C(remedy)
+    - The findings about the run, each with C(id), C(severity) (V(problem) or V(hint)), C(about), C(problem), C(remedy)
       and C(numbers). Empty for a comparison.
   returned: when the page was created
   type: list
   elements: dict
-without_pictures:
+plot_error:
   description: Why there are no plots. Empty if there are.
   returned: when the page was created
   type: str

@@ -11,10 +11,10 @@ author: muster contributors (@muster)
 version_added: 0.1.0
 short_description: Show the source line at which each rank of a run is
 description:
-  - Without O(reads), reads the Python stacks of the ranks on a node from the run's supervisor. The job continues.
-  - With O(reads), shows those of all nodes, as groups of ranks with the same activity, and names the ranks for which
-    the
-    others wait. Connects to nothing then.
+  - Without O(results_by_node), reads the Python stacks of the ranks on a node from the run's supervisor. The job
+    continues.
+  - With O(results_by_node), shows those of all nodes, as groups of ranks with the same activity, and names the ranks
+    for which the others wait. Connects to nothing then.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
@@ -26,7 +26,7 @@ options:
     description: Name of the run. If empty, defaults to the newest on the node.
     type: str
     default: ""
-  reads:
+  results_by_node:
     description: Registered results of this module by node name, to be shown.
     type: dict
   rank:
@@ -50,25 +50,26 @@ EXAMPLES = r"""
 
 - name: Show the stacks
   muster.training.run_stacks:
-    reads: "{{ dict(ansible_play_hosts_all | zip(ansible_play_hosts_all | map('extract', hostvars, 'node'))) }}"
+    results_by_node: >-
+      {{ dict(ansible_play_hosts_all | zip(ansible_play_hosts_all | map('extract', hostvars, 'node'))) }}
   run_once: true
 """
 
 RETURN = r"""
 text:
   description: What the ranks do, in one sentence.
-  returned: if O(reads) is set
+  returned: if O(results_by_node) is set
   type: str
   sample: 3 of 4 ranks wait in all_reduce (train.py:88); rank 3 on node2 is in load (data.py:41)
-culprits:
+awaited_ranks:
   description: The ranks for which the others wait. Empty if that is unknown.
-  returned: if O(reads) is set
+  returned: if O(results_by_node) is set
   type: list
   elements: int
   sample: [3]
 missing:
   description: The nodes that did not reply, and why.
-  returned: if O(reads) is set
+  returned: if O(results_by_node) is set
   type: list
   elements: str
   sample: []
@@ -129,7 +130,7 @@ groups:
       sample: []
 node:
   description: The node, with its ranks.
-  returned: if O(reads) is not set
+  returned: if O(results_by_node) is not set
   type: dict
   sample: {name: node2, first_rank: 2, slots: 2}
 """

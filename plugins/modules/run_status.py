@@ -19,7 +19,7 @@ extends_documentation_fragment:
   - ansible.builtin.action_common_attributes.conn
   - muster.training._attributes.controller
 options:
-  reads:
+  results_by_node:
     description:
       - Registered result of M(muster.training.training_run), called without a state, for each node, by node name.
     type: dict
@@ -52,7 +52,8 @@ EXAMPLES = r"""
 - name: Show the status of the run
   muster.training.run_status:
     run_id: first-try
-    reads: "{{ dict(ansible_play_hosts_all | zip(ansible_play_hosts_all | map('extract', hostvars, 'node'))) }}"
+    results_by_node: >-
+      {{ dict(ansible_play_hosts_all | zip(ansible_play_hosts_all | map('extract', hostvars, 'node'))) }}
   run_once: true
 """
 
@@ -97,8 +98,8 @@ nodes:
       description: The last line written by the first rank of the node.
       type: str
       sample: step 120 loss 0.31
-    silence:
-      description: As in RV(muster.training.training_run#module:run.silence).
+    seconds_since_output:
+      description: As in RV(muster.training.training_run#module:run.seconds_since_output).
       type: float
       sample: 2.5
     gpus:

@@ -83,7 +83,7 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-words:
+argv:
   description: The command, one argument per item.
   returned: success
   type: list

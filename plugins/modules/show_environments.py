@@ -21,7 +21,7 @@ extends_documentation_fragment:
 attributes:
   platform: {platforms: all}
 options:
-  reads:
+  results_by_node:
     description: Registered results of M(muster.training.python_environments), by node name.
     type: dict
     required: true
@@ -42,7 +42,8 @@ EXAMPLES = r"""
 
 - name: Show the environments
   muster.training.show_environments:
-    reads: "{{ dict(ansible_play_hosts_all | zip(ansible_play_hosts_all | map('extract', hostvars, 'listed'))) }}"
+    results_by_node: >-
+      {{ dict(ansible_play_hosts_all | zip(ansible_play_hosts_all | map('extract', hostvars, 'listed'))) }}
   run_once: true
 """
 

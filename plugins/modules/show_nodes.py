@@ -63,7 +63,7 @@ nodes:
       description: C(node_address) of the host, or C(ansible_host) if unset. Empty if it has neither.
       type: str
       sample: 10.0.0.10
-    reached:
+    reachable:
       description: Whether the machine responds.
       type: bool
       sample: true

@@ -122,8 +122,8 @@ RETURN = r"""
 tables:
   description:
     - One table with the same global batch size, and with O(fit) one with the largest batch size of each variant.
-    - C(rows) has a mapping for each variant, fastest first, with C(variant), C(succeeded), C(why), C(run_ids),
-      C(nnodes), C(ranks), C(batch_size), C(global_batch_size), C(samples_per_second), C(least), C(most), C(per_rank),
+    - C(rows) has a mapping for each variant, fastest first, with C(variant), C(succeeded), C(reason), C(run_ids),
+      C(nnodes), C(ranks), C(batch_size), C(global_batch_size), C(samples_per_second), C(min), C(max), C(per_rank),
       C(efficiency), C(memory_mib), C(run_seconds), C(cost), C(per_1000_samples) and C(currency).
   returned: success
   type: list

@@ -54,11 +54,11 @@ EXAMPLES = r"""
 
 - name: Show the result
   ansible.builtin.debug:
-    var: proof.shown
+    var: proof.summary
 """
 
 RETURN = r"""
-shown:
+summary:
   description: One-line summary of what was verified.
   returned: when not in check mode
   type: str

@@ -158,14 +158,14 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-unreached:
+node_unreachable:
   description: Whether the node could not be reached, in a task with C(ignore_unreachable). RV(msg) has the reason.
   returned: when O(state) is omitted
   type: bool
   sample: true
 msg:
   description: Error message of the connection.
-  returned: if RV(unreached)
+  returned: if RV(node_unreachable)
   type: str
 run:
   description: Status of the run on this node. V(null) if there is none.
@@ -220,7 +220,7 @@ run:
       description: The last line written by the first rank of this node.
       type: str
       sample: step 120 loss 0.31
-    silence:
+    seconds_since_output:
       description:
         - Seconds since the first rank of the node last wrote something. V(null) unless the run is running, and if
           nothing has been written yet.
@@ -233,12 +233,12 @@ run:
     hang:
       description:
         - On the first node of a run that hangs, what its ranks do (C(text), C(groups)) and for which of them the others
-          wait (C(culprits)). V(null) on other nodes, and if the run does not hang.
+          wait (C(awaited_ranks)). V(null) on other nodes, and if the run does not hang.
       type: dict
       sample:
         text: 3 of 4 ranks wait in all_reduce (train.py:88); rank 3 on node2 is in load (data.py:41)
         since: 1795234086.7
-        culprits: [3]
+        awaited_ranks: [3]
         groups: []
     missing:
       description: Lost nodes of the run that can be replaced. Empty unless this node leads the run.
@@ -290,10 +290,11 @@ run:
     result:
       description: How the whole run ended, on the rank 0 node only. V(null) elsewhere and while it runs.
       type: dict
-    said:
+    job_results:
       description:
         - Results that the job reported in C(MUSTER_RESULT {...}) lines of rank 0, with the last value of each key. On
-          the rank 0 node only, and once the run has ended. All lines are stored as C(said.jsonl) in the run directory.
+          the rank 0 node only, and once the run has ended. All lines are stored as C(job_results.jsonl) in the run
+          directory.
       type: dict
       sample: {accuracy: 0.97}
 directory:

@@ -44,7 +44,7 @@ options:
     description: Seconds between two progress lines.
     type: int
     default: 30
-  patience:
+  reply_timeout:
     description: Seconds without a reply from the node after which watching ends.
     type: int
     default: 30
@@ -59,8 +59,9 @@ options:
       - The rank that waits for a debugger, from the plan. Shows how to attach one, and keeps a tunnel to its node open.
     type: dict
 notes:
-  - A line C(MUSTER_RESULT {"accuracy":0.97}) from the job, with a JSON object, is not shown, but returned as RV(said).
-    A line of more than 64 KiB, or with more than 20 levels of nested objects and lists, is treated as ordinary output.
+  - A line C(MUSTER_RESULT {"accuracy":0.97}) from the job, with a JSON object, is not shown, but returned as
+    RV(job_results). A line of more than 64 KiB, or with more than 20 levels of nested objects and lists, is treated as
+    ordinary output.
   - If more than 2 MiB of output are pending, only the end is shown, with the amount that was skipped and the file on
     the node that has all of it.
 seealso:
@@ -80,7 +81,7 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-lost:
+contact_lost:
   description: Whether contact with the node was lost before the run's end was seen.
   returned: always, except in check mode
   type: bool
@@ -100,7 +101,7 @@ attempt:
   returned: always, except in check mode
   type: int
   sample: 0
-said:
+job_results:
   description: Results that the job reported by C(MUSTER_RESULT).
   returned: always, except in check mode
   type: dict

@@ -67,7 +67,7 @@ class Account:
         self.count += 1
         resource_id = f"{what[0]}{self.count}"
         self.resources[resource_id] = {
-            "what": what, "id": resource_id, "name": name, "network": network, "machine_type": machine_type,
+            "kind": what, "id": resource_id, "name": name, "network": network, "machine_type": machine_type,
             "state": "ready", "provider_state": "on", "region": "here", "disk_gb": 10,
             "private_ip": "", "public_ip": "", "fixed_address": False, "per_hour": 1.0, "created": float(self.count),
         }  # fmt: skip
@@ -95,8 +95,8 @@ class MinimalCloud(Cloud[Account, Request, Offer, PlainAccount]):
 
     def read_account(self) -> PlainAccount:
         listed = self.client.send()
-        machines = [dict(item) for item in listed if item["what"] == "machine"]
-        networks = [dict(item) for item in listed if item["what"] == "network"]
+        machines = [dict(item) for item in listed if item["kind"] == "machine"]
+        networks = [dict(item) for item in listed if item["kind"] == "network"]
         result: Any = {"machines": machines, "networks": networks, "drives": [], "scripts": [], "addresses": []}
         return PlainAccount(result)
 
@@ -139,10 +139,10 @@ class MinimalCloud(Cloud[Account, Request, Offer, PlainAccount]):
 
     def delete_machines(self, names_by_id: Mapping[str, str]) -> dict[str, str]:
         for key, name in names_by_id.items():
-            self.delete({"action": "remove", "what": "machine", "name": name, "id": key})
+            self.delete({"action": "remove", "kind": "machine", "name": name, "id": key})
         return {}
 
     def delete(self, step: Step) -> str:
         self.client.send(lambda: self.client.resources.pop(step["id"], None))
-        self.journal.forget(step["what"], step["name"], step["id"])
+        self.journal.forget(step["kind"], step["name"], step["id"])
         return ""

@@ -48,11 +48,11 @@ def gpus(count: int) -> Facts:
         "compute_mode": "Default",
         "ecc_uncorrected": 0,
         "page_retirement_pending": False,
-        "fault": "",
+        "error": "",
     }
     version = "570.124.06" if count else None
     return {
-        "smi": {"state": "ok" if count else "absent", "said": "", "path": "/usr/bin/nvidia-smi" if count else ""},
+        "smi": {"state": "ok" if count else "absent", "output": "", "path": "/usr/bin/nvidia-smi" if count else ""},
         "devices": [{**device, "index": index, "uuid": f"GPU-{index}"} for index in range(count)],
         "count": count,
         "pci": count,
@@ -180,7 +180,7 @@ def node(name: str, everyone: list[str], gpu_count: int = 0) -> Facts:
             "dead_mount": "",
             "sha256": "aa" * 32,
         },
-        "run_taken": "",
+        "existing_run": "",
         "gpu_count": gpu_count,
         "gpus": gpus(gpu_count),
         "software": {

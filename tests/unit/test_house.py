@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -40,6 +41,24 @@ def test_idiom_is_counted_in_every_kind_of_binding(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert dialect.bindings == 9
     assert dialect.share == pytest.approx(6 / 9)
+
+
+def test_idiom_is_counted_in_options_and_return_values(tmp_path: Path) -> None:
+    (tmp_path / "plugins").mkdir()
+    (tmp_path / "plugins" / "a.py").write_text(
+        'DOCUMENTATION = """\noptions:\n  told: {type: str}\n  nodes:\n    type: list\n    suboptions:\n'
+        '      proof_file: {type: path}\n"""\n'
+        'RETURN = """\nrun:\n  type: dict\n  contains:\n    said: {type: dict}\n"""\nEXAMPLES = """\n- asked: 1\n"""\n'
+    )
+    dialect = house.idiom(tmp_path, "plugins")
+    assert [name.rpartition(" ")[2] for name in dialect.names] == ["told", "proof_file", "said"]
+    assert dialect.bindings == 8, "three variables, three options and two return values"
+
+
+def test_no_option_or_return_value_is_named_in_idiom() -> None:
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in house.sources(CHECKOUT, "plugins")]
+    names = {name for tree in trees for name, _line in house.documented_names(tree)}
+    assert "run_id" in names and not [name for name in names if house.is_idiom(name)]
 
 
 @pytest.mark.parametrize("name", ["known_hosts", "location", "workplace", "single_line", "answer_code", "ensure"])

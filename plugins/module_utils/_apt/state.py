@@ -228,10 +228,10 @@ def state(options: Data) -> Data:
         "has_lists": bool(glob.glob("/var/lib/apt/lists/*Packages*")),
         "broken_sources": broken_sources(options["sources"]),
         "clocks": [line.split()[0] for line in units.splitlines()],
-        "low": low_settings(options["sysctl"]),
+        "low_sysctls": low_settings(options["sysctl"]),
         "files": file_state.read_files(options["files"]),
-        "limits_wait": waits_for_systemd(LIMITS),
+        "limits_pending": waits_for_systemd(LIMITS),
         "most_files": highest_limit(resource.RLIMIT_NOFILE, 1),
-        "most_memlock": highest_limit(resource.RLIMIT_MEMLOCK, 1024),
+        "max_memlock": highest_limit(resource.RLIMIT_MEMLOCK, 1024),
         "shm_is_small": shm.f_blocks * shm.f_frsize < parse_size(options["shm_size"], memory) * 0.99,
     }

@@ -103,7 +103,7 @@ def measure_collective(ranks: Ranks, operation: str, size: int, group: Any, memb
         times.append(
             measure_seconds(ranks, lambda: run_operation(operation, input_tensor, output_tensor, group, members[0]))
         )
-    return {"bytes": 4 * count, "times": times, "right": is_correct}
+    return {"bytes": 4 * count, "times": times, "correct": is_correct}
 
 
 def measure_collectives(ranks: Ranks, work: JsonDict, seconds: float, scope: str) -> tuple[list[JsonDict], list[str]]:
@@ -159,13 +159,13 @@ def summarize_collective(
         "median_us": 1e6 * statistics.median(times),
         "p95_us": 1e6 * times[min(len(times) - 1, int(0.95 * len(times)))],
         "repeats": len(times),
-        "wrong": [rank for rank, measurement in zip(members, measurements) if not measurement["right"]],
+        "wrong_ranks": [rank for rank, measurement in zip(members, measurements) if not measurement["correct"]],
     }
 
 
 def max_buffer_bytes(ranks: Ranks, work: JsonDict) -> int:
     """Return the size in bytes of the largest buffer that fits on the rank with the least memory."""
-    limit = work.get("largest") or (1 << 30 if ranks.cuda else 64 << 20)
+    limit = work.get("max_buffer_bytes") or (1 << 30 if ranks.cuda else 64 << 20)
     free = torch.cuda.mem_get_info()[0] // 8 if ranks.cuda else limit
     tensor = torch.tensor([min(limit, free)], dtype=torch.int64)
     dist.all_reduce(tensor, dist.ReduceOp.MIN, group=ranks.control_group)

@@ -62,7 +62,7 @@ def run_matmul(ranks: Ranks, seconds: float, size: int) -> JsonDict:
         "first_quarter": statistics.median(rates[:quarter]),
         "last_quarter": statistics.median(rates[-quarter:]),
         "repeats": len(rates),
-        "right": is_product_correct(factor_a, factor_b, product) and bool(torch.equal(first, product)),
+        "correct": is_product_correct(factor_a, factor_b, product) and bool(torch.equal(first, product)),
     }
 
 
@@ -119,5 +119,5 @@ def measure_copies(ranks: Ranks, seconds: float) -> list[JsonDict]:
             times.append(measure_seconds(ranks, copy))
         is_correct = bool(torch.equal(target.cpu(), host.cpu()))
         rate = size / statistics.median(times) / 1e9
-        rows.append({"rank": ranks.rank, "kind": kind, "bytes": size, "gbytes": rate, "right": is_correct})
+        rows.append({"rank": ranks.rank, "kind": kind, "bytes": size, "gbytes": rate, "correct": is_correct})
     return [row for rank_rows in ranks.gather(rows) for row in rank_rows]

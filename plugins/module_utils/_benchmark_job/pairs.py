@@ -63,7 +63,7 @@ def measure_pair(ranks: Ranks, peer: int, size: int) -> JsonDict:
     round_trip()
     for _ping in range(PAIR_PINGS):
         pings.append(measure_seconds(ranks, round_trip))
-    return {"times": times, "us": 1e6 * statistics.median(pings) / 2.0, "right": is_correct}
+    return {"times": times, "us": 1e6 * statistics.median(pings) / 2.0, "correct": is_correct}
 
 
 def measure_pairs(ranks: Ranks, work: JsonDict, seconds: float) -> tuple[list[JsonDict], list[str]]:
@@ -105,5 +105,5 @@ def summarize_pair(node_a: int, node_b: int, size: int, ends: list[JsonDict]) ->
         "gbps": 8.0 * size / duration / 1e9,
         "us": max(end["us"] for end in ends),
         # wrong data may come from the sender or the path: report both ends
-        "right": all(end["right"] for end in ends),
+        "correct": all(end["correct"] for end in ends),
     }

@@ -49,7 +49,7 @@ def run_image_transfer(request: dict[str, Any]) -> None:
         message = f"{type(error).__name__}: {error} (see {transfer.state_directory}/log)"
     failed_at = time.monotonic()  # before any peer can learn of it
     transfer.failure = message
-    transfer.write_status(fault=message)
+    transfer.write_status(step_error=message)
     if server:
         transfer.wait_for_peers(failed_at)
 

@@ -93,8 +93,8 @@ def state() -> Data:
     names, list_error = list_running()
     return {
         "settings": settings,
-        "fault": settings_error,
+        "settings_error": settings_error,
         "running": names,
-        "unheard": list_error,
+        "containers_error": list_error,
         "nvidia": has_nvidia(),
     }

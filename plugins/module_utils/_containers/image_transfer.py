@@ -347,14 +347,14 @@ def inspect(request: dict[str, str]) -> dict[str, Any]:
     """Return the state of the engine, its image, the archive and the context. engine "": only the archive and the
     context.
     """
-    reply: dict[str, Any] = {"fault": "", "id": "", "size": 0, "label": "", "archive": [], "context": ""}
+    reply: dict[str, Any] = {"engine_error": "", "id": "", "size": 0, "label": "", "archive": [], "context": ""}
     for part in (inspect_engine, inspect_files):  # inspect files even without an engine, which may be installed later
         try:
             part(request, reply)
         except StepError as error:
-            reply["fault"] = reply["fault"] or str(error)
+            reply["engine_error"] = reply["engine_error"] or str(error)
         except OSError as os_error:
-            reply["fault"] = reply["fault"] or f"{os_error.filename}: {os_error.strerror}"
+            reply["engine_error"] = reply["engine_error"] or f"{os_error.filename}: {os_error.strerror}"
     return reply
 
 

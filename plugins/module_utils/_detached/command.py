@@ -180,10 +180,10 @@ def save_log(path: str, title: str) -> str:
 
 
 def main(request: dict[str, Any]) -> dict[str, Any]:
-    """Start or follow the command, and return its state once it has ended, or after request["patience"] seconds."""
+    """Start or follow the command, and return its state once it has ended, or after request["wait_seconds"] seconds."""
     path = state_directory(request)
     followed = start(path, request) if request["start"] else False
-    deadline = time.monotonic() + request["patience"]
+    deadline = time.monotonic() + request["wait_seconds"]
     code = ""
     while not code and time.monotonic() < deadline:
         alive = is_running(path)
@@ -194,7 +194,7 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
             time.sleep(0.05)
     if code:
         output = read_output(os.path.join(path, "log"))
-        log = save_log(path, request["what"]) if code != "0" else ""
+        log = save_log(path, request["description"]) if code != "0" else ""
         shutil.rmtree(path)
         lost = code == "lost"
         return {"ended": True, "rc": 1 if lost else int(code), "output": output, "lost": lost, "log": log}

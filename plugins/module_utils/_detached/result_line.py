@@ -37,7 +37,7 @@ def report_result(function: Callable[[Data], Data], request: Data) -> Data:
     try:
         return function(request)
     except StepError as error:
-        message = {"fault": str(error), "output_tells": isinstance(error, ProgramError)}
+        message = {"step_error": str(error), "show_output": isinstance(error, ProgramError)}
         print_line(RESULT_MARK + json.dumps(message))
         raise SystemExit(1) from None
 

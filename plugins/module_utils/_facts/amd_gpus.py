@@ -124,7 +124,7 @@ class AmdQuery:
             loaded = f"of kernel {os.uname().release}"
         return {
             "vendor": "amd",
-            "smi": {"state": state, "said": message, "path": self.path or ""},
+            "smi": {"state": state, "output": message, "path": self.path or ""},
             "devices": devices,
             "count": len(devices),
             "pci": len(devices) or count_accelerators(),

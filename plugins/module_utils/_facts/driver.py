@@ -39,7 +39,7 @@ def parse_packages(text: str) -> list[dict[str, str]]:
     for line in text.splitlines():
         name, version, selection, status, flag = (line.split("\t") + [""] * 5)[:5]
         if DRIVER_PACKAGE.match(name) or FABRIC_MANAGER.match(name) or KERNEL_PACKAGE.match(name):
-            packages.append({"name": name, "version": version, "wanted": selection, "status": status, "flag": flag})
+            packages.append({"name": name, "version": version, "selection": selection, "status": status, "flag": flag})
     return packages
 
 

@@ -62,7 +62,7 @@ def state(options: Data) -> Data:
     settings, message = sshd.read_settings()
     return {
         "ssh_ports": [int(value) for name, value in settings if name == "port" and value.isdigit()],
-        "sshd_says": message,
+        "sshd_output": message,
         "nftables": os.path.exists("/usr/sbin/nft"),
         "rules": read_rules(options["program"], options["files"]),
         "files": file_state.read_files(options["files"]),

@@ -83,7 +83,7 @@ def parse_gpus(text: str) -> list[dict[str, Any]]:
                 "compute_mode": values["compute_mode"],
                 "ecc_uncorrected": leading_number(values.get(HEALTH_FIELDS[0], "")),
                 "page_retirement_pending": values.get(HEALTH_FIELDS[1]) == "Yes",
-                "fault": ", ".join(sorted(error.strip("[]") for error in errors)),
+                "error": ", ".join(sorted(error.strip("[]") for error in errors)),
             }
         )
     return gpus
@@ -168,7 +168,7 @@ class GpuQuery:
             self.modinfo = Command([modinfo, "-F", "version", "nvidia"])
 
     def result(self) -> dict[str, Any]:
-        """Return vendor, devices, processes, smi (state, said), driver (loaded, library, on_disk), nouveau, pci, ..."""
+        """Return vendor, devices, processes, smi (state, output), driver (loaded, library, on_disk), nouveau, ..."""
         devices: list[dict[str, Any]] = []
         apps: list[dict[str, Any]] = []
         state, message = "absent", ""
@@ -188,7 +188,7 @@ class GpuQuery:
         gpu_count = len(devices) or (0 if state == "no-gpu" else count_driver_gpus())
         return {
             "vendor": "nvidia",
-            "smi": {"state": state, "said": message, "path": self.smi or ""},
+            "smi": {"state": state, "output": message, "path": self.smi or ""},
             "devices": devices,
             "count": gpu_count,
             "pci": gpu_count or count_pci_gpus(),

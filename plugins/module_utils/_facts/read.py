@@ -255,13 +255,13 @@ def read_paths(context: FactsContext) -> None:
         interpreter=interpreter or ("" if request["interpreter"] else None),
         working_directory=path_facts(directory, home, context.dead_mount(directory)),
         script=path_facts(script, home, context.dead_mount(script)) if script else None,
-        run_taken="",
+        existing_run="",
         runs_writable=True,
     )
     if not context.dead_mount(runs_directory):
         context.facts["runs_writable"] = may_write(runs_directory)
         existing_runs = node_directories(request) if request["run_id"] else []
-        context.facts["run_taken"] = existing_runs[0][0] if existing_runs else ""
+        context.facts["existing_run"] = existing_runs[0][0] if existing_runs else ""
 
 
 def read_code(context: FactsContext) -> None:

@@ -37,7 +37,7 @@ PRIVATE = re.compile(r"fuse\.(gvfsd-fuse|portal|lxcfs|fuse-overlayfs|snapfuse)\Z
 
 
 # How the job needs a mount, according to the node's configuration.
-REQUESTED = "wanted"  # requested by the caller or by one of our units
+REQUESTED = "requested"  # requested by the caller or by one of our units
 AT_BOOT = "boot"  # mounted at boot by /etc/fstab
 OPTIONAL = "optional"  # a local disk in /etc/fstab that the machine can boot without (nofail)
 UNREQUESTED = ""  # mounted, but not configured
@@ -153,7 +153,7 @@ def read_mounts(requested: list[str]) -> list[dict[str, Any]]:
 
     Each: point, type, source, state, error, needed; free_bytes if it responds; for our units' mounts that respond,
     also the listing of their top directory. state: ok, stale, unreadable, hangs or missing (should be mounted).
-    needed: wanted, boot, optional or "" (see REQUESTED and the constants after it).
+    requirement: requested, boot, optional or "" (see REQUESTED and the constants after it).
     """
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as stream:
         mounted = parse_mountinfo(stream.read())
@@ -191,12 +191,12 @@ def read_mounts(requested: list[str]) -> list[dict[str, Any]]:
             **states.get(point, hangs),
         }
         listing = {"listing": listings[point]} if listings.get(point) else {}
-        facts.append({**fact, "needed": need_by_point.get(point, UNREQUESTED), **listing})
+        facts.append({**fact, "requirement": need_by_point.get(point, UNREQUESTED), **listing})
     for point, need in need_by_point.items():
         if point not in mounted:
             entry = units.get(point) or at_boot.get(point) or {"type": "", "source": ""}
             description = {"type": entry["type"], "source": entry["source"]}
-            facts.append({"point": point, **description, **missing, "needed": need})
+            facts.append({"point": point, **description, **missing, "requirement": need})
     return facts
 
 

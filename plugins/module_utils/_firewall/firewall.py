@@ -237,7 +237,7 @@ def state() -> str:
     has_kept = KEPT_FILE.exists()
     in_force = has_kept and not TRIED_FILE.exists() and is_active(read_kept_rules())
     return json.dumps(
-        {"kept": KEPT_FILE.read_text() if has_kept else "", "in_force": in_force, "at_boot": is_active_at_boot()}
+        {"saved": KEPT_FILE.read_text() if has_kept else "", "active": in_force, "at_boot": is_active_at_boot()}
     )
 
 

@@ -121,7 +121,7 @@ def parse_devices(static: str, metric: str, ecc: str, identities: dict[int, str]
                 "compute_mode": "Default",
                 "ecc_uncorrected": whole(quantity(errors.get(index, {}).get("total_uncorrectable_count"))),
                 "page_retirement_pending": False,
-                "fault": "",
+                "error": "",
                 "target": text_of(asic, "target_graphics_version"),
                 "pci": pci,
             }

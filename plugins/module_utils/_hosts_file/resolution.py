@@ -97,14 +97,14 @@ def differences(block: str) -> list[str]:
 
 
 def cloud_init() -> Data:
-    """Return whether cloud-init is present, and may write the hosts file at the next boot ("wanted")."""
+    """Return whether cloud-init is present, and may write the hosts file at the next boot ("manages_hosts")."""
     texts = [read(path) for path in glob.glob(f"{CLOUD_USER_DATA}/**/*cloud-config.txt", recursive=True)]
     manages_hosts = any(MANAGES_HOSTS.search(text) for text in texts)
     return {
         "present": os.path.exists(CLOUD_CONFIG),
-        "wanted": manages_hosts,
+        "manages_hosts": manages_hosts,
         "config": encode(read(CLOUD_CONFIG)) if manages_hosts else "",
-        "ours": encode(read(CLOUD_MUSTER_CONFIG)) if is_sound(CLOUD_MUSTER_CONFIG) else "",
+        "override": encode(read(CLOUD_MUSTER_CONFIG)) if is_sound(CLOUD_MUSTER_CONFIG) else "",
     }
 
 
@@ -114,7 +114,7 @@ def read_state() -> Data:
     return {
         "hostname": os.uname().nodename,
         "hosts": encode(hosts),
-        "sound": is_sound(HOSTS),
+        "permissions_ok": is_sound(HOSTS),
         "cloud_init": cloud_init(),
         "differences": differences(block_of(hosts)),
     }

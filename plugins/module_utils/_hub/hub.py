@@ -52,7 +52,7 @@ def resolve(request: dict[str, Any]) -> dict[str, Any]:
     cache = HubCache(request)
     cached: dict[str, Any] = cache.read("known.json") or {}
     current: dict[str, Any] = {}
-    for item in request["wanted"]:
+    for item in request["requested"]:
         key = json.dumps(item, sort_keys=True)
         if not (COMMIT.fullmatch(item["revision"]) and key in cached):
             cached[key] = look_up_repository(request, item)
@@ -167,7 +167,7 @@ def run(command: str, request: dict[str, Any]) -> dict[str, Any]:
     """Run one of the two steps; return its result. Raise StepError."""
     prepare(request)
     try:
-        return {"ask": resolve, "fetch": fetch}[command](request)
+        return {"resolve": resolve, "fetch": fetch}[command](request)
     except OSError as error:
         message = f"{error.filename or request['home']}: {error.strerror or error}"
         if error.errno == errno.ENOSPC:

@@ -123,7 +123,7 @@ def call_with_retries(call: Callable[[], Result], request: dict[str, Any], item:
             if response is not None and response.status_code == 429:
                 wait = max(pause, retry_delay(response))
                 message = f"{request['endpoint']} is not accepting any more requests for the next {wait:.0f} s (429)"
-            if time.monotonic() + wait - failing_since > request.get("patience", RETRY_TIMEOUT):
+            if time.monotonic() + wait - failing_since > request.get("retry_timeout", RETRY_TIMEOUT):
                 retry_time = time.strftime("%H:%M:%S UTC", time.gmtime(time.time() + wait))
                 advice = f"Run this again after {retry_time}" if "429" in message else "Run this again"
                 raise StepError(f"{message}. {advice}: complete files are kept") from None

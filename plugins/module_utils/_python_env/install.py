@@ -63,9 +63,9 @@ def check(request: Data) -> Data:
         root = os.path.dirname(root)
     missing = missing_packages(paths, lock) if lock else []
     free = shutil.disk_usage(root).free
-    if (missing or not lock) and free < request["space"] * 1e9:
+    if (missing or not lock) and free < request["min_free_gb"] * 1e9:
         raise StepError(
-            f"{root} has {free / 1e9:.1f} GB free, but the packages need {request['space']} GB. Free some space, "
+            f"{root} has {free / 1e9:.1f} GB free, but the packages need {request['min_free_gb']} GB. Free some space, "
             "or set python_env_directory to a directory on a larger disk"
         )
     if lock and lock["python"].split(".")[:2] != (installed_version or version or lock["python"]).split(".")[:2]:

@@ -92,7 +92,8 @@ def lock_key(paths: EnvironmentPaths, request: Data) -> str:
     """Return a hash of all inputs to a lock."""
     names = [*request["files"], *(name for path in request["editable"] for name in build_files(path))]
     parts = [
-        request[name] for name in ("manager", "python_asked", "requirements", "editable", "pip_version", "uv_version")
+        request[name]
+        for name in ("manager", "requested_python", "requirements", "editable", "pip_version", "uv_version")
     ]
     parts += [request[name] for name in ("index_url", "extra_index_urls", "find_links", "environment")]
     parts += [request[name] for name in ("conda_installer_url", "conda_packages", "conda_channels")]

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
         file: str  # its path relative to the run directory
         size: int  # size of the file in bytes
-        kept: int  # number of bytes packed, from the end of the file
+        retained: int  # number of bytes packed, from the end of the file
 
     class Omissions(TypedDict):
         """Content of left_out.json."""
@@ -259,14 +259,14 @@ class ArchiveWriter:
             return
         self.write(name, data)
         if len(data) < size and size > limit:
-            self.omitted.append({"file": name, "size": size, "kept": len(data)})
+            self.omitted.append({"file": name, "size": size, "retained": len(data)})
 
     def add_measured(self, plan: Data, logs: bool) -> None:
         """Add the job's measurement files to the archive, only as whole files, up to the limit."""
         room, count = MEASURED_LIMIT, 0
         for name, size, path in measured_files(self.directory, plan, logs):
             if size > room or count == MEASURED_COUNT:
-                self.omitted.append({"file": name, "size": size, "kept": 0})
+                self.omitted.append({"file": name, "size": size, "retained": 0})
                 continue
             try:
                 data = read_end(path, size)[0]
@@ -282,7 +282,7 @@ class ArchiveWriter:
             "limit_count": MEASURED_COUNT,
             "files": self.omitted[:MAX_OMITTED_LISTED],
             "count": len(self.omitted),
-            "size": sum(file["size"] - file["kept"] for file in self.omitted),
+            "size": sum(file["size"] - file["retained"] for file in self.omitted),
         }
 
 

@@ -37,7 +37,7 @@ def loss_of(record: Mapping[str, Any], knows_checkpoints: bool) -> Loss:
     if record.get("end_class") == SUCCEEDED:
         return Loss(0, unit, 0.0)
     duration = max(0.0, record["ended"] - record["started"])
-    reached, step = record.get("reached"), record.get("step")
+    reached, step = record.get("last_step"), record.get("step")
     if not record.get("checkpoint"):
         return Loss(reached, unit, duration) if knows_checkpoints else Loss(None, unit, None)
     saved = record.get("saved")

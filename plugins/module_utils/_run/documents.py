@@ -214,7 +214,7 @@ class AttemptDetails(TypedDict, total=False):
     step: int | None  # step of that checkpoint
     unit: str  # unit of the step: "step" or "epoch"
     saved: float  # time at which that checkpoint was saved
-    reached: int | None  # the last step that rank 0 printed
+    last_step: int | None  # the last step that rank 0 printed
     unusable: dict[str, str]  # reasons why nodes could not take part in the next attempt, by node name
 
 
@@ -372,7 +372,7 @@ class NodeResult(NodeStatus):
     """Rank 0's view of a node at the end of the run."""
 
     report: NodeReport | None
-    why: str  # reason why it is considered lost
+    lost_reason: str  # reason why it is considered lost
     survived: bool  # an elastic run continued without it
     launcher_log: str
 
@@ -381,7 +381,7 @@ class NodeView(NodeResult):
     """The state of a node that rank 0's supervisor keeps."""
 
     broken: float | None  # monotonic time at which its connection broke
-    heard: float  # monotonic time at which its last message arrived
+    last_message: float  # monotonic time at which it arrived
     remote_started: bool  # whether a launcher that starts all nodes has started this node
     answered: bool  # whether bin/ssh has received its exit code
     return_by: float  # monotonic time until which a silent node may come back
@@ -434,7 +434,7 @@ class Result(TypedDict):
     ended: float
     nodes: list[NodeResult]
     ended_early: list[int]  # ranks that had exited with 0 when the run began to end
-    hang: Data | None  # the hang that was reported and had not ended: text, since, culprits, groups
+    hang: Data | None  # the hang that was reported and had not ended: text, since, awaited_ranks, groups
     attempts: list[AttemptRecord]  # [] if the run was not meant to restart
     not_restarted: str  # reason why the last attempt was not followed by another
     notice: SaveNotice | None  # the notice that ended the run

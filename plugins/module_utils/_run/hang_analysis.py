@@ -82,11 +82,13 @@ def checked_hang(value: Any) -> Data | None:
     """Return the description of a hang from one of a run's documents, or None if it is missing or invalid."""
     if not isinstance(value, dict) or not isinstance(value.get("text"), str):
         return None
-    culprits = value.get("culprits")
+    culprits = value.get("awaited_ranks")
     return {
         "text": text_of(value["text"], 2000),
         "since": value["since"] if is_a(float, value.get("since")) else None,
-        "culprits": [rank for rank in culprits[:10000] if conforms(rank, RANK)] if isinstance(culprits, list) else [],
+        "awaited_ranks": [rank for rank in culprits[:10000] if conforms(rank, RANK)]
+        if isinstance(culprits, list)
+        else [],
         "groups": checked_groups(value.get("groups")),
     }
 

@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
     Data = Dict[str, Any]
 
-FILE = "said.jsonl"  # in the run directory on rank 0's node: a finished run's reports, one JSON object per line
+FILE = "job_results.jsonl"  # in the run directory on rank 0's node: a finished run's reports, one JSON object per line
 LIMIT = 2**20  # size limit of the file in bytes; the last reports are kept
 MARK = b"MUSTER_RESULT "  # marks the beginning of a line in which a job reports results
 REPORT = MARK.decode()
 MAX_LINE_BYTES = 65536  # maximum length of such a line in bytes; a longer line is treated as ordinary output
 BLOCK = 262144  # bytes of a log read at once
-NOT_FINITE = "_not_finite"  # key in said.jsonl for the names of values that were nan or infinite
+NOT_FINITE = "_not_finite"  # key in job_results.jsonl for the names of values that were nan or infinite
 MAX_DEPTH = 20  # maximum nesting depth of a job's report: its parsers are recursive
 
 
@@ -81,7 +81,7 @@ def restore_report(report: Mapping[str, Any]) -> Data:
 
 
 def merge_reports(lines: str) -> Data:
-    """Return the last value of each key in the lines of said.jsonl."""
+    """Return the last value of each key in the lines of job_results.jsonl."""
     values: Data = {}
     for line in lines.splitlines():
         values.update(restore_report(read_object(line) or {}))
@@ -111,7 +111,7 @@ def results_between(path: str, start: int, end: int, limit: int) -> bytes:
 
 
 def load_reports(path: str, plan: Data) -> str:
-    """Return the lines of a finished run's said.jsonl, after extracting them from rank 0's logs the first time.
+    """Return the lines of a finished run's job_results.jsonl, after extracting them from rank 0's logs the first time.
 
     path: the run's directory on rank 0's node.
     """

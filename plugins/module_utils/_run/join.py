@@ -48,7 +48,7 @@ def join(request: Data) -> Data:
     for path, plan in runs:
         if leads_run(plan) and is_alive(path):
             return {"changed": True, **request_join(path, request["member"])}
-    return {"changed": False, "leads": False}
+    return {"changed": False, "is_hub": False}
 
 
 def request_join(path: str, member: Data) -> Data:
@@ -71,7 +71,7 @@ def request_join(path: str, member: Data) -> Data:
         if reply.get("id") == identifier:
             if reply.get("error"):
                 raise RunError(str(reply["error"])[:1000])
-            return {"leads": True, "node_rank": reply.get("node_rank"), **read_documents(path)}
+            return {"is_hub": True, "node_rank": reply.get("node_rank"), **read_documents(path)}
         time.sleep(STATUS_POLL_INTERVAL)
     with contextlib.suppress(OSError):
         remove_entry(os.path.join(path, REQUEST))

@@ -51,7 +51,7 @@ def pack(request: Data) -> Data:
 
     logs = logs_of_rank_zero(plan, path) if is_first else ()
     with os.fdopen(descriptor, "wb") as stream, tarfile.open(fileobj=stream, mode="w:gz") as tar:
-        omissions = pack_run(tar, path, plan, request["what"] == "logs", logs)
+        omissions = pack_run(tar, path, plan, request["selection"] == "logs", logs)
     size = file_size(archive_path(path))
     return {"size": size, "left_out": omissions, **read_piece({**request, "offset": 0})}
 

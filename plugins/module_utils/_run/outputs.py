@@ -63,7 +63,7 @@ def job_files(
 
 
 def list_files(directory: str, plan: Data, request: Data) -> Data:
-    """Return the job's files as `files`, and whether some could not be listed as `more`."""
+    """Return the job's files as `files`, and whether some could not be listed as `incomplete`."""
     files: list[ListedFile] = []
     walks: list[FileWalk] = []
     truncated = False
@@ -80,7 +80,7 @@ def list_files(directory: str, plan: Data, request: Data) -> Data:
     return {
         "node_rank": plan["node"]["node_rank"],
         "files": files,
-        "more": truncated or any(walk.truncated for walk in walks),
+        "incomplete": truncated or any(walk.truncated for walk in walks),
         "unlisted": count_unlisted(directory, plan, {file["name"] for file in files}),
     }
 
@@ -158,7 +158,7 @@ def main(request: Data) -> Data:
             act_as(request["user"])
         runs = node_directories(request)
         if not runs:
-            return {"changed": False, "node_rank": None, "files": [], "more": False}
+            return {"changed": False, "node_rank": None, "files": [], "incomplete": False}
         directory, plan = runs[0]
         return {"changed": False, **OPERATIONS[request["operation"]](directory, plan, request)}
     except RunError as error:

@@ -92,7 +92,7 @@ def describe(path: str, plan: Data) -> Data:
         "started": status.get("started"),
         "last_line": last_line(newest),
         "tail": read_tail(newest, METRICS_BYTES) if state == "running" and leads_run(plan) else "",
-        "silence": silence_of([out, err]) if state == "running" else None,
+        "seconds_since_output": silence_of([out, err]) if state == "running" else None,
         "gpus": latest_gpu_sample(path) if state == "running" else None,
         "ended_ranks": ages_of_ended_ranks(status, plan["node"]) if state == "running" else {},
         "hang": describe_hang(status) if state == "running" else None,
@@ -100,7 +100,7 @@ def describe(path: str, plan: Data) -> Data:
         "directory": path,
         "report": status.get("report"),
         "result": read_result(path),
-        "said": job_reports(path, plan) if state not in UNFINISHED_STATES else {},
+        "job_results": job_reports(path, plan) if state not in UNFINISHED_STATES else {},
     }
 
 

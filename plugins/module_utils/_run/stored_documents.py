@@ -92,7 +92,7 @@ RESULT = {
             "state": NODE_STATES,
             "since": TIME,
             "report": Maybe(dict),
-            "why": Maybe(str),
+            "lost_reason": Maybe(str),
             "survived": Maybe(bool),
             "launcher_log": str,
         }
@@ -111,7 +111,7 @@ RESULT = {
                 "step": Maybe(range(10**16)),
                 "unit": Maybe(("step", "epoch")),
                 "saved": Maybe(TIME),
-                "reached": Maybe(range(10**16)),
+                "last_step": Maybe(range(10**16)),
                 "unusable": Maybe(dict),
                 "noticed": Maybe(TIME),
                 "silent": Maybe(DURATION),

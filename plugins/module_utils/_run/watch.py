@@ -90,7 +90,7 @@ def watch(request: Data) -> Data:  # noqa: C901
                 "status": status,
                 "outputs": outputs,
                 "left_out": skipped_bytes,
-                "silence": silence_of(logs),
+                "seconds_since_output": silence_of(logs),
                 "compilers": compilers_of(path, logs),
                 "events": events,
                 "unfinished": next(filter(None, (partial_line(log, cursors) for log in reversed(logs))), ""),

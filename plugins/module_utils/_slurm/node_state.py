@@ -122,7 +122,7 @@ def state(options: Data) -> Data:
     """Return the node's complete state.
 
     Args:
-        options: packages (names), files (paths), gpu_files (a glob pattern), proof_file (path).
+        options: packages (names), files (paths), gpu_files (a glob pattern), verification_file (path).
     """
     user = pwd.getpwnam(login_user())
     return {
@@ -140,5 +140,5 @@ def state(options: Data) -> Data:
         "munge_key": munge_key.fingerprint(),
         "files": file_state.read_files(options["files"]),
         "pam": file_state.read_files([PAM_SSHD], PAM_MARK).get(PAM_SSHD, {}).get("line", ""),
-        "proof": read(options["proof_file"]).strip(),
+        "verification": read(options["verification_file"]).strip(),
     }

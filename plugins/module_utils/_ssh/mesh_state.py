@@ -103,8 +103,8 @@ def state(options: Data) -> Data:
 
     Args:
         options: user ("": the login user), key (the user's, below the home), host_key, our files: sshd_file,
-            client_file, revoked_file, proof_file, mark (the end of our lines in files that others also write), log_in
-            (a node to log in to if an earlier run has verified this, "": none).
+            client_file, revoked_file, verification_file, mark (the end of our lines in files that others also write),
+            log_in (a node to log in to if an earlier run has verified this, "": none).
     """
     user = options["user"] or login_user.login_user()
     setting_list, message = sshd.read_settings()
@@ -132,7 +132,7 @@ def state(options: Data) -> Data:
     key = f"{home}/{options['key']}"
     has_key = bool(home) and os.path.lexists(key)
     user_key, key_error = public_key(user, key) if has_key else ("", "missing")
-    verification = read(options["proof_file"]).strip()
+    verification = read(options["verification_file"]).strip()
     local_files = [f"{host_key}-cert.pub", revoked_file, f"{key}-cert.pub", options["client_file"], sshd_file]
     shared = ["/etc/ssh/ssh_known_hosts", f"{home}/.ssh/authorized_keys"]
     return {
@@ -149,9 +149,9 @@ def state(options: Data) -> Data:
         # if systemd is listening on behalf of sshd (Ubuntu >= 22.10), a new port must be set on its socket
         "socket": subprocess.run(["systemctl", "is-active", "--quiet", "ssh.socket"], check=False).returncode == 0,
         "up_to_date": has_current_settings([sshd_file, f"{host_key}-cert.pub"]),
-        "proof": verification,
+        "verification": verification,
         "closed": is_closed(home, key, uid),
         "files": {**file_state.read_files(local_files), **file_state.read_files(shared, options["mark"])},
         "logins": try_logins(user, [options["log_in"]]) if options["log_in"] and verification and user_key else {},
-        "faults": errors,
+        "errors": errors,
     }

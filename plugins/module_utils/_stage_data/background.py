@@ -48,7 +48,7 @@ def lock(request: dict[str, Any]) -> int:
 def start(request: dict[str, Any], task: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
     """Start the task in a new session, unless it is already running."""
     descriptor = lock(request)
-    while descriptor < 0 and read_status(request).keys() & {"fault", "result"}:  # the holder is about to exit
+    while descriptor < 0 and read_status(request).keys() & {"step_error", "result"}:  # the holder is about to exit
         time.sleep(0.1)
         descriptor = lock(request)
     if descriptor < 0:
@@ -79,8 +79,8 @@ def follow(request: dict[str, Any]) -> dict[str, Any]:
     while True:
         descriptor = lock(request)
         status = read_status(request)
-        if "fault" in status:
-            raise StepError(status["fault"])
+        if "step_error" in status:
+            raise StepError(status["step_error"])
         if "result" in status:
             result: dict[str, Any] = status["result"]
             return result

@@ -69,7 +69,7 @@ def run_transfer(request: dict[str, Any]) -> None:
         traceback.print_exc()
         message = f"{type(error).__name__}: {error} (see {transfer.state_directory}/log)"
     transfer.failure = message
-    transfer.write_status(fault=message)
+    transfer.write_status(step_error=message)
     if server:
         time.sleep(2)  # give the peers a chance to learn of the failure
 

@@ -269,7 +269,7 @@ class Attempts:
         plan = plan_of_attempt(self.plan, self.current, directory) if self.policy else self.plan
         texts = [read_tail(path) for path in dict.fromkeys(rank_logs(plan, directory, 0))]
         steps = [last_step(text, record.get("unit", "step")) for text in texts]
-        record["reached"] = max((step for step in steps if step is not None), default=None)
+        record["last_step"] = max((step for step in steps if step is not None), default=None)
 
     def describe_losses(self) -> str:
         """Describe what the attempts so far have lost; return "" if none has ended."""

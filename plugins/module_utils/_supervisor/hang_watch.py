@@ -247,7 +247,7 @@ class HangWatch:
         text, culprits = describe(groups, self.plan["nodes"], ended)
         self.news = f"no output for {format_age(self.rule.quiet)}: {text}"
         self.resumed = 0.0
-        self.hang = {"text": text, "since": time.time() - self.rule.quiet, "culprits": culprits, "groups": groups}
+        self.hang = {"text": text, "since": time.time() - self.rule.quiet, "awaited_ranks": culprits, "groups": groups}
 
     def add_evidence(self, text: str) -> None:
         """Add to the description of the hang that is about to be reported. text: a continuation, or empty."""

@@ -237,7 +237,7 @@ class Hub(LifelineEnd):
         """Handle a message from a peer."""
         connection.last_heard = now
         node = self.nodes[connection.node_rank or 0]
-        node["heard"] = now
+        node["last_message"] = now
         kind = message.get("type")
         if kind in OF_ATTEMPT and message.get("attempt", 0) != self.attempts.number:
             return
@@ -269,7 +269,7 @@ class Hub(LifelineEnd):
         elif kind == "prepared" and isinstance(message.get("reply"), dict):
             self.take_prepared(node_rank, message["reply"])
         elif kind == "beat":
-            self.hangs.note_quiet(node_rank, message.get("quiet"), node["heard"])
+            self.hangs.note_quiet(node_rank, message.get("quiet"), node["last_message"])
         elif kind == "stacks":
             self.hangs.take(node_rank, message.get("groups"))
         elif kind == KIND:
@@ -382,19 +382,22 @@ class Hub(LifelineEnd):
         """Mark a node as lost: powered off, cut off from the network, or without its supervisor."""
         if node["state"] in ("lost", "ended"):
             return
-        if node["heard"] and not self.stop_reason and self.attempts.takes_part(node):
-            self.phases["silent"] = time.monotonic() - node["heard"]
+        if node["last_message"] and not self.stop_reason and self.attempts.takes_part(node):
+            self.phases["silent"] = time.monotonic() - node["last_message"]
         self.set_node(node, "lost")
-        node["why"] = f"{node['name']} is lost: {reason}"
+        node["lost_reason"] = f"{node['name']} is lost: {reason}"
         if self.attempts.takes_part(node):
             if not self.stop_reason:
-                self.node_failed(node, node["why"])
+                self.node_failed(node, node["lost_reason"])
         elif self.stop_reason or not self.go or self.has_quorum():
-            self.journal.event("spare", f"{node['why']}; the run continues with one fewer spare", node=node["name"])
+            self.journal.event(
+                "spare", f"{node['lost_reason']}; the run continues with one fewer spare", node=node["name"]
+            )
         else:
             self.is_cut_off = True
             reason = (
-                f"{node['why']}: fewer than half of the nodes can be reached, and the others may continue on their own"
+                f"{node['lost_reason']}: fewer than half of the nodes can be reached, and the others may continue on "
+                "their own"
             )
             self.first_node = node["name"]
             self.journal.event("failure", reason, node=node["name"])
@@ -429,7 +432,7 @@ class Hub(LifelineEnd):
             )
             node["survived"] = True
             if node["state"] == "lost":  # ranks themselves notice when a node has ended
-                self.orders.append(RestartRanks(node["heard"]))
+                self.orders.append(RestartRanks(node["last_message"]))
         else:
             self.first_node = node["name"]
             self.journal.event("failure", reason, node=node["name"])

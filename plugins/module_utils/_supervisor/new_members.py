@@ -240,9 +240,9 @@ class NewMembers:
             connection.send({"type": "end", "state": "failed", "message": text})
             hub.drop(connection)
         view = hub.nodes[rank]
-        view["name"], view["state"], view["since"], view["why"] = member["name"], "lost", time.time(), text
+        view["name"], view["state"], view["since"], view["lost_reason"] = member["name"], "lost", time.time(), text
         view["report"] = view["broken"] = None
-        view["heard"] = view["return_by"] = 0.0
+        view["last_message"] = view["return_by"] = 0.0
         view["excluded"] = view["survived"] = False
         for plan in (hub.plan, hub.attempts.plan):
             replace_member(plan, member)

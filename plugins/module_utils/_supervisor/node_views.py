@@ -27,8 +27,8 @@ def initial_views(names: list[str], launcher_log: str) -> list[NodeView]:
             "since": time.time(),
             "report": None,
             "broken": None,
-            "heard": 0.0,
-            "why": "",
+            "last_message": 0.0,
+            "lost_reason": "",
             "survived": False,
             "launcher_log": launcher_log if rank == 0 else "",  # other nodes send their own: home directories differ
             "remote_started": rank == 0,
@@ -87,7 +87,7 @@ def results_of(nodes: list[NodeView]) -> list[NodeResult]:
             "state": node["state"],
             "since": node["since"],
             "report": node["report"],
-            "why": node["why"],
+            "lost_reason": node["lost_reason"],
             "survived": node["survived"],
             "launcher_log": node["launcher_log"],
         }

@@ -80,7 +80,7 @@ class Successor(Hub):
             node["excluded"] = rank in replica.excluded or rank not in (self.own, *followers)
         self.broken = find_broken(replica.events, self.names)
         self.nodes[0]["launcher_log"] = ""  # the log is on another node
-        self.nodes[self.predecessor]["why"] = self.loss
+        self.nodes[self.predecessor]["lost_reason"] = self.loss
         own = self.nodes[self.own]
         own["report"] = peer.local_report
         own["launcher_log"] = self.journal.log_path("launcher.log")

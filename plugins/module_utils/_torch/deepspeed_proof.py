@@ -143,13 +143,13 @@ def verify(request: Data) -> Data:
     if os.path.exists(request["marker"]):
         with open(request["marker"], encoding="utf-8") as file:
             if file.read() == state:
-                return {"changed": False, "shown": "verified before"}
+                return {"changed": False, "summary": "verified before"}
     summary = check_report(request)
     print_line(summary)
     check_step()
     with open(request["marker"], "w", encoding="utf-8") as file:
         file.write(state)
-    return {"changed": False, "shown": f"{summary}; training step correct on two ranks"}
+    return {"changed": False, "summary": f"{summary}; training step correct on two ranks"}
 
 
 def main(request: Data) -> Data:

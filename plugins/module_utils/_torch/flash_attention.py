@@ -250,11 +250,11 @@ def choose(request: Data) -> Data:
     if os.path.exists(cached):
         with open(cached, encoding="utf-8") as file:
             stored = json.load(file)
-        if stored["asked"] == key:
+        if stored["key"] == key:
             return {**stored["choice"], "changed": False}
     choice = {**choose_uncached(request), "changed": False}
     with open(cached, "w", encoding="utf-8") as file:
-        json.dump({"asked": key, "choice": choice}, file)
+        json.dump({"key": key, "choice": choice}, file)
     return choice
 
 
@@ -275,7 +275,7 @@ def choose_uncached(request: Data) -> Data:
         url = wheel_url(request["wheels"], release, name)
         if name and loads(release, glibc) and url_exists(url):
             digest = f"#sha256={request['sha256']}" if request["sha256"] else ""
-            return {"requirements": [f"flash-attn @ {url}{digest}"], "environment": {}, "options": [], "shown": name}
+            return {"requirements": [f"flash-attn @ {url}{digest}"], "environment": {}, "options": [], "summary": name}
     release = releases[0]
     if request["build"]:
         home = find_compiler(build["cuda"], request["cuda_home"])
@@ -291,7 +291,9 @@ def choose_uncached(request: Data) -> Data:
             "requirements": [f"flash-attn=={release}"],
             "environment": environment_of_build,
             "options": ["--no-build-isolation", "--no-cache-dir"],
-            "shown": f"a build of {release} with {environment_of_build['MAX_JOBS']} jobs for {request['capabilities']}",
+            "summary": (
+                f"a build of {release} with {environment_of_build['MAX_JOBS']} jobs for {request['capabilities']}"
+            ),
         }
     near: list[str] = []
     for candidate, torch, cuda in neighbors(release, build["torch"], build["cuda"]):
@@ -317,9 +319,9 @@ def verify(request: Data) -> Data:
         with open(request["marker"], encoding="utf-8") as file:
             before = file.read()
         if before == verified:
-            return {"changed": False, "shown": "verified before"}
+            return {"changed": False, "summary": "verified before"}
         if before == imported and not capabilities({})["capabilities"]:
-            return {"changed": False, "shown": "imported before, without a GPU"}
+            return {"changed": False, "summary": "imported before, without a GPU"}
     try:
         import flash_attn
         import flash_attn_2_cuda  # noqa: F401
@@ -346,7 +348,7 @@ def verify(request: Data) -> Data:
         summary += f", differs by {difference:.4f} from torch's attention"
     with open(request["marker"], "w", encoding="utf-8") as file:
         file.write(verified if has_gpu else imported)
-    return {"changed": False, "shown": summary}
+    return {"changed": False, "summary": summary}
 
 
 STEPS = {"gpus": capabilities, "choose": choose, "prove": verify}

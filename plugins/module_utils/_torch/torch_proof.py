@@ -191,12 +191,12 @@ def check_sum(count: int) -> str:
 def verify(request: Data) -> Data:
     """Verify torch, unless the last verification had the same inputs."""
     if "torch" not in installed_builds():
-        return {"changed": False, "shown": "torch is not installed"}
+        return {"changed": False, "summary": "torch is not installed"}
     state = fingerprint(request)
     if os.path.exists(request["marker"]):
         with open(request["marker"], encoding="utf-8") as file:
             if file.read() == state:
-                return {"changed": False, "shown": "verified before"}
+                return {"changed": False, "summary": "verified before"}
     summary = check_build(request)
     print_line(summary)
     companions = check_companions()
@@ -208,7 +208,7 @@ def verify(request: Data) -> Data:
         file.write(state)
     return {
         "changed": False,
-        "shown": f"{', '.join([summary, *companions])}; matrix product correct on {devices}, "
+        "summary": f"{', '.join([summary, *companions])}; matrix product correct on {devices}, "
         f"sum of two ranks by {backend}",
     }
 

@@ -18,7 +18,7 @@ INSTALL_REMEDY = (
 
 def driver_findings(name: str, gpus: dict[str, Any]) -> list[Finding]:
     """Return the first problem with a node's driver, without separately reporting its consequences."""
-    state, message, loaded = gpus["smi"]["state"], gpus["smi"]["said"], gpus["driver"]["loaded"]
+    state, message, loaded = gpus["smi"]["state"], gpus["smi"]["output"], gpus["driver"]["loaded"]
     if state == "hangs":
         return [
             error(

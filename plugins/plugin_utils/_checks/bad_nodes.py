@@ -38,7 +38,7 @@ def check_bad_nodes(context: CheckContext, entries: Iterable[BadNode]) -> list[F
     for node in context.nodes:
         used = used_uuids(context.facts[node.name])
         for entry in listed:
-            is_unused = used is not None and entry["blamed"] and not used & set(entry["blamed"])
+            is_unused = used is not None and entry["failed_gpus"] and not used & set(entry["failed_gpus"])
             if is_unused or not matches(entry, node.name, identities[node.name]):
                 continue
             findings.append(

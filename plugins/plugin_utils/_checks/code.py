@@ -21,7 +21,7 @@ DIFFERENCE_TEXTS = {
     "extra": ("exists only on the node", "exist only on the node"),
 }
 COPY_HINT = "copy it with: ansible-playbook site.yml --tags code"
-# Reasons why modified code was not copied, and how to fix each, keyed by launch_plan's code_left.
+# Reasons why modified code was not copied, and how to fix each, keyed by launch_plan's code_skip_reason.
 NOT_COPIED_TEXTS = {
     "": ("even after copying", f"check whether code_ignore_existing keeps it; {COPY_HINT}"),
     "as_is": ("not copied because code is as_is", f"remove code: as_is to have the launch copy it, or {COPY_HINT}"),

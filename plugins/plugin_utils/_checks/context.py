@@ -38,7 +38,7 @@ class ControllerCode:
     problem: str = ""  # reason why the source could not be read
     requirements: str = ""  # path of the requirements file
     required: str = ""  # the hash of the requirements file
-    skip_reason: str = ""  # reason why it was not copied to the nodes: launch_plan's code_left
+    skip_reason: str = ""  # reason why it was not copied to the nodes: launch_plan's code_skip_reason
     files: tuple[str, ...] = ()  # paths of its files relative to the source; empty if there are too many
 
     @property

@@ -34,9 +34,9 @@ class Finding:
             "severity": self.severity,
             "id": self.id,
             "nodes": list(self.nodes),
-            "found": self.problem,
-            "needed": self.requirement,
-            "todo": self.remedy,
+            "problem": self.problem,
+            "requirement": self.requirement,
+            "remedy": self.remedy,
         }
 
 

@@ -112,20 +112,20 @@ def find_unreached_nodes(names: list[str], facts: Mapping[str, Any]) -> dict[str
 
 
 def parse_controller_code(args: Mapping[str, Any]) -> ControllerCode:
-    """Parse the code on the controller from the arguments code and code_left."""
+    """Parse the code on the controller from the arguments code and code_skip_reason."""
     argument = args.get("code") or {}
     fields = {name: str(argument.get(name) or "") for name in ("source", "problem", "requirements", "required")}
     tree = unpack(argument["listing"]) if argument.get("listing") else {}
     files = tuple(name for name, entry in tree.items() if entry is not None and is_file(entry))
-    return ControllerCode(**fields, skip_reason=args.get("code_left") or "", files=files)
+    return ControllerCode(**fields, skip_reason=args.get("code_skip_reason") or "", files=files)
 
 
 def run_checks(args: Mapping[str, Any], job: Job, names_needed: bool = False) -> tuple[RankTable, list[Finding]]:
     """Return the rank table and all findings, with errors first.
 
     Args:
-        args: nodes, facts, nnodes, nproc_per_node, skip, thresholds, and optionally replace, code and code_left, as in
-            launch_plan, and bad_nodes, the entries of bad-nodes.json.
+        args: nodes, facts, nnodes, nproc_per_node, skip, thresholds, and optionally replace, code and
+            code_skip_reason, as in launch_plan, and bad_nodes, the entries of bad-nodes.json.
         job: the job to check the nodes for.
         names_needed: whether names must resolve even if the launcher does not use them.
 

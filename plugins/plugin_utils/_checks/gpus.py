@@ -31,7 +31,7 @@ def check_driver(context: CheckContext) -> list[Finding]:
 
 def driver_findings(name: str, gpus: dict[str, Any], context: CheckContext) -> list[Finding]:
     """Return the first problem with a node's driver, without separately reporting its consequences."""
-    state, message, driver = gpus["smi"]["state"], gpus["smi"]["said"], gpus["driver"]
+    state, message, driver = gpus["smi"]["state"], gpus["smi"]["output"], gpus["driver"]
     loaded, library, on_disk = driver["loaded"], driver["library"], driver["on_disk"]
     reboot_remedy = "reboot the node, or unload and load the module (ansible-playbook site.yml --tags nvidia_driver)"
     if state == "hangs":
@@ -121,12 +121,12 @@ def check_health(context: CheckContext) -> list[Finding]:
     for node, gpus in context.nodes_with("gpus"):
         vendor = vendor_of(gpus)
         for device in gpus["devices"]:
-            if device["fault"]:
+            if device["error"]:
                 findings.append(
                     error(
                         "gpu-broken",
                         [node.name],
-                        problem=f"GPU {device['index']} ({device['name']}): {device['fault']}",
+                        problem=f"GPU {device['index']} ({device['name']}): {device['error']}",
                         requirement="a working GPU",
                         remedy=f"look for '{vendor.kernel_messages}' in dmesg; reboot, and have it replaced if the "
                         "error returns",

@@ -297,14 +297,14 @@ def check_script(job: Job, table: RankTable, facts: Facts, code: ControllerCode)
 
 def check_run_id(job: Job, table: RankTable, facts: Facts) -> list[Finding]:
     """Check that the run_id is unused, because its directory is the run's record."""
-    existing = [node.name for node in nodes_with_facts(table, facts) if facts[node.name]["run_taken"]]
+    existing = [node.name for node in nodes_with_facts(table, facts) if facts[node.name]["existing_run"]]
     if not existing:
         return []
     return [
         error(
             "run-id-taken",
             existing,
-            problem=f"run {job.run_id} already exists, in {facts[existing[0]]['run_taken']}",
+            problem=f"run {job.run_id} already exists, in {facts[existing[0]]['existing_run']}",
             requirement="an unused run_id",
             remedy="choose another name with -e run_id=NAME, or omit run_id to get a new one",
         )

@@ -57,7 +57,7 @@ def mount_severity(context: CheckContext, name: str, mount: Mapping[str, Any]) -
     A mount that hangs always matters: programs that list all mounts would hang, too. A mount that the run's user may
     not read matters only if the job uses it: it may be another user's, or root's backup.
     """
-    state, needed = mount["state"], mount["needed"]
+    state, needed = mount["state"], mount["requirement"]
     if state not in ("missing", "unreadable"):
         return "error"
     if needed == REQUESTED or any(is_below(path, mount["point"]) for path in job_paths(context, name)):

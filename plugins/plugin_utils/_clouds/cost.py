@@ -31,7 +31,7 @@ def estimate_cost(
         price_per_hour: price of one machine. It overrides the table for new machines, and replaces unknown prices of
             existing ones.
     """
-    new_count = sum(step["action"] == "make" and step["what"] == "machine" for step in plan["steps"])
+    new_count = sum(step["action"] == "make" and step["kind"] == "machine" for step in plan["steps"])
     removed = {step["id"] for step in plan["steps"] if step["action"] == "remove"}
     remaining = [machine for machine in [*plan["nodes"], *plan["duplicates"]] if machine["id"] not in removed]
     unknown: list[str] = []
@@ -47,7 +47,7 @@ def estimate_cost(
         sizes = sorted({str(size or "?") for size, price in zip(disks, disk_prices, strict=True) if price is None})
         unknown.append(f"a disk of {', '.join(sizes)} GB")
     drive_count = len([drive for drive in plan["drives"] if drive["id"] not in removed]) + any(
-        step["action"] == "make" and step["what"] == "drive" for step in plan["steps"]
+        step["action"] == "make" and step["kind"] == "drive" for step in plan["steps"]
     )
     if drive_count:
         unknown.append("the drive")
@@ -142,20 +142,20 @@ def format_plan(desired: DesiredCluster, plan: ClusterPlan) -> list[str]:
     for machine in plan["duplicates"]:
         lines.append(f"duplicate: {format_machine(machine)}")
     for part in plan["parts"]:
-        lines.append(f"exists: {part['what']} {part['name']} ({part['id']})")
+        lines.append(f"exists: {part['kind']} {part['name']} ({part['id']})")
     for drive in plan["drives"]:
         lines.append(f"exists: drive {drive['name']} ({drive['id']})")
     for step in plan["steps"]:
         details = ""
-        if step["action"] == "make" and step["what"] == "machine":
+        if step["action"] == "make" and step["kind"] == "machine":
             details = f" of type {desired['machine_type']} with {desired['disk_gb']} GB"
-        elif step["action"] == "make" and step["what"] == "drive":
+        elif step["action"] == "make" and step["kind"] == "drive":
             details = f" of {desired['drive_gb']} GB"
-        elif step["action"] == "make" and step["what"] == "VPC":
+        elif step["action"] == "make" and step["kind"] == "VPC":
             details = f" with address block {desired.get('address_block', '')}"
         name = f"{step['name']}" + (f" ({step['id']})" if step["id"] not in ("", step["name"]) else "")
         verb = "create" if step["action"] == "make" else step["action"]
-        lines.append(f"{verb}: {step['what']} {name}{details}")
+        lines.append(f"{verb}: {step['kind']} {name}{details}")
     if not plan["steps"]:
         lines.append(f"nothing to do: {cluster} is as requested")
     lines += plan["retained"]
@@ -180,16 +180,16 @@ def cluster_snapshot(desired: DesiredCluster, plan: ClusterPlan, cost: ClusterCo
     for step in plan["steps"] if after else []:
         removed = step["action"] == "remove"
         if (
-            step["what"] == "machine"
+            step["kind"] == "machine"
             and removed
             and step["id"] not in [machine["id"] for machine in plan["duplicates"]]
         ):
             nodes.pop(step["name"], None)
-        elif step["what"] == "machine" and not removed:
+        elif step["kind"] == "machine" and not removed:
             nodes[step["name"]] = "off" if step["action"] == "stop" else "ready"
-        elif step["what"] == "network":
+        elif step["kind"] == "network":
             network = None if removed else step["name"]
-        elif step["what"] == "drive":
+        elif step["kind"] == "drive":
             drive = None if removed else step["name"]
     snapshot: dict[str, object] = {"network": network, "drive": drive, "nodes": dict(sorted(nodes.items()))}
     if after:

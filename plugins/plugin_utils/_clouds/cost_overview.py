@@ -26,14 +26,14 @@ class ClusterOverview(TypedDict):
     network: str
     region: str
     types: list[str]
-    on: int
-    off: int
+    running: int
+    stopped: int
     age: float | None  # seconds since its oldest machine was created; None if it has no machines
     per_hour: float | None
     # upper limit that assumes machines were always on: the API does not say how long a machine has been on
-    so_far: float | None
+    cost_to_date: float | None
     stopped_per_month: float | None  # disks of all its machines, whether they are on or off
-    besides: list[str]  # other resources that cost money, for which the price is unknown
+    other_costs: list[str]  # other resources that cost money, for which the price is unknown
 
 
 def summarize_clusters(
@@ -59,13 +59,13 @@ def summarize_clusters(
                 "network": network["id"],
                 "region": network["region"],
                 "types": sorted({machine["machine_type"] for machine in machines}),
-                "on": len(running),
-                "off": len(machines) - len(running),
+                "running": len(running),
+                "stopped": len(machines) - len(running),
                 "age": max(ages, default=None),
                 "per_hour": sum_or_none(hourly_rate(machine, prices) for machine in running),
-                "so_far": sum_or_none(_cost_so_far(machine, now, prices) for machine in machines),
+                "cost_to_date": sum_or_none(_cost_so_far(machine, now, prices) for machine in machines),
                 "stopped_per_month": sum_or_none(price.usd if price else None for price in disks),
-                "besides": besides,
+                "other_costs": besides,
             }
         )
     return overviews, [machine for machine in resources["machines"] if machine["id"] not in cluster_machine_ids]
@@ -101,9 +101,11 @@ def find_expired(clusters: Iterable[ClusterOverview], ttl: float | None) -> list
             ttl is not None
             and cluster["age"] is not None
             and cluster["age"] > ttl
-            and (cluster["on"] or cluster["off"])
+            and (cluster["running"] or cluster["stopped"])
         ):
-            cost = f"{format_usd(cluster['per_hour'])} an hour" if cluster["on"] else "off, but its disks cost money"
+            cost = (
+                f"{format_usd(cluster['per_hour'])} an hour" if cluster["running"] else "off, but its disks cost money"
+            )
             messages.append(
                 f"{cluster['cluster']} is {format_duration(cluster['age'])} old, "
                 f"{format_duration(cluster['age'] - ttl)} more than its ttl of {format_duration(ttl)}: {cost}. "
@@ -125,13 +127,15 @@ def format_overview(
             (
                 cluster["cluster"],
                 cluster["region"],
-                f"{cluster['on']} on, {cluster['off']} off" if cluster["off"] else f"{cluster['on']} on",
+                f"{cluster['running']} on, {cluster['stopped']} off"
+                if cluster["stopped"]
+                else f"{cluster['running']} on",
                 ", ".join(cluster["types"]) or "-",
                 "-" if cluster["age"] is None else format_duration(max(0.0, cluster["age"])),
                 _format_amount(cluster["per_hour"]),
-                "-" if cluster["so_far"] is None else f"<= {cluster['so_far']:.2f}",
+                "-" if cluster["cost_to_date"] is None else f"<= {cluster['cost_to_date']:.2f}",
                 _format_amount(cluster["stopped_per_month"]),
-                ", ".join(cluster["besides"]),
+                ", ".join(cluster["other_costs"]),
             )
         )
     widths = [max(len(row[column]) for row in rows) for column in range(8)]

@@ -99,7 +99,7 @@ class ClusterPart(TypedDict):
     holds: ids of the machines in it, as far as the provider reports them, and of foreign resources in it.
     """
 
-    what: ResourceKind
+    kind: ResourceKind
     cluster: str
     id: str
     name: str
@@ -130,7 +130,7 @@ class Step(TypedDict):
     """One change. id is "" for a resource to create."""
 
     action: StepAction
-    what: ResourceKind
+    kind: ResourceKind
     name: str
     id: str
 

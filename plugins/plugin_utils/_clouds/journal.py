@@ -28,10 +28,10 @@ class JournalError(Exception):
 class JournalEntry(TypedDict):
     """A requested resource."""
 
-    what: str
+    kind: str
     name: str
     id: str  # "" until a reply contained it
-    asked: list[float]  # times at which requests were made
+    requested_at: list[float]  # times at which requests were made
     settled: bool  # part of a complete cluster, so no rollback removes it
 
 
@@ -56,9 +56,11 @@ class ClusterJournal:
         entry = self.find_entry(what, name)
         if entry is None or entry["id"]:
             self._drop(what, name)
-            self.content["entries"].append({"what": what, "name": name, "id": "", "asked": [now], "settled": False})
+            self.content["entries"].append(
+                {"kind": what, "name": name, "id": "", "requested_at": [now], "settled": False}
+            )
         else:
-            entry["asked"].append(now)
+            entry["requested_at"].append(now)
         self._write()
 
     def record_created(self, what: str, name: str, resource_id: str) -> None:
@@ -72,7 +74,7 @@ class ClusterJournal:
         """Record an existing cluster resource as settled."""
         if self.find_entry(what, name) is None:
             self.content["entries"].append(
-                {"what": what, "name": name, "id": resource_id, "asked": [now], "settled": True}
+                {"kind": what, "name": name, "id": resource_id, "requested_at": [now], "settled": True}
             )
             self._write()
 
@@ -105,11 +107,13 @@ class ClusterJournal:
         back.
         """
         entries = self.content["entries"]
-        remaining = [entry for entry in entries if entry["id"] or before is not None or entry["what"] == "template"]
+        remaining = [entry for entry in entries if entry["id"] or before is not None or entry["kind"] == "template"]
         unsettled = [
-            entry for entry in remaining if not entry["settled"] and (before is None or entry["asked"][-1] < before)
+            entry
+            for entry in remaining
+            if not entry["settled"] and (before is None or entry["requested_at"][-1] < before)
         ]
-        unsettled = [entry for entry in unsettled if entry["what"] != "template"]
+        unsettled = [entry for entry in unsettled if entry["kind"] != "template"]
         for entry in unsettled:
             entry["settled"] = True
         if unsettled or len(remaining) < len(entries):
@@ -131,27 +135,27 @@ class ClusterJournal:
 
     def unsettled_ids(self, what: str) -> dict[str, str]:
         """Return the ids, by name, of resources created since the cluster was last complete."""
-        entries = [entry for entry in self.content["entries"] if entry["what"] == what]
+        entries = [entry for entry in self.content["entries"] if entry["kind"] == what]
         return {entry["name"]: entry["id"] for entry in entries if entry["id"] and not entry["settled"]}
 
     def notes(self) -> JournalNotes:
         """Return the journal in the planner's form."""
         entries = self.content["entries"]
         return {
-            "ids": {f"{entry['what']} {entry['name']}": entry["id"] for entry in entries if entry["id"]},
-            "repeated": [f"{entry['what']} {entry['name']}" for entry in entries if len(entry["asked"]) > 1],
+            "ids": {f"{entry['kind']} {entry['name']}": entry["id"] for entry in entries if entry["id"]},
+            "repeated": [f"{entry['kind']} {entry['name']}" for entry in entries if len(entry["requested_at"]) > 1],
             "addresses": dict(self.content["addresses"]),
         }
 
     def find_entry(self, what: str, name: str) -> JournalEntry | None:
         """Return a resource's journal entry, or None."""
         return next(
-            (entry for entry in self.content["entries"] if (entry["what"], entry["name"]) == (what, name)), None
+            (entry for entry in self.content["entries"] if (entry["kind"], entry["name"]) == (what, name)), None
         )
 
     def _drop(self, what: str, name: str) -> None:
         self.content["entries"] = [
-            entry for entry in self.content["entries"] if (entry["what"], entry["name"]) != (what, name)
+            entry for entry in self.content["entries"] if (entry["kind"], entry["name"]) != (what, name)
         ]
 
     def _write(self) -> None:
@@ -208,10 +212,10 @@ def _validate(content: Any) -> JournalContent:
         "provider": str(content["provider"]),
         "entries": [
             {
-                "what": str(entry["what"]),
+                "kind": str(entry["kind"]),
                 "name": str(entry["name"]),
                 "id": str(entry["id"]),
-                "asked": [float(time) for time in entry["asked"]],
+                "requested_at": [float(time) for time in entry["requested_at"]],
                 "settled": bool(entry["settled"]),
             }
             for entry in content["entries"]

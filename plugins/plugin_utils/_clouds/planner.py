@@ -98,10 +98,10 @@ def _choose_parts(parts: Sequence[ClusterPart], notes: JournalNotes) -> list[Clu
     """Return one part per kind and name, preferring a recorded part, then one that contains machines."""
     by_name: dict[str, list[ClusterPart]] = collections.defaultdict(list)
     for part in parts:
-        by_name[f"{part['what']} {part['name']}"].append(part)
+        by_name[f"{part['kind']} {part['name']}"].append(part)
 
     def rank(part: ClusterPart) -> tuple[bool, bool, str]:
-        recorded_id = notes["ids"].get(f"{part['what']} {part['name']}")
+        recorded_id = notes["ids"].get(f"{part['kind']} {part['name']}")
         return part["id"] != recorded_id, not part["holds"], part["id"]
 
     return [min(same, key=rank) for same in by_name.values()]
@@ -124,22 +124,22 @@ def _plan_present(
     new_names = missing_names(desired, plan["nodes"])
     _refuse_taken_name(desired, notes, plan)
     _refuse_differences(desired, plan)
-    existing_parts = {(part["what"], part["name"]) for part in plan["parts"]}
+    existing_parts = {(part["kind"], part["name"]) for part in plan["parts"]}
     part_steps: list[Step] = [
-        {"action": "make", "what": what, "name": name, "id": ""}
+        {"action": "make", "kind": what, "name": name, "id": ""}
         for what, name in desired.get("parts", [])
         if new_names and (what, name) not in existing_parts
     ]
-    steps = [step for step in part_steps if step["what"] in ENCLOSING_KINDS]
+    steps = [step for step in part_steps if step["kind"] in ENCLOSING_KINDS]
     if network is None:
-        steps.append({"action": "make", "what": "network", "name": network_name(cluster), "id": ""})
-    steps += [step for step in part_steps if step["what"] not in ENCLOSING_KINDS]
+        steps.append({"action": "make", "kind": "network", "name": network_name(cluster), "id": ""})
+    steps += [step for step in part_steps if step["kind"] not in ENCLOSING_KINDS]
     if desired["drive_gb"] and not plan["drives"]:
-        steps.append({"action": "make", "what": "drive", "name": drive_name(cluster), "id": ""})
+        steps.append({"action": "make", "kind": "drive", "name": drive_name(cluster), "id": ""})
     scripts = find_scripts(cluster, plan["nodes"], resources)
     if new_names and desired["script"] and desired["script"] not in [script["name"] for script in scripts]:
-        steps.append({"action": "make", "what": "script", "name": desired["script"], "id": ""})
-    steps += [{"action": "make", "what": "machine", "name": name, "id": ""} for name in new_names]
+        steps.append({"action": "make", "kind": "script", "name": desired["script"], "id": ""})
+    steps += [{"action": "make", "kind": "machine", "name": name, "id": ""} for name in new_names]
     steps += [_machine_step("start", machine) for machine in plan["nodes"] if machine["state"] in ("off", "going")]
     return steps + [
         _machine_step("remove", machine) for machine in plan["duplicates"] if _is_repeated_request(machine, notes)
@@ -148,7 +148,7 @@ def _plan_present(
 
 def _is_repeated_request(second: Machine | ClusterPart, notes: JournalNotes) -> bool:
     """Return whether a duplicate resulted from repeating a request after its reply was lost."""
-    return f"{second.get('what', 'machine')} {second['name']}" in notes["repeated"]
+    return f"{second.get('kind', 'machine')} {second['name']}" in notes["repeated"]
 
 
 def _refuse_taken_name(desired: DesiredCluster, notes: JournalNotes, plan: ClusterPlan) -> None:
@@ -196,19 +196,19 @@ def _plan_absent(
     cluster, network, drives = desired["cluster"], plan["network"], plan["drives"]
     steps = [_machine_step("remove", machine) for machine in machines]
     steps += [
-        {"action": "remove", "what": "address", "name": ip, "id": ip}
+        {"action": "remove", "kind": "address", "name": ip, "id": ip}
         for ip in find_addresses(machines, resources, notes)
     ]
     steps += [
-        {"action": "remove", "what": "script", "name": script["name"], "id": script["id"]}
+        {"action": "remove", "kind": "script", "name": script["name"], "id": script["id"]}
         for script in find_scripts(cluster, machines, resources)
     ]
-    steps += [_removal_step(part) for part in find_parts(cluster, resources) if part["what"] not in ENCLOSING_KINDS]
+    steps += [_removal_step(part) for part in find_parts(cluster, resources) if part["kind"] not in ENCLOSING_KINDS]
     retained: list[str] = []
     if network is None:
         return steps, retained
     if desired["remove_drive"]:
-        steps += [{"action": "remove", "what": "drive", "name": drive["name"], "id": drive["id"]} for drive in drives]
+        steps += [{"action": "remove", "kind": "drive", "name": drive["name"], "id": drive["id"]} for drive in drives]
     elif drives:
         retained.append(f"the drive {', '.join(_format_drive(drive) for drive in drives)} is kept, with its data")
     other_drives = [drive for drive in resources["drives"] if drive["network"] == network["id"] and drive not in drives]
@@ -223,7 +223,7 @@ def _plan_absent(
             f"{', '.join(_format_drive(drive) for drive in other_drives)}, not part of this cluster"
         )
     if not plan["foreign_machines"] and not other_drives and (desired["remove_drive"] or not drives):
-        steps.append({"action": "remove", "what": "network", "name": network["name"], "id": network["id"]})
+        steps.append({"action": "remove", "kind": "network", "name": network["name"], "id": network["id"]})
     return steps, retained
 
 
@@ -232,11 +232,11 @@ def _plan_enclosing_removal(
 ) -> tuple[list[Step], list[str]]:
     """Return the steps that remove the network's containers, unless the network or foreign machines remain in them."""
     enclosing_parts = sorted(
-        (part for part in cluster_parts if part["what"] in ENCLOSING_KINDS),
-        key=lambda part: ENCLOSING_KINDS.index(part["what"]),
+        (part for part in cluster_parts if part["kind"] in ENCLOSING_KINDS),
+        key=lambda part: ENCLOSING_KINDS.index(part["kind"]),
         reverse=True,
     )
-    if plan["network"] and not any(step["what"] == "network" for step in plan["steps"]):
+    if plan["network"] and not any(step["kind"] == "network" for step in plan["steps"]):
         return [], []
     holders = {holder for part in enclosing_parts for holder in part["holds"]} - {machine["id"] for machine in machines}
     other_machines = [machine for machine in resources["machines"] if machine["id"] in holders]
@@ -265,15 +265,15 @@ def find_addresses(machines: Iterable[Machine], resources: AccountResources, not
 
 def count_new_machines(plan: ClusterPlan) -> int:
     """Return how many machines a plan creates."""
-    return sum(step["action"] == "make" and step["what"] == "machine" for step in plan["steps"])
+    return sum(step["action"] == "make" and step["kind"] == "machine" for step in plan["steps"])
 
 
 def _machine_step(action: StepAction, machine: Machine) -> Step:
-    return {"action": action, "what": "machine", "name": machine["name"], "id": machine["id"]}
+    return {"action": action, "kind": "machine", "name": machine["name"], "id": machine["id"]}
 
 
 def _removal_step(part: ClusterPart) -> Step:
-    return {"action": "remove", "what": part["what"], "name": part["name"], "id": part["id"]}
+    return {"action": "remove", "kind": part["kind"], "name": part["name"], "id": part["id"]}
 
 
 def _format_drive(drive: Drive) -> str:

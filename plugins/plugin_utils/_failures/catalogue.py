@@ -93,7 +93,7 @@ NODE_LOST: Explanation = {
         "--boot=-1 on the machine, may say what happened. Launch again from the last checkpoint; to leave the "
         "machine out, launch with -e nodes=A,B"
     ),
-    "seen": "",
+    "evidence": "",
     "confidence": "error",
 }
 
@@ -107,7 +107,7 @@ NODE_SHUT_DOWN: Explanation = {
         'why. If automatic updates caused it, set Unattended-Upgrade::Automatic-Reboot "false" in '
         "/etc/apt/apt.conf.d/50unattended-upgrades. Launch again from the last checkpoint"
     ),
-    "seen": "",
+    "evidence": "",
     "confidence": "error",
 }
 SUPERVISOR_ENDED: Explanation = {
@@ -120,10 +120,10 @@ SUPERVISOR_ENDED: Explanation = {
         "run sudo dmesg on the machine to see which processes were killed for lack of memory, and sudo journalctl "
         "--boot --unit='muster-*' to see what systemd stopped. Launch again from the last checkpoint"
     ),
-    "seen": "",
+    "evidence": "",
     "confidence": "error",
 }
-WAITED_FOR_RANK: Explanation = {"id": "hang", "cause": CAUSE, "remedy": REMEDY, "seen": "", "confidence": "error"}
+WAITED_FOR_RANK: Explanation = {"id": "hang", "cause": CAUSE, "remedy": REMEDY, "evidence": "", "confidence": "error"}
 EXPLAINED = (
     *nccl_differences.EXPLAINED,
     (WAITED_FOR, WAITED_FOR_RANK),
@@ -425,7 +425,7 @@ def unexplained_line(error: str, last_lines: list[str]) -> str:
 def explanation_of(match: Match, confidence: Confidence, seen: str) -> Explanation:
     """Convert a match to an explanation."""
     entry = match.entry
-    return {"id": entry.id, "cause": entry.cause, "remedy": entry.remedy, "seen": seen, "confidence": confidence}
+    return {"id": entry.id, "cause": entry.cause, "remedy": entry.remedy, "evidence": seen, "confidence": confidence}
 
 
 def with_local_advice(explanation: Explanation, lines: Iterable[str]) -> Explanation:

@@ -48,7 +48,7 @@ def explain_earlier_error(
         explanation = explain_chain([raised], None, fallback=True)
         if explanation is None:
             return None
-        return {**explanation, "confidence": "log", "seen": " ".join(clean_line(first_line(raised)).split())}
+        return {**explanation, "confidence": "log", "evidence": " ".join(clean_line(first_line(raised)).split())}
     return None
 
 

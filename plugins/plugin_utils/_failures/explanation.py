@@ -18,13 +18,13 @@ Confidence = Literal["error", "log"]
 class Explanation(TypedDict):
     """The error catalogue's entry for a failure.
 
-    seen: the log line that shows it or, for a possible cause of the error itself, describes it further; "" if none.
+    evidence: the log line that shows it or, for a possible cause of the error itself, describes it further; "" if none.
     """
 
     id: str
     cause: str
     remedy: str
-    seen: str
+    evidence: str
     confidence: Confidence
 
 

@@ -190,9 +190,9 @@ def blame_hang(
     ended = ranks.ended_well(result.get("ended_early") or [])
     culprits = [] if stopped else choose_culprits(ranks, ended)
     if not culprits:
-        hang = checked_hang(result.get("hang")) or {"culprits": [], "groups": []}
+        hang = checked_hang(result.get("hang")) or {"awaited_ranks": [], "groups": []}
         ranks.groups = merge_groups(hang["groups"])
-        culprits = [rank for rank in hang["culprits"] if rank in ranks.nodes]
+        culprits = [rank for rank in hang["awaited_ranks"] if rank in ranks.nodes]
     if not culprits:
         culprits = [rank for rank in ranks.behind if rank in ranks.nodes]
     if not culprits:

@@ -52,7 +52,7 @@ class Aspect:
             "id": f"nccl-{self.field}-differs",
             "cause": self.cause,
             "remedy": self.remedy,
-            "seen": "",
+            "evidence": "",
             "confidence": "log",
         }
         return re.compile(f"NCCL uses different {self.title}: "), explanation

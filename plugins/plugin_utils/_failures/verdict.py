@@ -283,7 +283,7 @@ def first_failure(result: Mapping[str, Any]) -> dict[str, Any] | None:
     only_consequences = best is None or best["weight"] > 0
     if lost and (only_consequences or first_node in [node["name"] for node in lost]):
         node = next((node for node in lost if node["name"] == first_node), lost[0])
-        error = node.get("why") or result["reason"]
+        error = node.get("lost_reason") or result["reason"]
         log = node["launcher_log"] or None
         base = {"node": node["name"], "node_rank": node["node_rank"]}
         return {**base, "rank": None, "error": error, "log": log, "last_lines": []}
@@ -380,8 +380,8 @@ def with_replies(result: Mapping[str, Any], runs: Mapping[str, Any]) -> Mapping[
         run = runs.get(node["name"])
         if node["state"] == "lost" and run is not None and run["state"] == "died":
             why = f"{node['name']} is lost: {run['message']}"
-            reason = why if node.get("why") and reason == node["why"] else reason
-            node = {**node, "why": why}
+            reason = why if node.get("lost_reason") and reason == node["lost_reason"] else reason
+            node = {**node, "lost_reason": why}
         nodes.append(node)
     return {**result, "nodes": nodes, "reason": reason}
 
@@ -566,7 +566,7 @@ def render_explanation(explanation: Explanation | None, failure: Mapping[str, An
         return [*complete, *unknown]
     if explanation["confidence"] == "error":
         return [f"  cause:        {explanation['cause']}", f"  what to do:   {explanation['remedy']}"]
-    seen = clean_line(explanation["seen"])
+    seen = clean_line(explanation["evidence"])
     return [
         f"  possibly:     {explanation['cause']}",
         *([f"  because its log says: {seen}"] if seen else []),

@@ -50,9 +50,9 @@ ORDERS = re.compile(r"_?ansible_.*|add_host|add_group|deprecations|exception|inv
 # The first line of standard input is BOOTSTRAP as a single statement, which reads the rest.
 FIRST_LINE = "import sys; exec(sys.stdin.buffer.readline())"
 # Reads {"sources": the text of each module, packed, "main": module, "request": ..., "packed": packed fields of the
-# request, "mark": ..., "limit": ..., "reads": ...}, makes the modules importable under the collection's name and prints
-# the mark with the result of main's main(). Compiles only imported modules. A call that only reads ends when nobody
-# awaits its output any more: the kernel sends a signal when the other end of standard output closes.
+# request, "mark": ..., "limit": ..., "read_only": ...}, makes the modules importable under the collection's name and
+# prints the mark with the result of main's main(). Compiles only imported modules. A call that only reads ends when
+# nobody awaits its output any more: the kernel sends a signal when the other end of standard output closes.
 BOOTSTRAP = f"""
 import binascii, json, sys, zlib
 from _frozen_importlib import ModuleSpec
@@ -63,7 +63,7 @@ if call["limit"]:
     import signal; signal.alarm(call["limit"])
 if sys.version_info < (3, 8):
     print(call["mark"] + json.dumps({{"error": "Python %d.%d is too old" % sys.version_info[:2]}})); sys.exit()
-if call["reads"]:
+if call["read_only"]:
     import fcntl, os, select, signal
     output = select.poll(); output.register(1, 0)
     def end_without_reader(*_signal):
@@ -91,7 +91,7 @@ try:
     __import__(name)
     print(call["mark"] + json.dumps(sys.modules[name].main(call["request"])))
 finally:
-    if call["reads"]:  # at its end the interpreter restores the default of the signal, which would kill it
+    if call["read_only"]:  # at its end the interpreter restores the default of the signal, which would kill it
         signal.signal(signal.SIGIO, signal.SIG_IGN)
 """
 IMPORT = re.compile(
@@ -185,7 +185,7 @@ def shell_command(interpreter: str) -> str:
 
 
 def standard_input(
-    module: str, request: Mapping[str, Any], mark: str = REPLY_MARK, limit: float = 0, reads: bool = False
+    module: str, request: Mapping[str, Any], mark: str = REPLY_MARK, limit: float = 0, read_only: bool = False
 ) -> bytes:
     """Return the input for shell_command(): BOOTSTRAP on one line, then the module with its imports, and the request.
 
@@ -194,12 +194,12 @@ def standard_input(
         request: values are JSON or PackedTexts.
         mark: prefix of the reply's line.
         limit: seconds after which the kernel ends the process on the node; 0: never.
-        reads: whether the call changes nothing, so that it may end as soon as nobody awaits its reply.
+        read_only: whether the call changes nothing, so that it may end as soon as nobody awaits its reply.
     """
     packed = {name: value.data for name, value in request.items() if isinstance(value, PackedTexts)}
     plain = {name: value for name, value in request.items() if name not in packed}
     call: dict[str, Any] = {"sources": packed_sources(module), "main": module, "request": plain, "packed": packed}
-    call |= {"mark": mark, "limit": int(limit), "reads": reads}
+    call |= {"mark": mark, "limit": int(limit), "read_only": read_only}
     return f"exec({BOOTSTRAP!r})\n{json.dumps(call)}".encode()
 
 
@@ -301,8 +301,8 @@ def call_node(
 ) -> dict[str, Any]:
     """Run main(request) from one of the module_utils, such as "_run.dispatch", on the node, and return its reply.
 
-    request: {"reads": True} in it if it changes nothing, see standard_input(). timeout: seconds until a node that sent
-    no reply counts as not responding.
+    request: {"read_only": True} in it if it changes nothing, see standard_input(). timeout: seconds until a node that
+    sent no reply counts as not responding.
 
     Raises:
         AnsibleConnectionFailure: the node is unreachable or does not respond.
@@ -316,7 +316,7 @@ def call_node(
     keep_alive(action._connection)
     command = shell_command(interpreter_assignment(task_vars, action._templar.template))
     limit = timeout + NODE_CALL_GRACE_PERIOD
-    data = standard_input(module, request, limit=limit, reads=bool(request.get("reads")))
+    data = standard_input(module, request, limit=limit, read_only=bool(request.get("read_only")))
     result = execute_within(timeout, name, action, command, data)
     for line in result["stdout"].splitlines():
         if line.startswith(REPLY_MARK):

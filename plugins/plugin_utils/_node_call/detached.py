@@ -57,8 +57,8 @@ def describe_last_line(line: str) -> str:
 def task_result(rc: int, output: str, lost: bool, log: str = "") -> dict[str, Any]:
     """Return the result for the task.
 
-    A command may end with a line MUSTER-RESULT {"changed": ..., ...}, or {"fault": "message"} if it fails. An "error"
-    means that the code could not run at all. After a failure without either, or with "output_tells": true beside
+    A command may end with a line MUSTER-RESULT {"changed": ..., ...}, or {"step_error": "message"} if it fails. An
+    "error" means that the code could not run at all. After a failure without either, or with "show_output": true beside
     it, the message includes the last lines of output.
     """
     lines = output.split("\n")
@@ -70,11 +70,13 @@ def task_result(rc: int, output: str, lost: bool, log: str = "") -> dict[str, An
             fields = parse_reply(line[len(RESULT_MARK) :]) or {}
             break
     output_lines = [line for line in lines if not line.startswith(RESULT_MARK)]
-    result = {"changed": fields.pop("changed", True), "rc": rc, "stdout_lines": output_lines, "answer": fields}
+    result = {"changed": fields.pop("changed", True), "rc": rc, "stdout_lines": output_lines, "result": fields}
     if rc or lost or "error" in fields:
         reason = "it was killed by a signal, or the machine restarted" if lost else f"exit code {rc}"
-        text = [without_credentials(fields.get("fault") or fields.get("error") or reason)]
-        tail = last_lines(output_lines) if fields.get("output_tells", not fields.keys() & {"fault", "error"}) else []
+        text = [without_credentials(fields.get("step_error") or fields.get("error") or reason)]
+        tail = (
+            last_lines(output_lines) if fields.get("show_output", not fields.keys() & {"step_error", "error"}) else []
+        )
         if tail:
             text = [f"{text[0]}. The last lines of its output:", *(f"  {line}" for line in tail)]
             text += [f"All of its output is on that node, in {log}"] if log else []
@@ -118,7 +120,7 @@ def acquire_progress_lock(descriptor: int | None) -> bool:
 def run_command(  # noqa: PLR0913
     action: ActionBase,
     task_vars: Mapping[str, Any],
-    what: str,
+    description: str,
     argv: Sequence[str],
     stdin: str = "",
     chdir: str = "",
@@ -131,14 +133,14 @@ def run_command(  # noqa: PLR0913
     environment: dict[str, str] = {}
     for part in action._task.environment or []:
         environment.update({str(k): str(v) for k, v in (action._templar.template(part) or {}).items()})
-    request: dict[str, Any] = {"what": what, "argv": list(argv), "chdir": chdir, "stdin": stdin}
-    request.update(environment=environment, patience=2.0, run="" if follow else secrets.token_hex(8))
+    request: dict[str, Any] = {"description": description, "argv": list(argv), "chdir": chdir, "stdin": stdin}
+    request.update(environment=environment, wait_seconds=2.0, run="" if follow else secrets.token_hex(8))
     name = action._task.delegate_to or task_vars["inventory_hostname"]
     started_at = reported_at = time.monotonic()
     interval = show_every
     status = call_node(action, "_detached.command", {**request, "start": True}, task_vars)
     if status.get("followed"):
-        Display().display(f"{name}: {what}: already running; following it to its end")
+        Display().display(f"{name}: {description}: already running; following it to its end")
     with progress_lock() as lock:
         while not status["ended"]:
             end_play_without_reader(os.getppid())
@@ -146,20 +148,20 @@ def run_command(  # noqa: PLR0913
             if now - reported_at >= interval and acquire_progress_lock(lock):
                 reported_at, interval = now, min(max(show_every, now - started_at), MAX_REPORT_INTERVAL)
                 elapsed = format_duration(now - started_at)
-                Display().display(f"{name}: {what} ({elapsed}){describe_last_line(status['last_line'])}")
-            status = call_node(action, "_detached.command", {**request, "start": False, "patience": 5.0}, task_vars)
+                Display().display(f"{name}: {description} ({elapsed}){describe_last_line(status['last_line'])}")
+            status = call_node(action, "_detached.command", {**request, "start": False, "wait_seconds": 5.0}, task_vars)
     result = task_result(status["rc"], status["output"], status["lost"], status["log"])
     if result.get("failed"):
-        result["msg"] = f"{name}: {what}: {result['msg']}"
-    elif result["answer"].get("notice"):
-        Display().display(f"{name}: {what}: {result['answer']['notice']}")
+        result["msg"] = f"{name}: {description}: {result['msg']}"
+    elif result["result"].get("notice"):
+        Display().display(f"{name}: {description}: {result['result']['notice']}")
     return result
 
 
 def run_code(  # noqa: PLR0913
     action: ActionBase,
     task_vars: Mapping[str, Any],
-    what: str,
+    description: str,
     python: str,
     module: str,
     request: Mapping[str, Any],
@@ -170,11 +172,11 @@ def run_code(  # noqa: PLR0913
     Neither the code nor the request is in argv.
 
     Args:
-        what: a short description for the waiting user.
+        description: a short description for the waiting user.
         python: the interpreter, by name or path.
         module: its name, such as "_torch.torch_proof".
         follow: whether to follow the same step left running by an interrupted play, instead of starting it again.
     """
     stdin = standard_input(module, request, RESULT_MARK).decode()
-    result = run_command(action, task_vars, what, [python, "-c", FIRST_LINE], stdin, follow=follow)
-    return result if result.get("failed") else {"changed": result["changed"], **result["answer"]}
+    result = run_command(action, task_vars, description, [python, "-c", FIRST_LINE], stdin, follow=follow)
+    return result if result.get("failed") else {"changed": result["changed"], **result["result"]}

@@ -66,7 +66,7 @@ NEWS = {
         "exited": Maybe(str),
         "lost": Maybe(str),
     },
-    "silence": Maybe(Between(0, 1e11)),
+    "seconds_since_output": Maybe(Between(0, 1e11)),
     "events": [{"text": str}],
     "result": Maybe(dict),
     "samples": list,
@@ -141,7 +141,7 @@ class RunView:
         has_events = self.event_count > 0  # otherwise, events that a successor inherited would count as new
         self.status = dict(reply["status"])
         self.active = reply["active"]
-        self.silence = reply["silence"]
+        self.silence = reply["seconds_since_output"]
         result = checked_result(reply["result"])
         if result is not None:
             self.result = result
@@ -187,7 +187,7 @@ class RunView:
             "started": started,
             "ended": ended,
             "seconds": None if started is None else max(0.0, (ended or now) - started),
-            "silence": self.silence if self.active else None,
+            "seconds_since_output": self.silence if self.active else None,
             "cost": describe_cost(self.plan, started, ended or now),
             "connection": self.connection,
             "nodes": self.node_rows(),

@@ -43,7 +43,7 @@ def reported_seconds(records: Path, program: str) -> float | None:
         if path.is_symlink() or path.parent.is_symlink() or to_mapping(read_json(str(path))).get("program") != program:
             continue
         result = to_mapping(read_json(str(path.parent / "result.json")))
-        seconds = to_number(to_mapping(result.get("said")).get("checkpoint_seconds"))
+        seconds = to_number(to_mapping(result.get("job_results")).get("checkpoint_seconds"))
         if seconds is not None and 0 < seconds < 1e6:
             return seconds
     return None

@@ -28,7 +28,7 @@ MAX_BYTES = 16 * 2**20  # MAX_ENTRIES entries with MAX_GPUS GPUs take less than 
 MAX_ENTRIES = 1000  # the newest are kept
 MAX_REASON = 300
 TEXTS = ("node", "reason", "run", "serial", "asset", "machine_id")
-LISTS = ("gpus", "blamed")
+LISTS = ("gpus", "failed_gpus")
 NUMBERS = ("serial", "asset", "machine_id")
 
 
@@ -43,7 +43,7 @@ class BadNode(TypedDict):
     asset: str
     machine_id: str
     gpus: list[str]  # UUIDs of its GPUs when it was recorded
-    blamed: list[str]  # UUIDs of the GPUs that failed, if known
+    failed_gpus: list[str]  # UUIDs of the GPUs that failed, if known
 
 
 class BadNodesError(ValueError):
@@ -87,7 +87,7 @@ def make_entry(node: str, reason: str, run: str, identity: Mapping[str, Any], bl
         "asset": texts["asset"],
         "machine_id": texts["machine_id"],
         "gpus": checked_uuids(identity.get("gpus") or []),
-        "blamed": checked_uuids(blamed),
+        "failed_gpus": checked_uuids(blamed),
     }
 
 
@@ -165,7 +165,7 @@ def matches(entry: BadNode, node: str, identity: Mapping[str, Any]) -> bool:
     name decides only if nothing else was recorded.
     """
     gpus = set(identity.get("gpus") or [])
-    if set(entry["blamed"]) & gpus:
+    if set(entry["failed_gpus"]) & gpus:
         return True
     if entry["gpus"] and gpus:
         return bool(set(entry["gpus"]) & gpus)
@@ -185,6 +185,6 @@ def describe_entry(entry: BadNode) -> str:
 
 def number_of(entry: BadNode) -> str:
     """Return the identity of an entry's machine for display in a table."""
-    uuids = entry["blamed"] or entry["gpus"]
+    uuids = entry["failed_gpus"] or entry["gpus"]
     candidates = (*uuids[:1], entry["serial"], entry["asset"], entry["machine_id"])
     return single_line(next(filter(None, candidates), "its name"), 60)

@@ -29,7 +29,7 @@ READ = {
     "started": Maybe(TIME),
     "hub": Maybe(RANK),
     "report": Maybe(dict),
-    "said": Maybe(dict),
+    "job_results": Maybe(dict),
 }
 
 

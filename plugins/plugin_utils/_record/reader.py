@@ -75,14 +75,14 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.printed_me
 MAX_JSON_SIZE = 32 << 20  # bytes of a single JSON file
 MAX_SAMPLES_SIZE = 512 << 20  # bytes of a single gpus.csv, which is read line by line
 MAX_EVENT_FILE_SIZE = 256 << 20  # bytes of a single event file
-MAX_LINES_SIZE = 64 << 20  # bytes of metrics.csv and said.jsonl
+MAX_LINES_SIZE = 64 << 20  # bytes of metrics.csv and job_results.jsonl
 MAX_LINE = 1 << 16  # bytes; longer lines are skipped
 MAX_FILES = 20_000  # number of files listed under logs
 MAX_EVENT_FILES = 64
 # bytes at the beginning of a log, where W&B prints its address, and at its end
 HEAD_SIZE, TAIL_SIZE = 1 << 20, 64 << 10
 CSV_NAMES = ("metrics.csv", "summary.csv", "results.csv")  # names used by Lightning, timm and Ultralytics
-TABLE_NAMES = ("trainer_state.json", *CSV_NAMES, "said.jsonl")
+TABLE_NAMES = ("trainer_state.json", *CSV_NAMES, "job_results.jsonl")
 OUTPUT = "the output of rank 0"  # name of the output as a source of curves
 MAX_SMI_SIZE = 64 << 10  # bytes of nvidia-smi.txt
 

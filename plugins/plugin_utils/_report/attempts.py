@@ -34,7 +34,7 @@ def describe_attempts(result: Mapping[str, Any], knows_checkpoints: bool = False
         location = f" on {node}" if node else ""
         end_class = clean_text(record.get("end_class"), 40)
         line = f"{to_int(record.get('number'))}: {end_class}{location} after {format_duration(seconds)}"
-        numbers = {name: to_int(record.get(name)) for name in ("step", "reached")}
+        numbers = {name: to_int(record.get(name)) for name in ("step", "last_step")}
         times = {"started": started or 0.0, "ended": ended or 0.0, "saved": to_timestamp(record.get("saved"))}
         unit = "epoch" if record.get("unit") == "epoch" else "step"
         checked = {"checkpoint": clean_text(record.get("checkpoint"), 100), "unit": unit, "end_class": end_class}

@@ -41,7 +41,7 @@ def find_best(curve: CurveNumbers) -> BestValue | None:
     if not curve["points"] or not parts & (LESS_IS_BETTER | MORE_IS_BETTER):
         return None
     if parts & LESS_IS_BETTER:
-        point = min(curve["points"], key=lambda point: point["least"])
-        return BestValue(point["least"], point["step"], is_least=True)
-    point = max(curve["points"], key=lambda point: point["most"])
-    return BestValue(point["most"], point["step"], is_least=False)
+        point = min(curve["points"], key=lambda point: point["min"])
+        return BestValue(point["min"], point["step"], is_least=True)
+    point = max(curve["points"], key=lambda point: point["max"])
+    return BestValue(point["max"], point["step"], is_least=False)

@@ -84,7 +84,7 @@ def render_reason(result: Mapping[str, Any], plan: Any) -> str:
     else:
         certainty = "cause:        " if explanation["confidence"] == "error" else "possibly:     "
         lines += [f"{certainty}{explanation['cause']} [{explanation['id']}]", f"what to do:   {explanation['remedy']}"]
-        lines += [f"because its log says: {explanation['seen']}"] if explanation["seen"] else []
+        lines += [f"because its log says: {explanation['evidence']}"] if explanation["evidence"] else []
     return "\n".join([*lines, "", "its last lines:", *(f"    {line}" for line in shown), ""])
 
 

@@ -82,7 +82,7 @@ class NodeRow(TypedDict):
     cuda: str
     price_per_hour: float | None
     oom_kills: int
-    troubles: list[str]
+    problems: list[str]
 
 
 class RunStage(TypedDict):
@@ -103,9 +103,9 @@ class CurvePoint(TypedDict):
     """Values of a curve at a step, or in an interval of steps."""
 
     step: float
-    least: float
+    min: float
     mean: float
-    most: float
+    max: float
     time: float | None
 
 
@@ -120,8 +120,8 @@ class CurveNumbers(TypedDict):
     values: int
     first: float
     last: float
-    least: float
-    most: float
+    min: float
+    max: float
     last_step: float
     unit: str
     points: list[CurvePoint]
@@ -133,7 +133,7 @@ class ReportFinding(TypedDict):
     id: str
     severity: str
     about: list[str]
-    found: str
+    problem: str
     remedy: str
     numbers: dict[str, float]
 
@@ -151,14 +151,14 @@ class Cost(TypedDict):
 
 
 class FailureCause(TypedDict):
-    """The cause of a failure according to the error catalogue. seen: the log line that shows it, or "" for the error
-    itself.
+    """The cause of a failure according to the error catalogue. evidence: the log line that shows it, or "" for the
+    error itself.
     """
 
     id: str
     cause: str
     remedy: str
-    seen: str
+    evidence: str
     confidence: str  # error | log
 
 
@@ -201,7 +201,7 @@ class Report(TypedDict):
 
     version: int
     run_id: str
-    made: float
+    created: float
     state: str
     verdict: str
     reason: str

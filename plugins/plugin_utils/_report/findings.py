@@ -68,7 +68,7 @@ class Facts:
 
 def make_finding(rule: str, severity: str, about: list[str], text: str, remedy: str, **numbers: float) -> ReportFinding:
     """Return a finding."""
-    return {"id": rule, "severity": severity, "about": about, "found": text, "remedy": remedy, "numbers": numbers}
+    return {"id": rule, "severity": severity, "about": about, "problem": text, "remedy": remedy, "numbers": numbers}
 
 
 def subject(names: list[str], total: int) -> str:

@@ -89,7 +89,7 @@ def format_date(seconds: float | None) -> str:
 
 def page_file_name(report: Report) -> str:
     """Return the name of a run's page."""
-    started = report["started"] if report["started"] is not None else report["ended"] or report["made"]
+    started = report["started"] if report["started"] is not None else report["ended"] or report["created"]
     return f"{format_date(started)}-{report['run_id']}.md"
 
 
@@ -115,8 +115,8 @@ def render_page(report: Report, record: str, plots: Sequence[tuple[str, str, str
         if failure["cause"] is not None:
             name = "Cause" if failure["cause"]["confidence"] == "error" else "Possible cause"
             lines += [f"{name}: {escape_long(failure['cause']['cause'])}", ""]
-            if failure["cause"]["seen"]:
-                lines += [f"Its log says: {escape_long(failure['cause']['seen'])}", ""]
+            if failure["cause"]["evidence"]:
+                lines += [f"Its log says: {escape_long(failure['cause']['evidence'])}", ""]
             lines += [f"What to do: {escape_long(failure['cause']['remedy'])}", ""]
         if failure["lines"]:
             lines += [*code_block("\n".join(failure["lines"])), ""]
@@ -125,7 +125,7 @@ def render_page(report: Report, record: str, plots: Sequence[tuple[str, str, str
     if report["findings"]:
         lines += ["## Findings", ""]
         lines += [
-            f"- {escape_long(finding['found'])}: {escape_long(finding['remedy'])}" for finding in report["findings"]
+            f"- {escape_long(finding['problem'])}: {escape_long(finding['remedy'])}" for finding in report["findings"]
         ]
         lines += [""]
     if report["curves"]:

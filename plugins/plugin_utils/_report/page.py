@@ -167,7 +167,7 @@ def render_run(  # noqa: PLR0913
             cost=cost_facts(report),
             cost_missing=missing_price(report),
             command=shlex.join(report["command"]),
-            made=format_time(report["made"]),
+            made=format_time(report["created"]),
             record=record,
         )
     )
@@ -311,7 +311,7 @@ def node_table(report: Report) -> list[list[str]]:
     table = []
     for row in report["nodes"]:
         code = "" if row["exit_code"] in (None, 0) else f", exit code {row['exit_code']}"
-        notes = list(row["troubles"])
+        notes = list(row["problems"])
         if row["oom_kills"]:
             notes.append(f"the kernel killed {row['oom_kills']} processes for lack of memory")
         price = row["price_per_hour"]

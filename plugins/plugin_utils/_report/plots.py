@@ -209,9 +209,9 @@ def line_spec(
         for part in buckets(pairs, start, end, count):
             position = round((part.position - start) / unit_seconds, 4)
             if part.position - previous > max(2.5 * (end - start) / count, GAP):  # break the line
-                values.append({"t": position, "mean": None, "least": None, "most": None, "series": name})
+                values.append({"t": position, "mean": None, "min": None, "max": None, "series": name})
             previous = part.position
-            numbers = {"mean": part.mean, "least": part.least, "most": part.most}
+            numbers = {"mean": part.mean, "min": part.least, "max": part.most}
             rounded = {key: round(to_plot_unit(measure, value), 2) for key, value in numbers.items()}
             values.append({"t": position, **rounded, "series": name})
     scale: dict[str, Any] = {"zero": zero}
@@ -231,8 +231,8 @@ def line_spec(
         "mark": {"type": "area", "opacity": 0.12, "aria": False, "clip": True},
         "encoding": {
             "x": x,
-            "y": axis("least", unit, scale=scale),
-            "y2": {"field": "most"},
+            "y": axis("min", unit, scale=scale),
+            "y2": {"field": "max"},
             "color": series_encoding(names)["color"],
         },
     }
@@ -395,7 +395,7 @@ def curve_caption(curve: CurveNumbers) -> str:
         kind = "lowest" if best.is_least else "highest"
         extremes = f"best ({kind}) {best.value:.4g} about {unit} {format_step(best.step)}"
     else:
-        extremes = f"from {curve['least']:.4g} to {curve['most']:.4g}"
+        extremes = f"from {curve['min']:.4g} to {curve['max']:.4g}"
     return f"{last}; {extremes}; {curve['first']:.4g} at first, {curve['values']} values."
 
 
@@ -405,8 +405,8 @@ def curve_spec(curve: CurveNumbers, caption: str) -> dict[str, Any]:
         {
             "step": round_value(point["step"]),
             "mean": round_value(point["mean"]),
-            "least": round_value(point["least"]),
-            "most": round_value(point["most"]),
+            "min": round_value(point["min"]),
+            "max": round_value(point["max"]),
         }
         for point in curve["points"]
     ]
@@ -423,9 +423,9 @@ def curve_spec(curve: CurveNumbers, caption: str) -> dict[str, Any]:
     }
     band = {
         "mark": {"type": "area", "opacity": 0.2, "color": COLORS[0], "aria": False},
-        "encoding": {"x": x, "y": axis("least", None, scale=scale), "y2": {"field": "most"}},
+        "encoding": {"x": x, "y": axis("min", None, scale=scale), "y2": {"field": "max"}},
     }
-    layers = [band, line] if any(value["least"] != value["most"] for value in values) else [line]
+    layers = [band, line] if any(value["min"] != value["max"] for value in values) else [line]
     return {**base_spec(curve["name"], f"{curve['name']}. {caption}"), "data": {"values": values}, "layer": layers}
 
 
@@ -450,7 +450,7 @@ def curve_table(curve: CurveNumbers, limit: int = 20) -> tuple[list[str], list[l
     points = curve["points"]
     indices = sorted({round(index * (len(points) - 1) / (limit - 1)) for index in range(limit)}) if points else []
     rows = [
-        [format_step(points[index]["step"]), *(f"{points[index][key]:.5g}" for key in ("mean", "least", "most"))]
+        [format_step(points[index]["step"]), *(f"{points[index][key]:.5g}" for key in ("mean", "min", "max"))]
         for index in indices
     ]
     return [curve["unit"], "mean", "least", "most"], rows

@@ -99,7 +99,7 @@ def compose_report(record: Record, now: float) -> Report:
     seconds = ended - started if started is not None and ended is not None and ended >= started else None
     rows = node_rows(plan, result)
     numbers = [gpu_numbers(gpu, window) for gpu in gpus]
-    job_report = to_mapping(result.get("said"))
+    job_report = to_mapping(result.get("job_results"))
     numbers_reported = reported_numbers(job_report)
     curves = [curve_numbers(curve) for curve in record.curves]
     rate = samples_per_second(numbers_reported, curves)
@@ -135,7 +135,7 @@ def compose_report(record: Record, now: float) -> Report:
     report: Report = {
         "version": VERSION,
         "run_id": record.run_id,
-        "made": now,
+        "created": now,
         "state": state if state in STATES else "not over",
         "verdict": "",
         "reason": clean_text(result.get("reason")),
@@ -258,7 +258,7 @@ def describe_failure(result: Mapping[str, Any], log: str, plan: Mapping[str, Any
         "error": clean_text(error, 1000),
         "log": clean_text(first_failure.get("log"), 500),
         "lines": lines,
-        "cause": None if cause is None else {**cause, "seen": clean_text(cause["seen"], MAX_LOG_LINE)},
+        "cause": None if cause is None else {**cause, "evidence": clean_text(cause["evidence"], MAX_LOG_LINE)},
     }
 
 
@@ -355,9 +355,9 @@ def curve_numbers(curve: Curve) -> CurveNumbers:
         points.append(
             {
                 "step": part.position,
-                "least": part.least,
+                "min": part.least,
                 "mean": part.mean,
-                "most": part.most,
+                "max": part.most,
                 "time": times[steps[index]] if steps else None,
             }
         )
@@ -367,8 +367,8 @@ def curve_numbers(curve: Curve) -> CurveNumbers:
         "values": len(curve.value),
         "first": curve.value[0],
         "last": curve.value[-1],
-        "least": min(curve.value),
-        "most": max(curve.value),
+        "min": min(curve.value),
+        "max": max(curve.value),
         "last_step": curve.step[-1],
         "unit": curve.unit,
         "points": points,

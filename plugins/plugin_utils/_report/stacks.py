@@ -53,7 +53,7 @@ def stack_groups(plan: Mapping[str, Any], result: Mapping[str, Any]) -> list[Sta
     nodes = plan_nodes(plan)
     hang = checked_hang(result.get("hang"))
     if hang is not None and hang["groups"]:
-        groups, culprits = merge_groups(hang["groups"]), hang["culprits"]
+        groups, culprits = merge_groups(hang["groups"]), hang["awaited_ranks"]
     else:
         groups, culprits = merge_groups(checked_groups(result.get("stacks"))), []
     described = [describe_group(group, culprits, nodes) for group in groups[:MAX_SHOWN_GROUPS]]

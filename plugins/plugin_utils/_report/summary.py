@@ -195,7 +195,7 @@ def node_rows(plan: Any, result: Any) -> list[NodeRow]:
                 "cuda": clean_text(software.get("cuda"), 40),
                 "price_per_hour": price if price is not None and price >= 0 else None,
                 "oom_kills": to_int(end.get("oom_kills")),
-                "troubles": node_problems(end),
+                "problems": node_problems(end),
             }
         )
     return rows

@@ -39,7 +39,7 @@ class SlurmPlan(TypedDict):
     packages: dict[str, list[str]]
     services: dict[str, list[str]]
     pam: list[str]
-    proof: str
+    verification: str
     errors: list[str]
     notices: list[str]
     incomplete: list[str]
@@ -211,7 +211,7 @@ def plan_cluster(
         "packages": {name: packages_of(name, controller, options) for name in files},
         "services": services,
         "pam": pam,
-        "proof": proof,
+        "verification": proof,
         "errors": find_errors(cluster, states),
         "notices": find_notices(cluster, states),
         "incomplete": [
@@ -234,7 +234,7 @@ def is_complete(
     """
     units = state["units"]
     return (
-        (state["munge_key"], state["proof"], state["pam"]) == expected
+        (state["munge_key"], state["verification"], state["pam"]) == expected
         and all(units.get(name) == {"active": "active", "enabled": "enabled"} for name in services)
         and all(is_current(file, state["files"].get(file["path"], {})) for file in files)
     )

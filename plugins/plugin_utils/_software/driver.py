@@ -156,7 +156,7 @@ def no_gpu_reason(gpus: Mapping[str, Any]) -> str:
 
 def check_running_driver(gpus: Mapping[str, Any], on_disk: str) -> DriverDecision:
     """Decide about the running driver when all installed parts match."""
-    loaded, state, output = gpus["driver"]["loaded"], gpus["smi"]["state"], gpus["smi"]["said"]
+    loaded, state, output = gpus["driver"]["loaded"], gpus["smi"]["state"], gpus["smi"]["output"]
     processes = [f"process {process['pid']} ({process['command'][:60]})" for process in gpus["processes"]]
     if not loaded:
         if gpus["nouveau"]:
@@ -290,7 +290,7 @@ def packages_to_hold(driver: Mapping[str, Any], kernel: bool) -> list[str]:
 
 def held_packages(driver: Mapping[str, Any]) -> list[str]:
     """Return the packages that are held."""
-    return sorted(package["name"] for package in driver["packages"] if package["wanted"] == "hold")
+    return sorted(package["name"] for package in driver["packages"] if package["selection"] == "hold")
 
 
 def foreign_removals(simulated: str) -> list[str]:

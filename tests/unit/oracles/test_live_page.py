@@ -57,7 +57,7 @@ class Cluster:
 
     def reply(self, **fields: Any) -> dict[str, Any]:
         nodes = [{"name": node["name"], "state": "running", "since": START} for node in self.plan["nodes"]]
-        hang = {"text": f"511 of 512 ranks wait; rank 3 is in {HOSTILE}", "culprits": [3], "since": START}
+        hang = {"text": f"511 of 512 ranks wait; rank 3 is in {HOSTILE}", "awaited_ranks": [3], "since": START}
         return make_reply(**{**fields, "status": {"nodes": nodes, "hang": hang, **fields.get("status", {})}})
 
     def __call__(self, name: str, request: Mapping[str, Any], _timeout: float) -> dict[str, Any]:

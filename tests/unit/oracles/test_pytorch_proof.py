@@ -28,10 +28,10 @@ def asked(tmp_path: Path, **more: Any) -> dict[str, Any]:
 
 def test_torch_is_verified_only_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = asked(tmp_path)
-    shown = proof.verify(given)["shown"]
+    shown = proof.verify(given)["summary"]
     assert shown.startswith(given["version"]) and shown.endswith("sum of two ranks by gloo")
     monkeypatch.setattr(proof, "check_build", lambda given: pytest.fail("proved again"))
-    assert proof.verify(asked(tmp_path))["shown"] == "verified before"
+    assert proof.verify(asked(tmp_path))["summary"] == "verified before"
 
 
 def test_package_for_another_torch_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

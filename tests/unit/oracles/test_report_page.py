@@ -86,7 +86,7 @@ def rich_record(runs: Path, run_id: str) -> Path:
             60 + 5 * node + 2 * gpu,
             210 + 90 * gpu + 30 * node,
         ),
-        result={"state": "failed", "first_failure": failure, "said": {"accuracy": 0.25, "place": "/x/" * 60}},
+        result={"state": "failed", "first_failure": failure, "job_results": {"accuracy": 0.25, "place": "/x/" * 60}},
     )
     node = directory / "logs" / "node0"
     write_events(node / "events.out.tfevents.1", "train/loss", [2 / (1 + step) for step in range(900)])
@@ -189,7 +189,7 @@ def test_pages_are_accessible_and_show_plots_and_numbers_of_the_report(tmp_path:
                 *numbers["verdict"].split("; failed first: "),  # the second part opens the section on the failure
                 format_money(numbers["cost"]["run"], "USD"),
                 numbers["failure"]["cause"]["remedy"],
-                *(item["found"] for item in numbers["findings"]),
+                *(item["problem"] for item in numbers["findings"]),
                 *(format_value(item["value"]) for item in numbers["metrics"]),
             ):
                 assert " ".join(arguments.split()) in seen, arguments

@@ -77,7 +77,7 @@ def test_interrupted_search_resumes_and_finds_the_memory_limit(directory: Path) 
         output, _none = process.communicate(timeout=240)
     assert process.returncode != 0, output
     assert state_of(directory, "fit-b8") != "running", "the run was stopped before the command ended"
-    assert json.loads((directory / "runs" / "fit" / "fit.json").read_text())["under_way"] == "fit-b8"
+    assert json.loads((directory / "runs" / "fit" / "fit.json").read_text())["running"] == "fit-b8"
     code, output = launched(directory, "job.py")
     assert code == 2 and "fit is an unfinished search, after 0 launches" in output, output
     process = begun(directory, command)

@@ -30,7 +30,7 @@ def test_bad_machine_is_refused_until_it_is_forgiven(tmp_path: Path) -> None:
     output = run("forgive", "-e", "add=local1", "-e", '{"reason": "its fan is broken"}')
     assert "local1" in output and "its fan is broken (" in output
     (entry,) = json.loads(file.read_text())["nodes"]
-    assert (entry["node"], entry["run"], entry["blamed"]) == ("local1", "", [])
+    assert (entry["node"], entry["run"], entry["failed_gpus"]) == ("local1", "", [])
     # both nodes are this machine, whose serial numbers identify neither of them
     file.write_text(json.dumps({"nodes": [{"node": "local1", "reason": "its fan is broken", "time": 1.0}]}))
     output = run("preflight", expected=2)

@@ -36,7 +36,7 @@ while not (run / "plan.json").exists():
 FAIL_WITH_PIPES = """
 import os, pathlib, sys
 run = pathlib.Path(os.environ["MUSTER_RUN_DIRECTORY"])
-for name in ("supervisor.json", "logs.tar.gz", "said.jsonl"):
+for name in ("supervisor.json", "logs.tar.gz", "job_results.jsonl"):
     (run / name).unlink(missing_ok=True)
     os.mkfifo(run / name)
 sys.exit("the job has failed")

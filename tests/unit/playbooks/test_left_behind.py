@@ -79,7 +79,7 @@ def test_closing_hints_are_commands_that_work(directory: Path) -> None:
     stopped = typed(directory, asked["stop"].split(), **ROLL)
     assert stopped.returncode == 0, stopped.stdout
     result = json.loads((directory / "runs" / "first" / "result.json").read_text())
-    assert result["said"] == {"loss": 0.5}, "though nobody was there when it ended"
+    assert result["job_results"] == {"loss": 0.5}, "though nobody was there when it ended"
 
     detached = typed(directory, [*LAUNCH.split(), "-e", "run_id=second", "-e", "detach=true"], **ROLL)
     assert detached.returncode == 0 and detached.stdout.count("run second keeps running on its nodes.\n") == 1, (

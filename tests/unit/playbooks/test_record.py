@@ -105,7 +105,7 @@ def test_failed_run_leaves_a_complete_record(directory: Path) -> None:
         assert node["hardware"] == {"gpu": "RTX A6000", "gpus": 1, "memory_mib": 46068, "driver": "550.54.15"}
         assert node["software"]["python"] == ".".join(map(str, sys.version_info[:3]))
     assert result["cost"] == pytest.approx(7.56 * (result["ended"] - result["started"]) / 3600)
-    assert result["said"] == {"step": 2, "loss": 1 / 3}
+    assert result["job_results"] == {"step": 2, "loss": 1 / 3}
     assert [node["oom_kills"] for node in result["nodes"]] == [0, 0]
     for rank in (0, 1):
         node = record / "logs" / f"node{rank}"
@@ -117,7 +117,7 @@ def test_failed_run_leaves_a_complete_record(directory: Path) -> None:
         (gpu,) = read_gpus(f"node{rank}", samples.splitlines())
         assert -60 < gpu.time[0] - result["started"] < 60
         assert (node / "launcher.log").exists() == (rank == 0)
-    message = (record / "logs" / "node0" / "said.jsonl").read_text().splitlines()
+    message = (record / "logs" / "node0" / "job_results.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in message] == [0, 1, 2]
     assert (record / "logs" / "node0" / "events.jsonl").exists()
 
@@ -130,7 +130,7 @@ def test_status_records_the_result_of_a_detached_run(directory: Path) -> None:
     code, output = run(directory, "status")
     assert code == 0 and "  step: 2\n" in output and "\n  cost: 0.0" in output, output
     record = directory / "runs" / "first"
-    assert read(record / "result.json")["said"] == {"step": 2, "loss": 1 / 3}
+    assert read(record / "result.json")["job_results"] == {"step": 2, "loss": 1 / 3}
     assert (record / "logs" / "node1" / "measured" / "loss1.csv").exists()
 
 

@@ -129,7 +129,7 @@ def test_run_is_repeated_after_its_environment_is_removed_and_its_code_changed(
     settings = {"launch_script": "train.py", "launch_launcher": "env", "launch_environment": variables}
     first = launch(tmp_path, run_id="first", **settings)
     assert first.returncode == 0, first.stdout
-    assert document(tmp_path, "first", "result.json")["said"]["toydata"] == "1.0"
+    assert document(tmp_path, "first", "result.json")["job_results"]["toydata"] == "1.0"
     for name in ("snapshot.json", "code.patch"):
         assert SECRET not in (tmp_path / "runs" / "first" / name).read_text()
     assert "+for _step in range(20):" in (tmp_path / "runs" / "first" / "code.patch").read_text()
@@ -147,7 +147,7 @@ def test_run_is_repeated_after_its_environment_is_removed_and_its_code_changed(
     before, after = (document(tmp_path, run, "snapshot.json") for run in ("first", "second"))
     assert after["like"] == "first" and after["environment"] == before["environment"]
     assert after["code"]["digest"] == before["code"]["digest"] and after["settings"] == before["settings"]
-    messages = [document(tmp_path, run, "result.json")["said"] for run in ("first", "second")]
+    messages = [document(tmp_path, run, "result.json")["job_results"] for run in ("first", "second")]
     assert messages[0] == messages[1], "the same loss, to the last digit"
     assert (code / "train.py").read_text() == "raise SystemExit(3)\n"
 

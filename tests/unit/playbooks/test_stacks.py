@@ -61,7 +61,7 @@ def test_stacks_and_status_name_the_rank_that_the_other_waits_for(tmp_path: Path
         assert "job.py:7: time.sleep(0.05)" in output and "all_reduce (fake.py:5)" in output
         (record,) = tmp_path.rglob("first/stacks.json")
         document = json.loads(record.read_text())
-        assert document["culprits"] == [1] and [group["ranks"] for group in document["groups"]] == [[0], [1]]
+        assert document["awaited_ranks"] == [1] and [group["ranks"] for group in document["groups"]] == [[0], [1]]
 
         only = run("stacks", "rank=1")
         assert "all_reduce (fake.py:5)" not in only and "job.py:7: time.sleep(0.05)" in only

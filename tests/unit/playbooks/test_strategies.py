@@ -50,7 +50,9 @@ def swept(directory: Path, *names: str, **more: Any) -> dict[str, Any]:
 
 def losses(directory: Path) -> list[float]:
     """Return the losses of all runs in a sweep."""
-    return [json.loads(path.read_text())["said"]["loss"] for path in (directory / "runs").glob("sweep-*/result.json")]
+    return [
+        json.loads(path.read_text())["job_results"]["loss"] for path in (directory / "runs").glob("sweep-*/result.json")
+    ]
 
 
 @pytest.mark.thorough  # oracles/test_train_ddp.py trains with this example, using FSDP

@@ -59,7 +59,7 @@ def test_sweep_skips_failed_variant_and_resumes_after_kill(directory: Path) -> N
         output = killed(process)
     assert "[sweep] variant 1 of 3: small" in output and ", about " in output, output
     assert "[sweep] wrong failed and is skipped: one, rank 0: ValueError: no such strategy" in output, output
-    assert json.loads((directory / "runs" / "sweep" / "sweep.json").read_text())["under_way"] == ["sweep-large"]
+    assert json.loads((directory / "runs" / "sweep" / "sweep.json").read_text())["running"] == ["sweep-large"]
     (directory / "wait").unlink()
     done = typed(directory, words(directory, [item for item in VARIANTS if item["name"] != "wrong"]))
     assert done.returncode == 0, done.stdout

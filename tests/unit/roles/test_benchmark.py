@@ -36,7 +36,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 BASE_WORK = {
     "matmul_seconds": 0.1,
     "matmul_size": 128,
-    "largest": 4096,
+    "max_buffer_bytes": 4096,
     "collectives": OPERATIONS,
     "pair_bytes": 65536,
 }
@@ -84,9 +84,9 @@ def test_everything_is_measured_and_an_incorrect_sum_is_reported(tmp_path: Path)
     assert {gpu["node"] for gpu in measured.gpus} == {copy["node"] for copy in measured.copies} == {"a", "b"}
     assert {row["op"] for row in measured.collectives} == set(OPERATIONS)
     assert sorted({row["bytes"] for row in measured.collectives}) == [8, 1024, 4096]
-    assert [(pair["a"], pair["b"], pair["right"]) for pair in measured.pairs] == [("a", "b", True)]
+    assert [(pair["a"], pair["b"], pair["correct"]) for pair in measured.pairs] == [("a", "b", True)]
     wrong = [row for row in judge(measured, None, "b")["findings"] if "wrong" in row["id"]]
-    assert [row["found"] for row in wrong] == ["all_reduce gives wrong results on b, with 8 bytes and 2 other sizes"]
+    assert [row["problem"] for row in wrong] == ["all_reduce gives wrong results on b, with 8 bytes and 2 other sizes"]
 
 
 def test_measurements_without_time_left_are_listed(tmp_path: Path) -> None:

@@ -197,7 +197,9 @@ def test_failed_load_is_reported_and_next_call_completes(cluster: ImageCluster, 
     (cluster.directories[0] / "store" / "full").touch()
     overrides = {"archive": str(tmp_path / "image.tar"), "archive_ids": [digest(body)]}
     results = cluster.distribute(**overrides)
-    assert "no space left on device" in results[0]["fault"] and "--tags docker_data_root" in results[0]["fault"]
+    assert (
+        "no space left on device" in results[0]["step_error"] and "--tags docker_data_root" in results[0]["step_error"]
+    )
     (cluster.directories[0] / "store" / "full").unlink()
     assert [result.get("id") for result in cluster.distribute(**overrides)] == [digest(body)] * 3
 
@@ -235,7 +237,7 @@ def test_file_that_is_not_an_image_archive_is_refused(
     cluster: ImageCluster, tmp_path: Path, content: bytes, message: str
 ) -> None:
     (tmp_path / "image.tar").write_bytes(content)
-    assert message in cluster.inspect(0, archive=str(tmp_path / "image.tar"))["fault"]
+    assert message in cluster.inspect(0, archive=str(tmp_path / "image.tar"))["engine_error"]
 
 
 def test_archive_is_read_before_the_engine_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,14 +246,14 @@ def test_archive_is_read_before_the_engine_is_installed(tmp_path: Path, monkeypa
     (tmp_path / "image.tar").write_bytes(archive_of(b"body"))
     request = {"engine": "docker", "name": NAME, "archive": str(tmp_path / "image.tar")}
     state = engine.inspect(request)
-    assert state["fault"] == "docker is not installed" and state["archive"] == [digest(b"body")]
+    assert state["engine_error"] == "docker is not installed" and state["archive"] == [digest(b"body")]
 
 
 def test_requirements_are_one_layer_rebuilt_only_when_they_change(cluster: ImageCluster) -> None:
     overrides = {"base": "torch:2", "requirements": "einops==0.8\n", "label": "first"}
     (first, *_other_results) = cluster.distribute(**overrides)
     from_line = "FROM localhost/muster-"
-    assert cluster.inspect(2)["label"] == "first" and "fault" not in first
+    assert cluster.inspect(2)["label"] == "first" and "step_error" not in first
     (build,) = cluster.calls("build")[0]
     assert "--network=host" in build and "--label=muster.source=first" in build
     body = next((cluster.directories[1] / "store").glob(f"image-{first['id']}")).read_text()
@@ -266,9 +268,9 @@ def test_requirements_are_one_layer_rebuilt_only_when_they_change(cluster: Image
 def test_registry_password_appears_in_no_command_line_and_is_not_kept(cluster: ImageCluster) -> None:
     (cluster.directories[0] / "store" / "refuse").write_text("me s3cr3t")
     denied = cluster.distribute(registry_user="me", registry_password="wrong")
-    assert "pull access denied" in denied[0]["fault"]
-    assert "Correct container_image_registry_user, container_image_registry_password" in denied[0]["fault"]
-    assert "node0, which provides the image, has failed" in denied[1]["fault"]
+    assert "pull access denied" in denied[0]["step_error"]
+    assert "Correct container_image_registry_user, container_image_registry_password" in denied[0]["step_error"]
+    assert "node0, which provides the image, has failed" in denied[1]["step_error"]
     results = cluster.distribute(registry_user="me", registry_password="s3cr3t")
     assert [result.get("id") for result in results] == [digest(PULLED)] * 3, results
     assert cluster.calls("login")[0][-1].endswith("login --username me --password-stdin registry.example")
@@ -284,12 +286,12 @@ def test_registry_password_appears_in_no_command_line_and_is_not_kept(cluster: I
 
 def test_full_disk_is_reported_with_remedy_and_next_call_resumes(cluster: ImageCluster) -> None:
     short = cluster.distribute(reserve_gib=10.0**6)
-    assert " free, but needs " in short[0]["fault"] and "plus a reserve of" in short[0]["fault"], short
+    assert " free, but needs " in short[0]["step_error"] and "plus a reserve of" in short[0]["step_error"], short
     full = cluster.directories[2] / "store" / "full"
     full.touch()
     results = cluster.distribute()
     assert [result.get("id") for result in results[:2]] == [digest(PULLED)] * 2, results
-    message = results[2]["fault"]
+    message = results[2]["step_error"]
     assert "no space left on device" in message and "--tags docker_data_root -e docker_data_root_path=" in message
     assert (
         f"{cluster.directories[2]}/store, where docker keeps images, has" in message
@@ -543,7 +545,7 @@ def test_socket_or_pipe_in_a_context_is_refused(tmp_path: Path, monkeypatch: pyt
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(path))
     for _kind in ("socket", "pipe"):
-        message = engine.inspect({"context": str(context)})["fault"]
+        message = engine.inspect({"context": str(context)})["engine_error"]
         assert (
             f"{context}/odd is not a regular file, but everything next to a Dockerfile is copied " in message
             and "\n" not in message
@@ -552,7 +554,7 @@ def test_socket_or_pipe_in_a_context_is_refused(tmp_path: Path, monkeypatch: pyt
         os.mkfifo(path)
     path.unlink()
     if link:
-        assert engine.inspect({"context": str(context)})["fault"] == "", "a broken link must be accepted"
+        assert engine.inspect({"context": str(context)})["engine_error"] == "", "a broken link must be accepted"
 
 
 @pytest.mark.parametrize(
@@ -580,9 +582,9 @@ def test_archive_must_name_its_image_by_digests(
     state = engine.inspect({"archive": str(path)})
     assert state["archive"] == expected_ids
     assert (
-        f"image.tar refers to its image as {wrong} instead of by its SHA-256. Save it again" in state["fault"]
+        f"image.tar refers to its image as {wrong} instead of by its SHA-256. Save it again" in state["engine_error"]
         if wrong
-        else not state["fault"]
+        else not state["engine_error"]
     )
 
 
@@ -596,7 +598,7 @@ def test_archive_with_a_hostile_manifest_is_refused(tmp_path: Path, text: str) -
     with tarfile.open(tmp_path / "image.tar", "w") as archive:
         archive.add(tmp_path / "manifest.json", "manifest.json")
     state = engine.inspect({"archive": str(tmp_path / "image.tar")})
-    assert "image.tar is not an image archive. Save one image with" in state["fault"]
+    assert "image.tar is not an image archive. Save one image with" in state["engine_error"]
 
 
 # --- The role's tasks -------------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ def test_new_settings_are_refused_while_containers_run(
     variables = {
         "inventory_hostname": "node1",
         "__docker_engine_desired": desired,
-        "__docker_engine_state": {"settings": {}, "running": running, "unheard": list_error},
+        "__docker_engine_state": {"settings": {}, "running": running, "containers_error": list_error},
     }
     templar = Templar(loader=DataLoader(), variables=variables)
     tasks = DataLoader().load_from_file(str(ROLE / "tasks" / "configure.yml"), trusted_as_template=True)

@@ -257,20 +257,20 @@ def test_state_reports_kept_rules_and_whether_they_are_active(
     def state() -> Any:
         return json.loads(call(capsys, "state"))
 
-    assert state() == {"kept": "", "in_force": False, "at_boot": False}
+    assert state() == {"saved": "", "active": False, "at_boot": False}
     machine.at_boot = True
     try_rules(monkeypatch, RULES)
     capsys.readouterr()
     call(capsys, "confirm")
     kept_rules = json.dumps(RULES)
-    assert state() == {"kept": kept_rules, "in_force": True, "at_boot": True}
+    assert state() == {"saved": kept_rules, "active": True, "at_boot": True}
     try_rules(monkeypatch, {**RULES, "nodes": ["10.0.0.12"]})
     capsys.readouterr()
-    assert state() == {"kept": kept_rules, "in_force": False, "at_boot": True}
+    assert state() == {"saved": kept_rules, "active": False, "at_boot": True}
     call(capsys, "rollback")
-    assert state()["in_force"]
+    assert state()["active"]
     machine.files[4].write_text(UFW)
-    assert not state()["in_force"]
+    assert not state()["active"]
 
 
 def test_rollback_of_nested_trials_restores_the_state_before_both(

@@ -31,12 +31,12 @@ def run_play(directory: Path, names: tuple[str, str], *options: str) -> Complete
     give_collection(directory)
     hosts = {}
     for node, hostname in zip(NODES, names, strict=True):
-        hosts_text = etc_hosts("127.0.0.1 localhost\n", NODES, own=node["name"], hostname=hostname)
+        hosts_text = etc_hosts("127.0.0.1 localhost\n", NODES, node_name=node["name"], hostname=hostname)
         state = {
             "hostname": hostname,
             "hosts": b64encode(hosts_text.encode()).decode(),
-            "sound": True,
-            "cloud_init": {"present": False, "wanted": False, "config": "", "ours": ""},
+            "permissions_ok": True,
+            "cloud_init": {"present": False, "manages_hosts": False, "config": "", "override": ""},
             "differences": [],
         }
         hosts[node["name"]] = {

@@ -64,7 +64,7 @@ class HubCluster(StageCluster):
             "home": str(self.homes[0]),
             "endpoint": hub.url,
             "reserve_gib": 0.0,
-            "patience": 5.0,
+            "retry_timeout": 5.0,
         }
         self.base_request.update(
             bucket="", path=str(self.directories[0]), list=str(self.homes[0] / ".muster-hub" / "names.json")
@@ -75,7 +75,7 @@ class HubCluster(StageCluster):
     def step(self, verb: str, **overrides: Any) -> dict[str, Any]:
         completed = subprocess.run(
             [sys.executable, str(self.root / "lib" / "hub.py"), verb],
-            input=json.dumps({**self.request, "wanted": self.requested_items, **overrides}),
+            input=json.dumps({**self.request, "requested": self.requested_items, **overrides}),
             env=self.environment,
             capture_output=True,
             text=True,
@@ -88,11 +88,11 @@ class HubCluster(StageCluster):
         return {**result, "output": completed.stdout + completed.stderr}
 
     def fetch(self, **overrides: Any) -> dict[str, Any]:
-        resolved = self.step("ask", **overrides)
-        return resolved if "fault" in resolved else self.step("fetch", **overrides)
+        resolved = self.step("resolve", **overrides)
+        return resolved if "step_error" in resolved else self.step("fetch", **overrides)
 
     def fetch_error(self, **overrides: Any) -> str:
-        message: str = self.fetch(**overrides)["fault"]
+        message: str = self.fetch(**overrides)["step_error"]
         assert "\n" not in message
         return message
 
@@ -217,7 +217,7 @@ def test_short_rate_limit_is_waited_out_and_a_long_one_is_reported(hub: HubServe
 
 
 def test_unreachable_hub_is_reported(nodes: HubCluster) -> None:
-    message = nodes.fetch_error(endpoint="http://127.0.0.1:1", patience=0.5)
+    message = nodes.fetch_error(endpoint="http://127.0.0.1:1", retry_timeout=0.5)
     assert re.search("http://127.0.0.1:1 is not responding: .*refused.* correct hugging_face_endpoint", message)
 
 
@@ -230,16 +230,16 @@ def test_fetch_survives_cut_connections(hub: HubServer, nodes: HubCluster) -> No
 
 def test_failing_hub_is_reported_and_next_run_completes(hub: HubServer, nodes: HubCluster) -> None:
     hub.storage_faults = [HubFault(status=503)]
-    assert "responded with 503" in nodes.fetch_error(patience=0.5)
+    assert "responded with 503" in nodes.fetch_error(retry_timeout=0.5)
     hub.storage_faults = []
-    assert "fault" not in nodes.fetch()
+    assert "step_error" not in nodes.fetch()
     nodes.distribute()
     assert nodes.snapshot_offline(1, "model", "org/tiny") == EXPECTED_FILES
 
 
 def test_corrupt_download_is_fetched_again_and_never_kept(hub: HubServer, nodes: HubCluster) -> None:
     hub.storage_faults = [HubFault(spoil=True, times=1)]
-    assert "fault" not in nodes.fetch(), "the file was not fetched again"
+    assert "step_error" not in nodes.fetch(), "the file was not fetched again"
     large = next(nodes.directories[0].rglob("model.safetensors"))
     large.write_bytes(WEIGHTS[:-1] + b"?")
     hub.storage_faults = [HubFault(spoil=True)]
@@ -261,7 +261,7 @@ def test_corrupt_file_on_a_node_is_fetched_from_a_peer(hub: HubServer, nodes: Hu
 
 
 def test_lack_of_disk_space_is_reported_before_anything_is_fetched(hub: HubServer, nodes: HubCluster) -> None:
-    assert nodes.step("ask")["sizes"] == {"models--org--tiny": len(WEIGHTS) + 8, "datasets--org--rows": 4000}
+    assert nodes.step("resolve")["sizes"] == {"models--org--tiny": len(WEIGHTS) + 8, "datasets--org--rows": 4000}
     assert re.search("free, but needs 1.0 MB plus a reserve of 1e.09 GiB", nodes.fetch_error(reserve_gib=1e9))
     assert hub.storage_requests == []
     argv = [sys.executable, str(nodes.root / "lib" / "free_space.py"), str(nodes.homes[1]), "1e9"]
@@ -278,11 +278,11 @@ def test_full_disk_is_reported_and_next_run_completes(hub: HubServer, nodes: Hub
     if mounted.returncode:
         pytest.skip("a file system of its own cannot be mounted here")
     try:
-        nodes.step("ask")
+        nodes.step("resolve")
         (directory / "filler").write_bytes(b"x" * 100000)
-        assert re.search("has .* free, but needs 1.0 MB|is full", nodes.step("fetch")["fault"])
+        assert re.search("has .* free, but needs 1.0 MB|is full", nodes.step("fetch")["step_error"])
         subprocess.run(["mount", "-o", "remount,size=64m", str(directory)], check=True)
-        assert "fault" not in nodes.step("fetch")
+        assert "step_error" not in nodes.step("fetch")
     finally:
         subprocess.run(["umount", "-l", str(directory)], check=True)
 

@@ -56,7 +56,7 @@ def test_driver_step_depends_only_on_freshly_read_state(tmp_path: Path) -> None:
     gpus = {"pci": 1, "driver": {"loaded": "535.1", "library": "570.2", "on_disk": "570.2"}, "processes": []}
     driver = {"system": "", "packages": [], "modules": {"6.8": "570.2"}, "kernel": "6.8", "newest_kernel": "6.8"}
     state = {
-        "gpus": {**gpus, "smi": {"state": "mismatch", "said": ""}, "nouveau": False},
+        "gpus": {**gpus, "smi": {"state": "mismatch", "output": ""}, "nouveau": False},
         "driver": {**driver, "dkms": [], "has_dkms": True, "available": {}},
         "runs": [],
     }

@@ -33,7 +33,7 @@ def test_node_alone_never_decides_that_its_certificate_is_valid_for_root(
 ) -> None:
     texts = yaml.safe_load(VARIABLES.read_text())
     variables = {name: trust_as_template(text) if isinstance(text, str) else text for name, text in texts.items()}
-    state = {"user": node_user, "faults": [], "has_key": False, "unusable": ""}
+    state = {"user": node_user, "errors": [], "has_key": False, "unusable": ""}
     variables |= {"ssh_mesh_user": "", **inventory, "muster_node_state": {"ssh_mesh": state}}
     templar = Templar(DataLoader(), variables=variables)
     assert templar.template(trust_as_template("{{ __ssh_mesh_login_user }}")) == user

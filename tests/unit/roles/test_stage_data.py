@@ -153,7 +153,7 @@ def test_killed_transfer_resumes(s3: S3Server, tmp_path: Path) -> None:
     piece_lists = [file / "pieces" for file in (killed_directory, other_directory)]
     eventually(lambda: all(file.exists() and file.read_text().count("\n") >= 8 for file in piece_lists))
     os.kill(json.loads((killed_directory / "status.json").read_text())["pid"], signal.SIGKILL)
-    assert "ended without a result" in cluster.call("follow", 1)["fault"]
+    assert "ended without a result" in cluster.call("follow", 1)["step_error"]
     assert [cluster.call("follow", number)["files"] for number in (0, 2)] == [10, 10], (
         "the others did not complete without it"
     )
@@ -199,7 +199,7 @@ def test_checkpoint_is_fetched_by_its_manifest(s3: S3Server, tmp_path: Path) -> 
 def test_corrupt_object_is_reported_and_not_stored(s3: S3Server, tmp_path: Path) -> None:
     put_checkpoint(s3, model="0" * 64)
     cluster = StageCluster(s3, tmp_path, nodes=1)
-    message = cluster.distribute(manifests="saved/run")[0]["fault"]
+    message = cluster.distribute(manifests="saved/run")[0]["step_error"]
     assert "object saved/run/node0/data/step@1/model in bucket data is corrupt" in message
     assert "step/model" not in cluster.read_files(0)
 
@@ -219,14 +219,14 @@ def test_impossible_request_is_reported_in_one_line(
     s3: S3Server, tmp_path: Path, overrides: dict[str, Any], pattern: str
 ) -> None:
     put_checkpoint(s3)
-    message = StageCluster(s3, tmp_path, nodes=1).distribute(**overrides)[0]["fault"]
+    message = StageCluster(s3, tmp_path, nodes=1).distribute(**overrides)[0]["step_error"]
     assert re.search(pattern, message)
     assert "\n" not in message
 
 
 def test_path_traversal_in_object_names_is_refused(s3: S3Server, tmp_path: Path) -> None:
     s3.client().put_object(Bucket="data", Key="train/../../evil", Body=b"1")
-    assert "is not a valid file path" in StageCluster(s3, tmp_path, nodes=1).distribute()[0]["fault"]
+    assert "is not a valid file path" in StageCluster(s3, tmp_path, nodes=1).distribute()[0]["step_error"]
     assert not (tmp_path.parent / "evil").exists()
 
 

@@ -102,7 +102,7 @@ def test_missing_first_node_is_reported_and_next_run_completes(short_timeout_clu
     short_timeout_cluster.start(me=1)
     assert (
         "the first node, which has the files, has failed or is not responding"
-        in short_timeout_cluster.call("follow", 0)["fault"]
+        in short_timeout_cluster.call("follow", 0)["step_error"]
     )
     short_timeout_cluster.directories = directories
     assert [result["files"] for result in short_timeout_cluster.distribute()] == [4] * 3
@@ -129,13 +129,13 @@ def test_impossible_request_is_reported_in_one_line(
 ) -> None:
     cluster.directories = cluster.directories[:1]
     cluster.base_request["addresses"] = cluster.base_request["addresses"][:1]
-    message = cluster.distribute(**overrides)[0]["fault"]
+    message = cluster.distribute(**overrides)[0]["step_error"]
     assert re.search(pattern, message)
     assert "\n" not in message
 
 
 def test_failure_of_the_first_node_is_reported_by_the_others(cluster: StageCluster) -> None:
-    messages = [result["fault"] for result in cluster.distribute(path="/nowhere")]
+    messages = [result["step_error"] for result in cluster.distribute(path="/nowhere")]
     assert "/nowhere does not exist" in messages[0]
     assert all(
         "the first node, which has the files, has failed or is not responding" in message for message in messages[1:]

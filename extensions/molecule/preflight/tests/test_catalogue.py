@@ -40,7 +40,7 @@ def preflight(cluster: Cluster, tmp_path: Path, **extra: Any) -> tuple[drive.Pla
     assert target.exists(), play.output
     result = json.loads(target.read_text())["findings"]
     for finding in result:
-        assert finding["found"] and finding["needed"] and finding["todo"], finding
+        assert finding["problem"] and finding["requirement"] and finding["remedy"], finding
         assert finding["id"] in play.output, play.output
     return play, [(finding["severity"], finding["id"], finding["nodes"]) for finding in result]
 

@@ -163,7 +163,7 @@ class Ec2Cloud(Cloud[AwsClient, Ec2Request, Ec2Offer, Ec2Account]):
                 "missing ones"
             )
         entries = [
-            entry for entry in self.journal.content["entries"] if entry["what"] == "machine" and entry["name"] in names
+            entry for entry in self.journal.content["entries"] if entry["kind"] == "machine" and entry["name"] in names
         ]
         group = creation.ids[f"network {network_name(self.cluster)}"]
         subnet = creation.ids.get(f"subnet {subnet_name(self.cluster, offer.zone)}") or offer.subnet
@@ -188,7 +188,7 @@ class Ec2Cloud(Cloud[AwsClient, Ec2Request, Ec2Offer, Ec2Account]):
                 group,
                 [offer.machine_type, offer.market, subnet],
                 names,
-                min(entry["asked"][0] for entry in entries),
+                min(entry["requested_at"][0] for entry in entries),
             ),
         )
 
@@ -250,4 +250,4 @@ class Ec2Cloud(Cloud[AwsClient, Ec2Request, Ec2Offer, Ec2Account]):
 
     def delete(self, step: Step) -> str:
         """Remove a placement group, a security group or a part of the cluster's own network."""
-        return remove_part(self, step["what"], step["name"], step["id"])
+        return remove_part(self, step["kind"], step["name"], step["id"])

@@ -92,7 +92,7 @@ def wait_until_listed(context: Ec2Context, what: ResourceKind, name: str, part_i
 
 
 def _matches(part: ClusterPart, cluster: str, what: ResourceKind, name: str) -> bool:
-    return (part["cluster"], part["what"], part["name"]) == (cluster, what, name)
+    return (part["cluster"], part["kind"], part["name"]) == (cluster, what, name)
 
 
 def ensure_internet_route(context: Ec2Context, vpc: str, gateway: str) -> None:

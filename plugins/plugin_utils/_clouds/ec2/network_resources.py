@@ -82,7 +82,7 @@ def cidr_blocks(vpcs: Iterable[Raw]) -> list[str]:
 
 
 def _new_part(what: ResourceKind, cluster: str, part_id: str, name: str, holds: list[str] | None = None) -> ClusterPart:
-    return {"what": what, "cluster": cluster, "id": part_id, "name": name, "holds": holds or []}
+    return {"kind": what, "cluster": cluster, "id": part_id, "name": name, "holds": holds or []}
 
 
 def _ids_in(resources: Iterable[Raw], key: str, value: str, id_key: str = "InstanceId") -> list[str]:

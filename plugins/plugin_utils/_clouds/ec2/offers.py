@@ -63,7 +63,7 @@ class Ec2Request(NamedTuple):
     image: str = ""
     disk_gb: int = 150
     subnet_id: str = ""
-    own_network: bool = False
+    dedicated_network: bool = False
     efa: str = "auto"  # auto, required, all or none
     local_networks: Sequence[str] = ()  # CIDR blocks of this machine's networks, which a new network must not overlap
     first_boot: str = ""  # build_first_boot()'s result
@@ -147,7 +147,7 @@ def find_offers(context: Ec2Context, request: Ec2Request, account: Ec2Account, c
     group = account.groups.get(network["id"]) if network else None
     refuse_other_network(
         context.cluster,
-        request.own_network,
+        request.dedicated_network,
         request.subnet_id,
         plan["parts"],
         str(group.get("VpcId")) if group else "",
@@ -167,8 +167,8 @@ def find_offers(context: Ec2Context, request: Ec2Request, account: Ec2Account, c
             desired=desired, plan=plan, cost=cost, description=description, machine_type=types[0], market=market
         )
         return Offers([offer], [])
-    has_network = any(part["what"] == "VPC" for part in plan["parts"])
-    if not nodes and not request.subnet_id and (has_network or request.own_network):
+    has_network = any(part["kind"] == "VPC" for part in plan["parts"])
+    if not nodes and not request.subnet_id and (has_network or request.dedicated_network):
         site = dedicated_site(context.client, context.cluster, plan["parts"], account.vpcs, request.local_networks)
     else:
         site = read_site(context.client, request.subnet_id, nodes, group)

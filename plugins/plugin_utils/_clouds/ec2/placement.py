@@ -127,8 +127,8 @@ def dedicated_site(
         PlanRefusedError: no block is free.
         Ec2Error: a request failed.
     """
-    existing_subnets = {part["name"]: part["id"] for part in parts if part["what"] == "subnet"}
-    vpc = next((part["id"] for part in parts if part["what"] == "VPC"), "")
+    existing_subnets = {part["name"]: part["id"] for part in parts if part["kind"] == "subnet"}
+    vpc = next((part["id"] for part in parts if part["kind"] == "VPC"), "")
     block = str(vpcs[vpc]["CidrBlock"]) if vpc else choose_free_block([*cidr_blocks(vpcs.values()), *local_networks])
     filters = [{"Name": "zone-type", "Values": ["availability-zone"]}]
     zones = aws.ec2("describe_availability_zones", Filters=filters).get("AvailabilityZones") or []
@@ -155,7 +155,7 @@ def refuse_other_network(  # noqa: PLR0913
         current_vpc: VPC of its security group, or "" if it has none.
         subnets: those of its machines.
     """
-    vpc = next((part["id"] for part in parts if part["what"] == "VPC"), "")
+    vpc = next((part["id"] for part in parts if part["kind"] == "VPC"), "")
     if (dedicated or vpc) and current_vpc not in ("", vpc):
         raise PlanRefusedError(
             f"{cluster} is in {current_vpc}, which is not its own network. Remove provision_own_network, or "

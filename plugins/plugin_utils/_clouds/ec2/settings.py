@@ -34,7 +34,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "zones": {"type": "list", "elements": "str", "default": []},
     "market": {"type": "str", "choices": list(MARKETS), "default": "on-demand"},
     "subnet_id": {"type": "str", "default": ""},
-    "own_network": {"type": "bool", "default": False},
+    "dedicated_network": {"type": "bool", "default": False},
     "efa": {"type": "str", "choices": ["auto", "required", "all", "none"], "default": "auto"},
     "key_name": {"type": "str", "default": ""},
     "ssh_from": {"type": "list", "elements": "str", "default": []},
@@ -50,7 +50,7 @@ def connect(options: Options, show: Show) -> AwsClient:
 def build_request(options: Options, check: bool, first_boot: FirstBoot) -> Ec2Request:
     """Return the request, without a default for the SSH source address. Raise PlanRefusedError if it is invalid."""
     settings = read_common_settings(options, check, example_type="g5.xlarge", disk_gb=DEFAULT_DISK_GB)
-    if options["own_network"] and options["subnet_id"]:
+    if options["dedicated_network"] and options["subnet_id"]:
         raise PlanRefusedError(
             f"both a new network and the existing subnet {single_line(options['subnet_id'], 60)} are requested. "
             "Remove provision_own_network or provision_subnet_id"
@@ -73,9 +73,9 @@ def build_request(options: Options, check: bool, first_boot: FirstBoot) -> Ec2Re
         zones=[zone.strip() for zone in options["zones"] if zone.strip()],
         image=options["template"] or DEFAULT_IMAGE,
         subnet_id=options["subnet_id"],
-        own_network=options["own_network"],
+        dedicated_network=options["dedicated_network"],
         efa=options["efa"],
-        local_networks=local_networks() if options["own_network"] else (),
+        local_networks=local_networks() if options["dedicated_network"] else (),
         first_boot=read_first_boot(options, first_boot),
         key_name=options["key_name"],
         ssh_from=parse_ssh_sources(options["ssh_from"]),

@@ -37,9 +37,9 @@ def unlisted(cloud: AnyCloud, resources: AccountResources) -> set[str]:
     ended = resources.get("ended", [])
     entries = [entry for entry in cloud.journal.content["entries"] if entry["id"] and entry["id"] not in ended]
     return {
-        f"{entry['what']} {entry['name']}"
+        f"{entry['kind']} {entry['name']}"
         for entry in entries
         # templates are not included in this list, and scripts cost nothing
-        if entry["what"] not in ("template", "script")
-        if not find_resource_id(cloud, resources, entry["what"], entry["name"])
+        if entry["kind"] not in ("template", "script")
+        if not find_resource_id(cloud, resources, entry["kind"], entry["name"])
     }

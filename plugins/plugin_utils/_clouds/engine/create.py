@@ -78,7 +78,7 @@ def carry_out(cloud: AnyCloud, request: CloudRequest, offer: Offer) -> tuple[Cre
     """Execute the steps of an offer in order, and wait until its machines are ready."""
     plan = offer.plan
     progress = CreationProgress(
-        {f"{part['what']} {part['name']}": part["id"] for part in plan["parts"]},
+        {f"{part['kind']} {part['name']}": part["id"] for part in plan["parts"]},
         {machine["id"]: machine["name"] for machine in plan["nodes"]},
     )
     if plan["network"]:
@@ -100,8 +100,8 @@ def carry_out(cloud: AnyCloud, request: CloudRequest, offer: Offer) -> tuple[Cre
 
 def _take_steps(cloud: AnyCloud, request: CloudRequest, offer: Offer, progress: CreationProgress) -> None:
     steps = offer.plan["steps"]
-    foundation = [step for step in steps if step["action"] == "make" and step["what"] in FOUNDATION]
-    machine_names = [step["name"] for step in steps if (step["action"], step["what"]) == ("make", "machine")]
+    foundation = [step for step in steps if step["action"] == "make" and step["kind"] in FOUNDATION]
+    machine_names = [step["name"] for step in steps if (step["action"], step["kind"]) == ("make", "machine")]
     for step in foundation:
         _create_step(cloud, request, offer, progress, [step])
     progress.requesting = machine_names
@@ -122,8 +122,8 @@ def _take_steps(cloud: AnyCloud, request: CloudRequest, offer: Offer, progress: 
 
 def _batches(cloud: AnyCloud, steps: Sequence[Step]) -> list[list[Step]]:
     """Group the steps that can be combined in a single request."""
-    machines = [step for step in steps if step["what"] == "machine"]
-    others = [[step] for step in steps if step["what"] != "machine"]
+    machines = [step for step in steps if step["kind"] == "machine"]
+    others = [[step] for step in steps if step["kind"] != "machine"]
     if cloud.batch:
         return [*others, machines] if machines else others
     return [*others, *([step] for step in machines)]
@@ -132,7 +132,7 @@ def _batches(cloud: AnyCloud, steps: Sequence[Step]) -> list[list[Step]]:
 def _create_step(
     cloud: AnyCloud, request: CloudRequest, offer: Offer, progress: CreationProgress, steps: Sequence[Step]
 ) -> None:
-    what = steps[0]["what"]
+    what = steps[0]["kind"]
     progress.requesting = [step["name"] for step in steps]
     ids = create_resources(cloud, Creation(what, progress.requesting, request, offer, progress.ids))
     for name, resource_id in ids.items():
@@ -143,7 +143,7 @@ def _create_step(
 
 def remove_step(cloud: AnyCloud, step: Step) -> dict[str, str]:
     """Remove one resource; if that fails, return the reason, keyed by resource."""
-    if step["what"] == "machine":
+    if step["kind"] == "machine":
         return cloud.delete_machines({step["id"]: step["name"]})
     reason = cloud.delete(step)
-    return {f"{step['what']} {step['name']} ({step['id']})": reason} if reason else {}
+    return {f"{step['kind']} {step['name']} ({step['id']})": reason} if reason else {}

@@ -36,7 +36,7 @@ def discover(cloud: AnyCloud, wait: bool = True) -> Any:
             entry
             for entry in list(cloud.journal.content["entries"])
             if not _adopt(cloud, account.resources, entry)
-            and now - entry["asked"][-1] < LISTING_TIMEOUT
+            and now - entry["requested_at"][-1] < LISTING_TIMEOUT
             and now - began < LISTING_TIMEOUT
         ]
         if not unlisted or not wait:
@@ -46,20 +46,20 @@ def discover(cloud: AnyCloud, wait: bool = True) -> Any:
 
 def _adopt(cloud: AnyCloud, resources: AccountResources, entry: JournalEntry) -> bool:
     """Record the id of a requested resource; return whether it is listed or does not need to be waited for."""
-    if entry["what"] == "template":  # listed only once it is complete, which may take an hour
+    if entry["kind"] == "template":  # listed only once it is complete, which may take an hour
         return True
-    resource_id = find_resource_id(cloud, resources, entry["what"], entry["name"])
+    resource_id = find_resource_id(cloud, resources, entry["kind"], entry["name"])
     if resource_id and not entry["id"]:
         cloud.show(
             to_cloud_terms(
                 cloud,
                 (
-                    f"found {entry['what']} {entry['name']} ({resource_id}), which was requested earlier, but the "
+                    f"found {entry['kind']} {entry['name']} ({resource_id}), which was requested earlier, but the "
                     "reply was lost"
                 ),
             )
         )
-        cloud.journal.record_created(entry["what"], entry["name"], resource_id)
+        cloud.journal.record_created(entry["kind"], entry["name"], resource_id)
     return bool(resource_id) or entry["id"] in resources.get("ended", [])
 
 
@@ -71,7 +71,7 @@ def find_resource_id(cloud: AnyCloud, resources: AccountResources, what: str, na
         "machine": find_machines(cloud.cluster, network, resources),
         "drive": find_drives(cloud.cluster, network, resources),
         "script": resources["scripts"],
-    }.get(what) or [part for part in find_parts(cloud.cluster, resources) if part["what"] == what]  # type: ignore[assignment]
+    }.get(what) or [part for part in find_parts(cloud.cluster, resources) if part["kind"] == what]  # type: ignore[assignment]
     return next((str(candidate["id"]) for candidate in candidates if candidate["name"] == name), "")
 
 
@@ -98,7 +98,7 @@ def to_cloud_terms(cloud: AnyCloud, text: str) -> str:
 
 def format_recorded(cloud: AnyCloud) -> str:
     """Format the recorded machines for a message shown when the provider does not reply."""
-    entries = [entry for entry in cloud.journal.content["entries"] if entry["what"] == "machine"]
+    entries = [entry for entry in cloud.journal.content["entries"] if entry["kind"] == "machine"]
     if not entries:
         return f"No machine of {cloud.cluster} is recorded in the journal."
     details = ", ".join(f"{entry['name']} ({entry['id'] or 'requested, no reply'})" for entry in entries)

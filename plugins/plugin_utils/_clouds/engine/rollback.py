@@ -56,7 +56,7 @@ def remove_leftovers(cloud: AnyCloud, failures: list[str]) -> None:
         if has_machines and what in CONTAINERS:
             continue
         for name, resource_id in cloud.journal.unsettled_ids(what).items():
-            reasons = remove_step(cloud, {"action": "remove", "what": what, "name": name, "id": resource_id})
+            reasons = remove_step(cloud, {"action": "remove", "kind": what, "name": name, "id": resource_id})
             failures += [f"{resource} could not be removed: {reason}" for resource, reason in reasons.items()]
 
 
@@ -72,7 +72,7 @@ def describe_state(cloud: AnyCloud) -> str:
     names = (
         ", ".join(f"{machine['name']} ({machine['provider_state']})" for machine in current["nodes"]) or "no machine"
     )
-    parts = "".join(f", {part['what']} {part['name']} ({part['id']})" for part in current["parts"])
+    parts = "".join(f", {part['kind']} {part['name']} ({part['id']})" for part in current["parts"])
     return f"remaining: {names}{parts}; {format_rate(current)} an hour"
 
 

@@ -164,16 +164,16 @@ def _take_steps(cloud: AnyCloud, plan: ClusterPlan) -> dict[str, str]:
 
     Containers of machines are skipped if a removal failed: their removal would be refused until the timeout.
     """
-    machines = {step["id"]: step["name"] for step in plan["steps"] if step["what"] == "machine"}
+    machines = {step["id"]: step["name"] for step in plan["steps"] if step["kind"] == "machine"}
     reasons = cloud.delete_machines(machines)
     for step in plan["steps"]:
-        if step["what"] != "machine" and not (reasons and step["what"] in CONTAINERS):
+        if step["kind"] != "machine" and not (reasons and step["kind"] in CONTAINERS):
             reasons = {**reasons, **remove_step(cloud, step)}
     return reasons
 
 
 def _list_remaining(cloud: AnyCloud, account: Any, current: ClusterPlan, reasons: dict[str, str]) -> list[str]:
-    remaining = [f"{step['what']} {step['name']} ({step['id']})" for step in current["steps"]]
+    remaining = [f"{step['kind']} {step['name']} ({step['id']})" for step in current["steps"]]
     remaining = [f"{item}: {reasons[item]}" if item in reasons else item for item in remaining]
     remaining += [
         f"{item}: {reason}" for item, reason in reasons.items() if not any(line.startswith(item) for line in remaining)

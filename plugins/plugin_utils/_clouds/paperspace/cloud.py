@@ -216,7 +216,7 @@ class PaperspaceCloud(Cloud[Client, PaperspaceRequest, PaperspaceOffer, PlainAcc
 
     def delete(self, step: Step) -> str:
         """Remove another resource."""
-        if step["what"] == "address":
+        if step["kind"] == "address":
             return release_address(self, step["id"])
         return remove_resource(self, step)
 

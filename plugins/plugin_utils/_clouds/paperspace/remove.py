@@ -114,7 +114,7 @@ def remove_resource(context: PaperspaceContext, step: Step) -> str:
         "drive": operations.delete_drive,
         "script": operations.delete_startup_script,
         "address": operations.release_public_ip,
-    }[step["what"]]
+    }[step["kind"]]
     started = context.clock()
     while True:
         try:
@@ -124,15 +124,15 @@ def remove_resource(context: PaperspaceContext, step: Step) -> str:
         except PaperspaceError as error:
             retryable = isinstance(error, (LostReplyError, RequestError))
             if not retryable or context.clock() - started > NETWORK_TIMEOUT:
-                context.show(f"{step['what']} {step['name']} could not be removed: {error.summary}")
+                context.show(f"{step['kind']} {step['name']} could not be removed: {error.summary}")
                 return error.summary
             context.sleep(POLL_INTERVAL)
             continue
-        context.show(f"removed {step['what']} {step['name']}")
-        if step["what"] == "address":
+        context.show(f"removed {step['kind']} {step['name']}")
+        if step["kind"] == "address":
             context.journal.forget_address(step["id"])
         else:
-            context.journal.forget(step["what"], step["name"], step["id"])
+            context.journal.forget(step["kind"], step["name"], step["id"])
         return ""
 
 
@@ -177,7 +177,7 @@ def release_address(context: PaperspaceContext, ip: str) -> str:
             return ""  # the machine still exists and keeps the address
         holder = {address["ip"]: address["machine"] for address in read_addresses(context.client)}.get(ip)
         if holder in ("", machine_id):
-            return remove_resource(context, {"action": "remove", "what": "address", "name": ip, "id": ip})
+            return remove_resource(context, {"action": "remove", "kind": "address", "name": ip, "id": ip})
         if holder or context.clock() - started > LISTING_TIMEOUT:
             context.show(f"address {ip} was not released: it no longer exists, or belongs to someone else")
             context.journal.forget_address(ip)

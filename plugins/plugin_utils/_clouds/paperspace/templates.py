@@ -23,7 +23,7 @@ Template = Mapping[str, Any]
 
 def cluster_templates(context: PaperspaceContext, machines: Collection[str]) -> list[CloudTemplate]:
     """Return the templates created from these machines, and the templates in the journal. machines: machine ids."""
-    recorded = {entry["id"] for entry in context.journal.content["entries"] if entry["what"] == "template"}
+    recorded = {entry["id"] for entry in context.journal.content["entries"] if entry["kind"] == "template"}
     return [
         CloudTemplate(str(template["id"]), parse_name(template), format_template(template))
         for template in operations.list_templates(context.client)

@@ -28,7 +28,7 @@ def make_finding(severity: str, nodes: list[str], text: str, remedy: str) -> Rep
         "id": "benchmark-diagnostic",
         "severity": severity,
         "about": nodes,
-        "found": text,
+        "problem": text,
         "remedy": remedy,
         "numbers": {},
     }

@@ -25,7 +25,7 @@ class BenchmarkTask(TypedDict, total=False):
     matmul_size: int  # number of rows of a matrix; 0: chosen based on the device's memory
     matmul_alone: list[int]  # ranks that compute one after another instead of all at once
     collectives: list[str]
-    largest: int  # size of the largest buffer in bytes; 0: chosen based on the device's memory
+    max_buffer_bytes: int  # size of the largest buffer in bytes; 0: chosen based on the device's memory
     rounds: list[list[list[int]]]  # pairs of node ranks that exchange data at the same time
     pair_bytes: int  # 0: chosen by the backend
 
@@ -43,7 +43,7 @@ class GpuRate(TypedDict):
     first_quarter: float
     last_quarter: float
     alone_tflops: float | None
-    right: bool
+    correct: bool
 
 
 class CopyRate(TypedDict):
@@ -53,7 +53,7 @@ class CopyRate(TypedDict):
     local_rank: int
     kind: str
     gbytes: float
-    right: bool
+    correct: bool
 
 
 class CollectiveRate(TypedDict):
@@ -68,7 +68,7 @@ class CollectiveRate(TypedDict):
     p95_us: float
     algbw_gbytes: float
     busbw_gbytes: float
-    wrong: list[str]  # nodes that returned a wrong result
+    wrong_ranks: list[str]  # nodes that returned a wrong result
 
 
 class PairRate(TypedDict):
@@ -79,7 +79,7 @@ class PairRate(TypedDict):
     gbps: float
     us: float
     alone_gbps: float | None
-    right: bool
+    correct: bool
 
 
 class ExpectedRate(TypedDict):

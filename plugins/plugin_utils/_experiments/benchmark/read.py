@@ -92,7 +92,7 @@ def read_measurements(document: Any, nodes: Sequence[str], network_gbps: float |
                     "local_rank": to_int(rank_row.get("local_rank")),
                     "kind": clean_text(row.get("kind"), 40),
                     "gbytes": rate,
-                    "right": row.get("right") is not False,
+                    "correct": row.get("correct") is not False,
                 }
             )
     for row in to_mappings(job_output.get("collectives"), MAX_ROWS):
@@ -110,7 +110,7 @@ def read_measurements(document: Any, nodes: Sequence[str], network_gbps: float |
                     "gbps": rate,
                     "us": positive_number(row, "us") or 0.0,
                     "alone_gbps": None,
-                    "right": row.get("right") is not False,
+                    "correct": row.get("correct") is not False,
                 }
             )
     return measurements
@@ -139,7 +139,7 @@ def read_gpu(row: Mapping[str, Any], ranks: Mapping[int, Mapping[str, Any]], nod
         "first_quarter": positive_number(row, "first_quarter") or rate,
         "last_quarter": positive_number(row, "last_quarter") or rate,
         "alone_tflops": None,
-        "right": row.get("right") is not False,
+        "correct": row.get("correct") is not False,
     }
 
 
@@ -158,7 +158,7 @@ def read_collective(
     if not is_known or not size or not members or elapsed_us is None:
         return None
     rate = size / elapsed_us / 1000.0  # bytes per microsecond are the same as MB/s
-    wrong_nodes = [node_name(nodes, ranks.get(to_int(rank))) for rank in to_list(row.get("wrong"))]
+    wrong_nodes = [node_name(nodes, ranks.get(to_int(rank))) for rank in to_list(row.get("wrong_ranks"))]
     return {
         "scope": scope,
         "node": node,
@@ -169,7 +169,7 @@ def read_collective(
         "p95_us": positive_number(row, "p95_us") or elapsed_us,
         "algbw_gbytes": rate,
         "busbw_gbytes": rate * bus_share(operation, members),
-        "wrong": sorted({name for name in wrong_nodes if name}),
+        "wrong_ranks": sorted({name for name in wrong_nodes if name}),
     }
 
 

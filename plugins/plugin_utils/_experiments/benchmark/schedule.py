@@ -34,7 +34,7 @@ def pairing_rounds(count: int) -> list[list[list[int]]]:
     return rounds
 
 
-def plan_task(count: int, seconds: float, collectives: Sequence[str], largest: int = 0) -> BenchmarkTask:
+def plan_task(count: int, seconds: float, collectives: Sequence[str], max_buffer_bytes: int = 0) -> BenchmarkTask:
     """Plan the first measurements on `count` nodes, which take at most `seconds`."""
     shares = {phase: share for phase, share in SHARES.items() if count > 1 or phase != "pairs"}
     total = sum(shares.values())
@@ -43,7 +43,7 @@ def plan_task(count: int, seconds: float, collectives: Sequence[str], largest: i
         "matmul_seconds": min(MATMUL_SECONDS, seconds * SHARES["matmul"] / 2),
         "matmul_size": 0,
         "collectives": list(collectives),
-        "largest": largest,
+        "max_buffer_bytes": max_buffer_bytes,
         "rounds": pairing_rounds(count),
         "pair_bytes": 0,
     }
@@ -61,7 +61,7 @@ def plan_remeasurement(suspects: Suspects, seconds: float) -> BenchmarkTask:
         "matmul_size": 0,
         "matmul_alone": suspects["ranks"],
         "collectives": [],
-        "largest": 0,
+        "max_buffer_bytes": 0,
         "rounds": [[pair] for pair in suspects["pairs"]],
         "pair_bytes": 0,
     }

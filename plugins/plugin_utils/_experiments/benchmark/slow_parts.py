@@ -151,12 +151,12 @@ def add_remeasurements(
     for gpu in measurements.gpus:
         if gpu["rank"] in alone:
             gpu["alone_tflops"] = alone[gpu["rank"]]["tflops"]
-            gpu["right"] = gpu["right"] and alone[gpu["rank"]]["right"]
+            gpu["correct"] = gpu["correct"] and alone[gpu["rank"]]["correct"]
     for pair in measurements.pairs:
         repeat = pairs_by_nodes.get(frozenset((pair["a"], pair["b"])))
         if repeat is not None:
             pair["alone_gbps"] = repeat["gbps"]
-            pair["right"] = pair["right"] and repeat["right"]
+            pair["correct"] = pair["correct"] and repeat["correct"]
     return measurements
 
 
@@ -221,7 +221,7 @@ def add_findings(benchmark: Benchmark, findings: list[ReportFinding]) -> Benchma
 
 def summarize(benchmark: Benchmark) -> str:
     """Summarize the benchmark's result on one line."""
-    problems = [finding["found"] for finding in benchmark["findings"] if finding["severity"] == "problem"]
+    problems = [finding["problem"] for finding in benchmark["findings"] if finding["severity"] == "problem"]
     if problems:
         return "; ".join(problems)
     if not benchmark["gpus"]:
@@ -237,7 +237,7 @@ def make_finding(
         "id": kind,
         "severity": severity,
         "about": affected,
-        "found": text,
+        "problem": text,
         "remedy": remedy,
         "numbers": dict(numbers),
     }
@@ -247,14 +247,14 @@ def find_wrong_results(measurements: BenchmarkMeasurements) -> list[ReportFindin
     """Report wrong results of computations or transfers, which are worse than slow results."""
     findings = []
     for gpu in measurements.gpus:
-        if not gpu["right"]:
+        if not gpu["correct"]:
             text = f"{gpu_label(gpu)} computes a wrong matrix product"
             remedy = (
                 "remove its machine from the cluster; check for memory errors: nvidia-smi -q -d ECC,PAGE_RETIREMENT"
             )
             findings.append(make_finding("benchmark-wrong-product", "problem", [gpu_label(gpu)], text, remedy))
     for copy in measurements.copies:
-        if not copy["right"]:
+        if not copy["correct"]:
             rank_name = f"{copy['node']} rank {copy['local_rank']}"
             text = f"{rank_name}: a copy ({copy['kind']}) does not match its source"
             findings.append(
@@ -264,7 +264,7 @@ def find_wrong_results(measurements: BenchmarkMeasurements) -> list[ReportFindin
             )
     sizes_by_operation: dict[tuple[str, str], list[int]] = {}
     for collective in measurements.collectives:
-        for node in collective["wrong"]:
+        for node in collective["wrong_ranks"]:
             sizes_by_operation.setdefault((node, collective["op"]), []).append(collective["bytes"])
     remedy = (
         "use the same NCCL version on all nodes (ansible-playbook preflight.yml compares them); then try "
@@ -275,7 +275,7 @@ def find_wrong_results(measurements: BenchmarkMeasurements) -> list[ReportFindin
         text = f"{operation} gives wrong results on {node}, with {min(sizes)} bytes and {len(sizes) - 1} other sizes"
         findings.append(make_finding("benchmark-wrong-sum", "problem", [node], text, remedy))
     for pair in measurements.pairs:
-        if not pair["right"]:
+        if not pair["correct"]:
             text = f"data sent between {pair['a']} and {pair['b']} arrives corrupted"
             findings.append(make_finding("benchmark-wrong-exchange", "problem", [pair["a"], pair["b"]], text, remedy))
     return findings

@@ -89,7 +89,7 @@ def render(benchmark: Benchmark) -> str:
     widths = [max(len(line[column]) for line in lines) for column in range(4)]
     text = ["  ".join([*map(str.ljust, line, widths), line[4]]).rstrip() for line in lines]
     for finding in sorted(benchmark["findings"], key=lambda finding: finding["severity"] != "problem"):
-        text += [f"{finding['severity']}: {finding['found']}", f"  what to do: {finding['remedy']}"]
+        text += [f"{finding['severity']}: {finding['problem']}", f"  what to do: {finding['remedy']}"]
     text += [f"left out: {omission}" for omission in benchmark["left_out"]]
     if not benchmark["complete"]:
         text.append("the benchmark did not finish")

@@ -59,7 +59,7 @@ class FitJob(TypedDict):
 
     args: str | list[str]
     confirm_args: str | list[str]
-    patience: float
+    timeout: float
 
 
 class SearchState(TypedDict):
@@ -76,7 +76,7 @@ class SearchState(TypedDict):
     program: str  # the launched script or module; "" until the first probe has ended
     nnodes: int
     history: list[Probe]
-    under_way: str  # run_id of the probe that was in progress when this was written
+    running: str  # run_id of the probe that was in progress when this was written
     result: int | None
     fastest: int | None
 
@@ -105,7 +105,7 @@ class BatchSearch(ResumableSequence[SearchState]):
                 "program": "",
                 "nnodes": 0,
                 "history": [],
-                "under_way": "",
+                "running": "",
                 "result": None,
                 "fastest": None,
             }
@@ -124,14 +124,14 @@ class BatchSearch(ResumableSequence[SearchState]):
     def search(self, job: FitJob, search: SearchSettings) -> SearchState:
         """Run the search to its end. Raise ExperimentError if a probe fails for reasons other than its batch size."""
         state = self.load_state(job, search)
-        if state["under_way"]:
-            self.stop_interrupted([state["under_way"]])
+        if state["running"]:
+            self.stop_interrupted([state["running"]])
         if state["result"] is not None:
             self.display("nothing to launch: this is the result of an earlier search")
-        while not (next_step := choose_next(state["history"], search))["done"]:
+        while not (next_step := choose_next(state["history"], search))["finished"]:
             self.announce(state["history"], next_step)
             run_id = free_name(self.runs, f"{self.directory.name}-b{next_step['batch']}")
-            self.file.write({**state, "under_way": run_id})
+            self.file.write({**state, "running": run_id})
             probe = self.run_probe(state, next_step, run_id)
             plan = to_mapping(RecordFiles(self.runs / run_id).read_json("plan.json"))
             state = {
@@ -139,10 +139,10 @@ class BatchSearch(ResumableSequence[SearchState]):
                 "program": clean_text(plan.get("program"), 4096),
                 "nnodes": len(to_mappings(plan.get("nodes"))),
                 "history": [*state["history"], probe],
-                "under_way": "",
+                "running": "",
             }
             self.file.write(state)
-            self.display(f"batch {probe['batch']} {'fits' if probe['fits'] else 'does not fit: ' + probe['why']}")
+            self.display(f"batch {probe['batch']} {'fits' if probe['fits'] else 'does not fit: ' + probe['reason']}")
         best = fastest_probe(state["history"])
         state = {**state, "result": next_step["result"], "fastest": best["batch"] if best is not None else None}
         self.file.write(state)
@@ -166,11 +166,11 @@ class BatchSearch(ResumableSequence[SearchState]):
         batch, job = next_step["batch"], state["job"]
         args = job["confirm_args"] if next_step["confirms"] and job["confirm_args"] else job["args"]
         variables = {**SINGLE_ATTEMPT, "launch_args": fill_batch_size(args, batch)}
-        launch_result = self.runner.launch(run_id, variables, job["patience"])
+        launch_result = self.runner.launch(run_id, variables, job["timeout"])
         self.check_interrupted(run_id)
         if launch_result.timed_out:
             raise ExperimentError(
-                f"{run_id} ran for {job['patience']:.0f} s and was stopped: give the script a step limit, such as "
+                f"{run_id} ran for {job['timeout']:.0f} s and was stopped: give the script a step limit, such as "
                 "--max_steps 20, in fit_args, or raise fit_probe_timeout"
             )
         record = self.runs / run_id
@@ -194,7 +194,7 @@ class BatchSearch(ResumableSequence[SearchState]):
         run_record = read_record(record, record.name)
         reported = {
             name: value
-            for name, item in to_mapping(result.get("said")).items()
+            for name, item in to_mapping(result.get("job_results")).items()
             if (value := to_number(item)) is not None
         }
         gpu_memory = [
@@ -210,7 +210,7 @@ class BatchSearch(ResumableSequence[SearchState]):
             "fits": outcome.kind == "fits",
             "confirms": next_step["confirms"],
             "run_id": record.name,
-            "why": outcome.reason,
+            "reason": outcome.reason,
             "seconds": launch_result.seconds,
             "memory_mib": peak_memory,
             "total_mib": reported.get("total_memory_mib") or min((total for total in totals if total), default=None),

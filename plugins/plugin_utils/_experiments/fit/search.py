@@ -23,7 +23,7 @@ class Probe(TypedDict):
     fits: bool
     confirms: bool
     run_id: str
-    why: str
+    reason: str
     seconds: float
     memory_mib: float | None
     total_mib: float | None
@@ -35,7 +35,7 @@ class SearchSettings(TypedDict):
 
     start: int
     multiple: int
-    most: int
+    max_batch: int
     margin: float
 
 
@@ -45,7 +45,7 @@ class NextStep(TypedDict):
     remaining: approximate number of probes, including this one, before the result is confirmed.
     """
 
-    done: bool
+    finished: bool
     batch: int
     confirms: bool
     result: int
@@ -90,7 +90,7 @@ def batch_above(low: int, estimate: float | None, search: SearchSettings) -> int
     else:
         # the linear estimate puts the limit at about this point, so try a value just above it
         target = low + STEP_ABOVE * low
-    return min(max(round_down(target, search["multiple"]), low + step_size(low, search)), search["most"])
+    return min(max(round_down(target, search["multiple"]), low + step_size(low, search)), search["max_batch"])
 
 
 def batch_between(low: int, high: int, estimate: float | None, search: SearchSettings) -> int:
@@ -110,12 +110,12 @@ def step_size(low: int, search: SearchSettings) -> int:
 def next_batch(history: Sequence[Probe], search: SearchSettings) -> int:
     """Return the next batch size to try, or 0 if the largest is known."""
     if not history:
-        return min(search["start"], search["most"])
+        return min(search["start"], search["max_batch"])
     low, high = bounds(history)
     if low == 0:
         return 0 if high == 1 else round_down((high or 2) / 2, search["multiple"])
     if high is None:
-        return batch_above(low, extrapolate(history, TARGET_MEMORY), search) if low < search["most"] else 0
+        return batch_above(low, extrapolate(history, TARGET_MEMORY), search) if low < search["max_batch"] else 0
     if high - low <= step_size(low, search):
         return 0
     # alternate between the linear estimate and bisection: never much slower than bisection alone
@@ -129,15 +129,15 @@ def next_confirmation(history: Sequence[Probe], largest: int, search: SearchSett
     batch = round_down(largest * (1.0 - search["margin"]), search["multiple"])
     for probe in confirmations:
         if probe["fits"]:
-            return {"done": True, "batch": 0, "confirms": False, "result": probe["batch"], "remaining": 0}
+            return {"finished": True, "batch": 0, "confirms": False, "result": probe["batch"], "remaining": 0}
         batch = (
             round_down(probe["batch"] - search["multiple"], search["multiple"])
             if probe["batch"] > search["multiple"]
             else 0
         )
     if batch == 0 or len(confirmations) >= MAX_CONFIRMATIONS:
-        return {"done": True, "batch": 0, "confirms": False, "result": 0, "remaining": 0}
-    return {"done": False, "batch": batch, "confirms": True, "result": 0, "remaining": 1}
+        return {"finished": True, "batch": 0, "confirms": False, "result": 0, "remaining": 0}
+    return {"finished": False, "batch": batch, "confirms": True, "result": 0, "remaining": 1}
 
 
 def estimate_remaining(probes: Sequence[Probe], search: SearchSettings) -> int:
@@ -155,7 +155,7 @@ def estimate_remaining(probes: Sequence[Probe], search: SearchSettings) -> int:
         fits=False,
         confirms=False,
         run_id="",
-        why="",
+        reason="",
         seconds=0.0,
         memory_mib=None,
         total_mib=None,
@@ -173,7 +173,7 @@ def choose_next(history: Sequence[Probe], search: SearchSettings) -> NextStep:
     batch = next_batch(probes, search)
     if batch:
         return {
-            "done": False,
+            "finished": False,
             "batch": batch,
             "confirms": False,
             "result": 0,
@@ -181,7 +181,7 @@ def choose_next(history: Sequence[Probe], search: SearchSettings) -> NextStep:
         }
     largest, _high = bounds(probes)
     if largest == 0:
-        return {"done": True, "batch": 0, "confirms": False, "result": 0, "remaining": 0}
+        return {"finished": True, "batch": 0, "confirms": False, "result": 0, "remaining": 0}
     return next_confirmation(history, largest, search)
 
 

@@ -20,18 +20,18 @@ class RehearsalJob(TypedDict):
     """The rehearsed job.
 
     resume_args: arguments of the launch that resumes, empty to skip it. nnodes: count of all nodes, 0 if not set;
-    patience: seconds that a launch may take; total_steps, checkpoint_steps: steps of the whole job and between its
-    checkpoints, 0 if unknown; kept: checkpoints on the disk at a time; loss: name of the curve to follow.
+    timeout: seconds that a launch may take; total_steps, checkpoint_steps: steps of the whole job and between its
+    checkpoints, 0 if unknown; checkpoints_kept: those on the disk at a time; loss: name of the curve to follow.
     """
 
     args: list[str]
     resume_args: list[str]
     steps: int
     nnodes: int
-    patience: float
+    timeout: float
     total_steps: int
     checkpoint_steps: int
-    kept: int
+    checkpoints_kept: int
     loss: str
 
 
@@ -42,7 +42,7 @@ class RehearsalLaunch(TypedDict):
     it, "" if the job reported none.
     """
 
-    what: str
+    kind: str
     run_id: str
     nnodes: int
     node: str
@@ -62,7 +62,7 @@ class ForecastFinding(TypedDict):
     """A reason not to run the whole job (problem), or something that is unknown or slow (hint), with a remedy."""
 
     severity: str
-    found: str
+    problem: str
     remedy: str
 
 
@@ -77,7 +77,7 @@ class Rehearsal(TypedDict):
     common: str
     job: RehearsalJob
     starts: list[RehearsalLaunch]
-    under_way: str  # run_id of the launch that was in progress when this was written
+    running: str  # run_id of the launch that was in progress when this was written
     checkpoint_bytes: int | None
     free_bytes: int | None
     resumed: bool | None

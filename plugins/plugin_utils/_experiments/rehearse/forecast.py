@@ -35,7 +35,7 @@ PRINT_RESULT = "print MUSTER_RESULT "
 
 def find_launch(launches: Sequence[RehearsalLaunch], kind: str) -> RehearsalLaunch | None:
     """Return the launch of this kind, or None if it has not succeeded yet."""
-    return next((launch for launch in launches if launch["what"] == kind), None)
+    return next((launch for launch in launches if launch["kind"] == kind), None)
 
 
 def judge(rehearsal: Rehearsal, checkpoint_bytes: int | None, free_bytes: int | None) -> Rehearsal:
@@ -171,13 +171,13 @@ def check_disk_space(
                 "correct what the job reports, or make it save at the end of its steps",
             )
         ]
-    needed = FREE_SPACE_FACTOR * size * job["kept"]
+    needed = FREE_SPACE_FACTOR * size * job["checkpoints_kept"]
     if needed <= free + size:  # this checkpoint's size is already taken up on disk
         return []
     return [
         make_problem(
-            f"{full_launch['node']} has {format_gigabytes(free + size)} for checkpoints, but {job['kept']} of them "
-            f"take {format_gigabytes(needed)}",
+            f"{full_launch['node']} has {format_gigabytes(free + size)} for checkpoints, but "
+            f"{job['checkpoints_kept']} of them take {format_gigabytes(needed)}",
             "keep fewer, save them elsewhere, or free up space",
         )
     ]
@@ -201,11 +201,11 @@ def format_gigabytes(size: float) -> str:
 
 
 def make_problem(text: str, remedy: str) -> ForecastFinding:
-    return {"severity": "problem", "found": text, "remedy": remedy}
+    return {"severity": "problem", "problem": text, "remedy": remedy}
 
 
 def make_hint(text: str, remedy: str) -> ForecastFinding:
-    return {"severity": "hint", "found": text, "remedy": remedy}
+    return {"severity": "hint", "problem": text, "remedy": remedy}
 
 
 NOTHING_MEASURED = make_problem(
@@ -219,7 +219,7 @@ def render(rehearsal: Rehearsal, name: str) -> str:
     """Render the results for the terminal: figures, findings, and whether to run the whole job."""
     lines = []
     for launch in rehearsal["starts"]:
-        title = f"{launch['what']}, {launch['nnodes']} node{'' if launch['nnodes'] == 1 else 's'}: "
+        title = f"{launch['kind']}, {launch['nnodes']} node{'' if launch['nnodes'] == 1 else 's'}: "
         parts = [
             "a step takes "
             + ("an unknown time" if launch["step_seconds"] is None else f"{launch['step_seconds']:.3g} s"),
@@ -249,5 +249,5 @@ def render(rehearsal: Rehearsal, name: str) -> str:
             f"{format_duration(rehearsal['total_seconds'])}{cost}"
         )
     for finding in sorted(rehearsal["findings"], key=lambda finding: finding["severity"] != "problem"):
-        lines += [f"{finding['severity']}: {finding['found']}", f"  what to do: {finding['remedy']}"]
+        lines += [f"{finding['severity']}: {finding['problem']}", f"  what to do: {finding['remedy']}"]
     return "\n".join([*lines, f"rehearsal {name}: {'go' if rehearsal['go'] else 'not yet'}"])

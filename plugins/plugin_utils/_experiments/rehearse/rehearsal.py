@@ -67,7 +67,7 @@ class RehearsalRunner(ResumableSequence[Rehearsal]):
                 "common": common,
                 "job": job,
                 "starts": [],
-                "under_way": "",
+                "running": "",
                 "checkpoint_bytes": None,
                 "free_bytes": None,
                 "resumed": None,
@@ -91,13 +91,13 @@ class RehearsalRunner(ResumableSequence[Rehearsal]):
     def run(self, job: RehearsalJob) -> Rehearsal:
         """Run all launches that have not succeeded yet. Raise ExperimentError if one fails."""
         rehearsal = self.load_state(job)
-        if rehearsal["under_way"]:
-            self.stop_interrupted([rehearsal["under_way"]])
-            if rehearsal["under_way"].startswith(f"{self.directory.name}-{RESUMED}"):
+        if rehearsal["running"]:
+            self.stop_interrupted([rehearsal["running"]])
+            if rehearsal["running"].startswith(f"{self.directory.name}-{RESUMED}"):
                 # the launch may have overwritten the checkpoint that it resumed from
                 rehearsal = {
                     **rehearsal,
-                    "starts": [launch for launch in rehearsal["starts"] if launch["what"] != ALL_NODES],
+                    "starts": [launch for launch in rehearsal["starts"] if launch["kind"] != ALL_NODES],
                 }
         kinds = [TWO_NODES] if job["nnodes"] > FIRST_NODES else []
         kinds += [ALL_NODES, RESUMED] if job["resume_args"] else [ALL_NODES]
@@ -107,9 +107,9 @@ class RehearsalRunner(ResumableSequence[Rehearsal]):
             run_id = free_name(self.runs, f"{self.directory.name}-{kind}")
             variables = self.variables(rehearsal, kind, run_id)
             self.display(f"start {number} of {len(kinds)}: {DESCRIPTIONS[kind]}")
-            self.file.write({**rehearsal, "under_way": run_id})
+            self.file.write({**rehearsal, "running": run_id})
             launch = self.launch(job, kind, run_id, variables)
-            rehearsal = {**rehearsal, "under_way": "", "starts": [*rehearsal["starts"], launch]}
+            rehearsal = {**rehearsal, "running": "", "starts": [*rehearsal["starts"], launch]}
             self.file.write(rehearsal)
         return rehearsal
 
@@ -140,11 +140,11 @@ class RehearsalRunner(ResumableSequence[Rehearsal]):
 
     def launch(self, job: RehearsalJob, kind: str, run_id: str, variables: Mapping[str, Any]) -> RehearsalLaunch:
         """Launch a run, and return its measurements. Raise ExperimentError if it fails."""
-        launch_result = self.runner.launch(run_id, variables, job["patience"])
+        launch_result = self.runner.launch(run_id, variables, job["timeout"])
         self.check_interrupted(run_id)
         if launch_result.timed_out:
             raise ExperimentError(
-                f"{run_id} ran for {job['patience']:.0f} s and was stopped: make the script end after {STEPS} "
+                f"{run_id} ran for {job['timeout']:.0f} s and was stopped: make the script end after {STEPS} "
                 "steps, or raise rehearse_timeout"
             )
         record = self.runs / run_id
@@ -192,7 +192,7 @@ def measure_launch(record: Path, kind: str, job: RehearsalJob) -> RehearsalLaunc
     """Return the measurements from a successful launch."""
     run_record = read_record(record, record.name)
     report = compose_report(run_record, 0.0)
-    reported = to_mapping(to_mapping(run_record.result).get("said"))
+    reported = to_mapping(to_mapping(run_record.result).get("job_results"))
     numbers = {name: value for name, item in reported.items() if (value := to_number(item)) is not None}
     gpu_memory = [value for node in run_record.nodes for gpu in node.gpus for value in gpu.measure("memory_used_mib")]
     curve = find_curve(run_record.curves, job["loss"])
@@ -200,7 +200,7 @@ def measure_launch(record: Path, kind: str, job: RehearsalJob) -> RehearsalLaunc
     path = reported.get("checkpoint")
     is_path = isinstance(path, str) and path.startswith("/") and path == clean_text(path)
     return {
-        "what": kind,
+        "kind": kind,
         "run_id": record.name,
         "nnodes": report["nnodes"],
         "node": report["nodes"][0]["name"] if report["nodes"] else "",

@@ -37,7 +37,7 @@ class RunMeasurements(TypedDict):
     """
 
     succeeded: bool
-    why: str  # reason why it failed, or "" if it succeeded
+    reason: str  # reason why it failed, or "" if it succeeded
     launch_seconds: float
     run_seconds: float | None
     nnodes: int
@@ -70,15 +70,15 @@ class VariantRow(TypedDict):
 
     variant: str
     succeeded: bool
-    why: str
+    reason: str
     run_ids: list[str]
     nnodes: int
     ranks: int
     batch_size: float | None
     global_batch_size: float | None
     samples_per_second: float | None
-    least: float | None
-    most: float | None
+    min: float | None
+    max: float | None
     per_rank: float | None
     efficiency: float | None
     memory_mib: float | None
@@ -110,5 +110,5 @@ class SweepState(TypedDict):
     salt: str
     runs: list[VariantRun]
     fits: dict[str, VariantFit]
-    under_way: list[str]  # run_ids of the launches that were in progress when this was written
+    running: list[str]  # run_ids of the launches that were in progress when this was written
     tables: list[SweepTable]  # empty until all variants have run

@@ -24,7 +24,9 @@ def measure_run(record: Path, launch_result: PlaybookResult, log: Path, now: flo
     result = to_mapping(RecordFiles(record).read_json("result.json"))
     report = compose_report(run_record, now)
     numbers = {
-        name: value for name, item in to_mapping(result.get("said")).items() if (value := to_number(item)) is not None
+        name: value
+        for name, item in to_mapping(result.get("job_results")).items()
+        if (value := to_number(item)) is not None
     }
     gpu_memory = [value for node in run_record.nodes for gpu in node.gpus for value in gpu.measure("memory_used_mib")]
     batch, ranks = numbers.get("batch_size"), report["world_size"]
@@ -42,7 +44,7 @@ def measure_run(record: Path, launch_result: PlaybookResult, log: Path, now: flo
     succeeded = report["state"] == "succeeded" and not launch_result.timed_out
     return {
         "succeeded": succeeded,
-        "why": "" if succeeded else clean_text(reason, MAX_REASON),
+        "reason": "" if succeeded else clean_text(reason, MAX_REASON),
         "launch_seconds": launch_result.seconds,
         "run_seconds": report["seconds"],
         "nnodes": report["nnodes"],

@@ -105,7 +105,7 @@ class Sweep(ResumableSequence[SweepState]):
             "salt": secrets.token_hex(16),
             "runs": [],
             "fits": {},
-            "under_way": [],
+            "running": [],
             "tables": [],
         }
 
@@ -125,8 +125,8 @@ class Sweep(ResumableSequence[SweepState]):
     def run(self, request: SweepRequest) -> SweepState:
         """Launch all runs that have not succeeded yet, then create the tables. Raise ExperimentError if interrupted."""
         self.is_queued = request.parallel > 0
-        self.stop_interrupted(self.state["under_way"])
-        self.state["under_way"] = []
+        self.stop_interrupted(self.state["running"])
+        self.state["running"] = []
         settings = {variant["name"]: self.hash_settings(variant) for variant in request.variants}
         self.state["runs"] = [  # failed runs are repeated, as are those that used other settings
             run
@@ -217,7 +217,7 @@ class Sweep(ResumableSequence[SweepState]):
             self.state["runs"].append(run)
             self.save()
         if not run["succeeded"]:
-            self.display(f"{run['variant']} failed and is skipped: {run['why']}")
+            self.display(f"{run['variant']} failed and is skipped: {run['reason']}")
 
     def find_largest_batch(
         self, variant: Variant, position: str, search: SearchSettings, timeout: float
@@ -233,7 +233,7 @@ class Sweep(ResumableSequence[SweepState]):
                 self.save()
         display: Callable[[str], None] = lambda text: self.display(f"{position}: {text}")  # noqa: E731
         batch_search = BatchSearch(self.runs / fitted["directory"], self.runs, VariantRunner(self, variant), display)
-        job = FitJob(args=variant["fit_args"], confirm_args=[], patience=timeout)
+        job = FitJob(args=variant["fit_args"], confirm_args=[], timeout=timeout)
         try:
             result = batch_search.search(job, search)["result"]
         except ExperimentError as error:
@@ -243,19 +243,19 @@ class Sweep(ResumableSequence[SweepState]):
         return result or 0, "" if result else "no batch fits"
 
     def launch(self, run_id: str, variables: Mapping[str, Any], timeout: float) -> PlaybookResult:
-        """Launch a run, which is recorded as under_way until it has ended.
+        """Launch a run, which is recorded as running until it has ended.
 
         Time in a queue is not counted: Slurm limits the time of a queued run.
         """
         with self.lock:
-            self.state["under_way"].append(run_id)
+            self.state["running"].append(run_id)
             self.save()
         if self.is_queued and timeout < math.inf:
             variables, timeout = {**variables, "launch_slurm_time": slurm_minutes(timeout)}, math.inf
         launch_result = self.runner.launch(run_id, variables, timeout)
         if not self.runner.interrupted:
             with self.lock:
-                self.state["under_way"].remove(run_id)
+                self.state["running"].remove(run_id)
                 self.save()
         return launch_result
 
@@ -274,7 +274,7 @@ def failed_run(variant: Variant, batch: str, repeat: int, settings: str, reason:
         "run_id": "",
         "settings": settings,
         "succeeded": False,
-        "why": reason,
+        "reason": reason,
         "launch_seconds": 0.0,
         "run_seconds": None,
         "nnodes": 0,

@@ -58,15 +58,15 @@ def build_row(name: str, runs: Sequence[VariantRun]) -> VariantRow:
     return {
         "variant": name,
         "succeeded": bool(succeeded),
-        "why": "" if succeeded else first["why"] if first is not None else "it was not run",
+        "reason": "" if succeeded else first["reason"] if first is not None else "it was not run",
         "run_ids": [run["run_id"] for run in runs],
         "nnodes": first["nnodes"] if first is not None else 0,
         "ranks": ranks,
         "batch_size": first["batch_size"] if first is not None else None,
         "global_batch_size": first["global_batch_size"] if first is not None else None,
         "samples_per_second": rate,
-        "least": min(rates, default=None),
-        "most": max(rates, default=None),
+        "min": min(rates, default=None),
+        "max": max(rates, default=None),
         "per_rank": rate / ranks if rate is not None and ranks else None,
         "efficiency": None,
         "memory_mib": max((run["memory_mib"] for run in succeeded if run["memory_mib"] is not None), default=None),
@@ -119,7 +119,7 @@ def build_notes(batch: str, rows: Sequence[VariantRow], runs: Sequence[VariantRu
         )
     notes += range_notes(succeeded)
     notes += [
-        f"{run['variant']}, repeat {run['repeat']} failed: {run['why']}" for run in failed_repeats(succeeded, runs)
+        f"{run['variant']}, repeat {run['repeat']} failed: {run['reason']}" for run in failed_repeats(succeeded, runs)
     ]
     missing = next((run["cost_missing"] for run in runs if run["succeeded"] and run["cost_missing"]), "")
     if missing:
@@ -138,7 +138,7 @@ def range_notes(rows: Sequence[VariantRow]) -> list[str]:
     measured_rows = [row for row in rows if row["samples_per_second"] is not None]
     if len(measured_rows) < 2:
         return []
-    if all(row["least"] == row["most"] for row in measured_rows):
+    if all(row["min"] == row["max"] for row in measured_rows):
         return [
             (
                 "each was measured once, so a difference of a few percent is not significant; set sweep_repeats=3 "
@@ -146,7 +146,7 @@ def range_notes(rows: Sequence[VariantRow]) -> list[str]:
             )
         ]
     best = measured_rows[0]
-    overlapping = [row["variant"] for row in measured_rows[1:] if (row["most"] or 0.0) >= (best["least"] or 0.0)]
+    overlapping = [row["variant"] for row in measured_rows[1:] if (row["max"] or 0.0) >= (best["min"] or 0.0)]
     if not overlapping:
         return []
     return [f"{', '.join(overlapping)}: not measurably slower than {best['variant']} in these repeats"]
@@ -154,13 +154,11 @@ def range_notes(rows: Sequence[VariantRow]) -> list[str]:
 
 def format_rate(row: VariantRow) -> str:
     """Format the median and, if there is one, the range."""
-    if row["samples_per_second"] is None or row["least"] is None or row["most"] is None:
+    if row["samples_per_second"] is None or row["min"] is None or row["max"] is None:
         return "-"
     median = format_value(row["samples_per_second"])
     return (
-        median
-        if row["least"] == row["most"]
-        else f"{median} ({format_value(row['least'])} to {format_value(row['most'])})"
+        median if row["min"] == row["max"] else f"{median} ({format_value(row['min'])} to {format_value(row['max'])})"
     )
 
 
@@ -197,7 +195,7 @@ def used_columns(table: SweepTable) -> list[int]:
 
 def failure_lines(table: SweepTable) -> list[str]:
     """Return a line for each variant that has failed."""
-    return [f"{row['variant']} failed: {row['why']}" for row in table["rows"] if not row["succeeded"]]
+    return [f"{row['variant']} failed: {row['reason']}" for row in table["rows"] if not row["succeeded"]]
 
 
 def render_text(table: SweepTable) -> str:

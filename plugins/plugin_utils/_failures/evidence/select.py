@@ -43,14 +43,14 @@ def select_cause(explanation: Explanation, error: str, lines: Iterable[str], fac
             continue
         fields = {**dict.fromkeys(group_names(matches), ""), **facts.fields, **groups_of(matches)}
         confidence: Confidence = "error" if rule.certain else explanation["confidence"]
-        seen = seen_line(text, matches[0]) if matches else explanation["seen"]
+        seen = seen_line(text, matches[0]) if matches else explanation["evidence"]
         return {
             "id": explanation["id"],
             "cause": rule.cause.format_map(fields),
             "remedy": rule.remedy.format_map(
                 {**facts.fields, **without_shell_syntax({name: fields[name] for name in group_names(matches)})}
             ),
-            "seen": seen if confidence == "log" else "",
+            "evidence": seen if confidence == "log" else "",
             "confidence": confidence,
         }
     return explanation

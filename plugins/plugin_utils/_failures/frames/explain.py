@@ -72,7 +72,7 @@ def explain_raised(raised: RaisedError, replaceable: str | None, fallback: bool)
                 "id": rule.id,
                 "cause": rule.cause.format_map(fields),
                 "remedy": remedy,
-                "seen": "",
+                "evidence": "",
                 "confidence": "error" if rule.certain else "log",
             }
     return None
@@ -91,7 +91,7 @@ def explain_crash(lines: Iterable[str]) -> Explanation | None:
             "reinstall or upgrade the package of the innermost frame; if the crash is in a DataLoader worker, try "
             "num_workers=0; run ansible-playbook preflight.yml to compare the versions on all nodes"
         ),
-        "seen": "",
+        "evidence": "",
         "confidence": "log",
     }
 

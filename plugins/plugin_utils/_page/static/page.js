@@ -189,7 +189,7 @@ function showRun(run) {
     ["time", duration(run.seconds)],
     ["attempt", run.attempt ? `${run.attempt}${run.lost ? ` (${run.lost} lost so far)` : ""}` : ""],
     ["cost so far", run.cost],
-    ["last output", run.silence === null ? "" : `${duration(run.silence)} ago`],
+    ["last output", run.seconds_since_output === null ? "" : `${duration(run.seconds_since_output)} ago`],
   ]);
   showFindings(run.findings);
   updateRows(byId("nodes"), run.nodes.map((item) => [

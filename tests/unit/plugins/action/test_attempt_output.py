@@ -31,12 +31,12 @@ def shown(capsys: pytest.CaptureFixture[str], *replies: dict[str, Any]) -> tuple
 def test_output_of_an_attempt_has_a_heading(capsys: pytest.CaptureFixture[str]) -> None:
     result, lines = shown(capsys, output('a\nMUSTER_RESULT {"b": 1}\n', active=True), output("c\x1b[2J\n"))
     assert lines == ["[muster] attempt 1, rank 3, on gpu1:", "a", "c"]
-    assert result == {"changed": False, "shown": True, "newest": 1}
+    assert result == {"changed": False, "has_rank": True, "newest": 1}
 
 
 def test_other_nodes_show_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     result, lines = shown(capsys, {"ranks": [], "newest": 0})
-    assert (result["shown"], result["newest"], lines) == (False, 0, [])
+    assert (result["has_rank"], result["newest"], lines) == (False, 0, [])
 
 
 def test_skipped_output_names_the_whole_log(capsys: pytest.CaptureFixture[str]) -> None:

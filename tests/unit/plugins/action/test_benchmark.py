@@ -58,5 +58,5 @@ def test_invalid_request_is_refused(tmp_path: Path, args: dict[str, Any], messag
 
 def test_interrupted_benchmark_is_resumed(tmp_path: Path) -> None:
     write_benchmark(tmp_path, "cut", "succeeded", NODES)
-    assert plan(tmp_path, run_id="cut")["begun"]
-    assert not plan(tmp_path, run_id="new")["begun"]
+    assert plan(tmp_path, run_id="cut")["run_exists"]
+    assert not plan(tmp_path, run_id="new")["run_exists"]

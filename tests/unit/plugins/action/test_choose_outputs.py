@@ -15,9 +15,9 @@ def file(name: str, size: int) -> dict[str, Any]:
     return {"name": name, "size": size, "mtime": 1}
 
 
-def chosen(monkeypatch: pytest.MonkeyPatch, directory: Path, told: dict[str, Any], **given: Any) -> dict[str, Any]:
+def chosen(monkeypatch: pytest.MonkeyPatch, directory: Path, listed: dict[str, Any], **given: Any) -> dict[str, Any]:
     action = ActionModule.__new__(ActionModule)
-    arguments = {"nodes": ["a", "b"], "told": told, "directory": str(directory), **given}
+    arguments = {"nodes": ["a", "b"], "listed": listed, "directory": str(directory), **given}
     action._task = type("Task", (), {"check_mode": False, "args": arguments})()
     monkeypatch.setattr(ActionBase, "run", lambda *_arguments: {})
     return action.run(None, {})
@@ -32,11 +32,11 @@ def test_identical_files_on_several_nodes_are_fetched_once(
     assert capsys.readouterr().out == ""
     hashes = {name: {"hashes": {"run/last.pt": "x"}} for name in document}
     answer = chosen(monkeypatch, tmp_path, document, compared=hashes)
-    assert answer["wanted"] == {
+    assert answer["selected"] == {
         "a": {"directory": f"{tmp_path}/node0", "files": [same]},
         "b": {"directory": f"{tmp_path}/node1", "files": [file("run/rank1.pt", 1_000_000)]},
     }
-    assert (answer["count"], answer["size"], answer["ask"]) == (2, 4_000_000, False)
+    assert (answer["count"], answer["size"], answer["needs_confirmation"]) == (2, 4_000_000, False)
     assert capsys.readouterr().out == (
         "the run's outputs: 2 files, 4 MB\n  identical on several nodes, fetched once: 1 file\n"
         f"  to fetch: 2 files, 4 MB, into {tmp_path}\n"
@@ -61,17 +61,17 @@ def test_files_that_are_not_outputs_are_named_with_the_setting_that_fetches_them
 
 def test_large_fetch_asks_for_confirmation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     document = {"a": {"files": [file("run/1", CONFIRM_SIZE)]}, "b": {"files": []}}
-    assert not chosen(monkeypatch, tmp_path, document, compared={})["ask"]
+    assert not chosen(monkeypatch, tmp_path, document, compared={})["needs_confirmation"]
     document["b"] = {"files": [file("run/2", 1)]}
-    assert chosen(monkeypatch, tmp_path, document, compared={})["ask"]
-    assert not chosen(monkeypatch, tmp_path, document, compared={}, confirm=True)["ask"]
+    assert chosen(monkeypatch, tmp_path, document, compared={})["needs_confirmation"]
+    assert not chosen(monkeypatch, tmp_path, document, compared={}, confirm=True)["needs_confirmation"]
 
 
 @pytest.mark.parametrize(
-    ("told", "expected_text"),
+    ("listed", "expected_text"),
     [
         ({"a": {"files": [file("../x", 1)]}, "b": {"files": []}}, "a has files that are not fetched"),
-        ({"a": {"files": [], "more": True}, "b": {"files": []}}, "a has files that cannot be listed"),
+        ({"a": {"files": [], "incomplete": True}, "b": {"files": []}}, "a has files that cannot be listed"),
         ({"a": {"files": []}}, "b: not in this inventory"),
     ],
 )
@@ -79,10 +79,10 @@ def test_files_that_are_not_fetched_are_reported(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-    told: dict[str, Any],
+    listed: dict[str, Any],
     expected_text: str,
 ) -> None:
-    answer = chosen(monkeypatch, tmp_path, told, compared={})
+    answer = chosen(monkeypatch, tmp_path, listed, compared={})
     assert (answer["count"], answer["size"]) == (0, 0)
     assert expected_text in " ".join(capsys.readouterr().err.split())
 

@@ -43,14 +43,14 @@ RUNS = listed(("new", 1, "succeeded"), ("live", 40, "running"), ("failed", 50, "
 BOTH = {"a": RUNS, "b": RUNS}
 
 
-def old(reads: dict[str, Any], keep: str = "", older_than: str = "") -> list[str]:
-    asked = {name for name, answer in reads.items() if answer and "runs" in answer}
-    return old_runs(merge_runs(reads), keep, older_than, asked, NOW)
+def old(results: dict[str, Any], keep: str = "", older_than: str = "") -> list[str]:
+    asked = {name for name, answer in results.items() if answer and "runs" in answer}
+    return old_runs(merge_runs(results), keep, older_than, asked, NOW)
 
 
 def test_each_run_is_listed_once_newest_first() -> None:
     runs = merge_runs(BOTH)
-    assert [(run["run_id"], run["state"], run["on"], run["size"]) for run in runs] == [
+    assert [(run["run_id"], run["state"], run["stored_on"], run["size"]) for run in runs] == [
         ("new", "succeeded", ["a", "b"], 2_000_000),
         ("live", "running", ["a", "b"], 2_000_000),
         ("failed", "failed", ["a", "b"], 2_000_000),
@@ -61,10 +61,12 @@ def test_each_run_is_listed_once_newest_first() -> None:
 
 
 def test_runs_show_their_job_and_outcome() -> None:
-    reads = listed(("new", 1, "failed"), ("old", 2, "succeeded"))
-    reads["runs"][0].update(job=f"train.py --lr {'1' * 80}", project="/home/me/toy", outcome="ValueError: \x1b[2Jboom")
-    reads["runs"][1].update(job="eval.py", project="/home/me/other/", outcome="loss 0.31")
-    runs = merge_runs({"b": listed(("new", 1, "failed")), "a": reads})
+    results = listed(("new", 1, "failed"), ("old", 2, "succeeded"))
+    results["runs"][0].update(
+        job=f"train.py --lr {'1' * 80}", project="/home/me/toy", outcome="ValueError: \x1b[2Jboom"
+    )
+    results["runs"][1].update(job="eval.py", project="/home/me/other/", outcome="loss 0.31")
+    runs = merge_runs({"b": listed(("new", 1, "failed")), "a": results})
     lines = render_table(runs).splitlines()
     assert lines[0].split()[-2:] == ["JOB", "OUTCOME"]
     assert f"train.py --lr {'1' * 45}… in toy" in lines[1] and lines[1].endswith("ValueError: [2Jboom")

@@ -18,7 +18,7 @@ BUSY: dict[str, Any] = {"runs": [{"run_id": "other", "address": "127.0.0.9"}]}
 
 
 @pytest.mark.parametrize(
-    ("nodes", "answered", "expected", "busy_is_right", "left"),
+    ("nodes", "answered", "expected", "allow_busy", "left"),
     [
         (NODES, {"a": IDLE, "b": IDLE}, "synced", False, ""),
         (NODES, {"a": IDLE, "b": IDLE}, "as_is", False, "as_is"),
@@ -30,9 +30,9 @@ BUSY: dict[str, Any] = {"runs": [{"run_id": "other", "address": "127.0.0.9"}]}
     ],
 )
 def test_code_is_synced_only_when_a_run_can_start(
-    nodes: list[dict[str, Any]], answered: dict[str, Any], expected: str, busy_is_right: bool, left: str
+    nodes: list[dict[str, Any]], answered: dict[str, Any], expected: str, allow_busy: bool, left: str
 ) -> None:
-    assert find_skip_reason(nodes, answered, expected, busy_is_right) == left
+    assert find_skip_reason(nodes, answered, expected, allow_busy) == left
 
 
 def test_summary_of_synced_code_is_short_and_without_control_characters() -> None:

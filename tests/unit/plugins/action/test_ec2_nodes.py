@@ -47,7 +47,7 @@ ASK = Ec2Request(
     max_usd_per_hour=10.0,
 )
 # Resources in their own network, on a machine in 10.1.0.0/16.
-OWN: dict[str, Any] = {"own_network": True, "local_networks": ["10.1.0.0/16"]}
+OWN: dict[str, Any] = {"dedicated_network": True, "local_networks": ["10.1.0.0/16"]}
 READS = ("Describe", "Get")
 SHORT = "InsufficientInstanceCapacity"
 
@@ -67,7 +67,7 @@ class CutAws(AwsClient):
         bench.changed += change
         if action == "run_instances":
             record = json.loads((bench.directory / "bert.json").read_text())
-            named = [item for item in record["entries"] if item["what"] == "machine" and not item["id"]]
+            named = [item for item in record["entries"] if item["kind"] == "machine" and not item["id"]]
             assert len(named) >= given["MinCount"], "the intent is recorded before the request"
         if bench.sent == bench.kill_before or (change and bench.changed == bench.kill_change):
             raise Killed

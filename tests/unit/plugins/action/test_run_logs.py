@@ -59,7 +59,7 @@ def test_unpacked_logs_are_readable_by_owner_only(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["/etc/passwd", "../out.log", "node0/../../out.log", "out.log", "node1/said.jsonl", "node0/../node1/x"],
+    ["/etc/passwd", "../out.log", "node0/../../out.log", "out.log", "node1/job_results.jsonl", "node0/../node1/x"],
 )
 def test_path_outside_target_is_refused(tmp_path: Path, name: str) -> None:
     target = tmp_path / "logs"
@@ -191,7 +191,7 @@ def test_optional_measurements_that_cannot_be_fetched_give_a_warning(
     def refuse(*_arguments: object) -> None:
         raise problem
 
-    answer = fetch(monkeypatch, refuse, tmp_path, what="measured", required=False)
+    answer = fetch(monkeypatch, refuse, tmp_path, selection="measured", required=False)
     assert answer["directory"] is None and not answer.get("failed")
     warned = " ".join(capsys.readouterr().err.split())
     assert "the measurements of run first on node1 are not in its record" in warned
@@ -201,7 +201,7 @@ def test_optional_measurements_that_cannot_be_fetched_give_a_warning(
 
 
 def test_node_cannot_replace_the_files_of_another_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = packed(("node0/said.jsonl", tarfile.REGTYPE, "{}")).getvalue()
+    data = packed(("node0/job_results.jsonl", tarfile.REGTYPE, "{}")).getvalue()
 
     def node(*_arguments: object) -> dict[str, Any]:
         return {"size": len(data), "data": base64.b64encode(data).decode("ascii"), "last": True, "left_out": LEFT}
@@ -224,8 +224,8 @@ LEFT: dict[str, Any] = {"limit_count": 10_000, "limit": 64 << 20, "files": [], "
 
 
 def test_measurements_left_on_node_are_listed() -> None:
-    kept = {"file": "measured/\x1b[2Jbig.csv", "size": 70_000_000, "kept": 0}
-    shortened = {"file": "launcher.log", "size": 90_000_000, "kept": 8_000_000}
+    kept = {"file": "measured/\x1b[2Jbig.csv", "size": 70_000_000, "retained": 0}
+    shortened = {"file": "launcher.log", "size": 90_000_000, "retained": 8_000_000}
     assert describe_left_out("gpu1", "first", LEFT) == ""
     assert describe_left_out("gpu1", "first", {**LEFT, "files": [shortened], "count": 1}) == ""
     assert describe_left_out("gpu1", "first", {**LEFT, "files": [kept], "count": 1}) == (
@@ -238,8 +238,8 @@ def test_measurements_left_on_node_are_listed() -> None:
 
 def test_logs_left_on_node_are_fetched_by_a_different_command_from_job_files() -> None:
     """Because fetch.yml copies no logs, and logs.yml nothing that the job wrote."""
-    log = {"file": "launcher.log", "size": 100_000_000, "kept": 0}
-    data = {"file": "measured/big.csv", "size": 70_000_000, "kept": 0}
+    log = {"file": "launcher.log", "size": 100_000_000, "retained": 0}
+    data = {"file": "measured/big.csv", "size": 70_000_000, "retained": 0}
     only_log = describe_left_out("gpu1", "first", {**LEFT, "files": [log], "count": 1})
     assert only_log.endswith("To fetch all of them: ansible-playbook logs.yml -e run_id=first -e fetch=true")
     both = describe_left_out("gpu1", "first", {**LEFT, "files": [log, data], "count": 2})

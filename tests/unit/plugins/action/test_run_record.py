@@ -46,7 +46,15 @@ def ended(state: str = "succeeded", code: int = 0, **more: Any) -> dict[str, Any
 
 
 def closed(directory: Path, **given: Any) -> dict[str, Any]:
-    arguments = {"run_id": "first", "plan": PLAN, "result": None, "reads": {}, "said": {}, "fail": True, **given}
+    arguments = {
+        "run_id": "first",
+        "plan": PLAN,
+        "result": None,
+        "runs_by_node": {},
+        "job_results": {},
+        "fail": True,
+        **given,
+    }
     try:
         return close_record(directory, arguments)
     except AnsibleActionFail as problem:
@@ -189,10 +197,10 @@ def test_records_directory_comes_from_option_variable_or_inventory(
 
 def test_successful_run_writes_result_and_removes_token(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record = opened(tmp_path)
-    result = closed(tmp_path, result=ended(), said={"accuracy": 0.97})
+    result = closed(tmp_path, result=ended(), job_results={"accuracy": 0.97})
     assert "failed" not in result
     written = json.loads((record / "result.json").read_text())
-    assert written == {**result["verdict"], "said": {"accuracy": 0.97}}
+    assert written == {**result["verdict"], "job_results": {"accuracy": 0.97}}
     assert (written["run_id"], written["state"], written["world_size"]) == ("first", "succeeded", 2)
     assert "run first succeeded" in capsys.readouterr().out
     assert not (record / "token").exists(), "nobody needs it any more"
@@ -243,13 +251,13 @@ DIED = {**RUNNING, "state": "died"}
 
 def test_verdict_comes_from_other_nodes_when_rank_0_is_lost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record = opened(tmp_path)
-    result = closed(tmp_path, reads={"node0": None, "node1": FAILED})
+    result = closed(tmp_path, runs_by_node={"node0": None, "node1": FAILED})
     assert result["failed"] and "node0 is lost: no sign of life" in capsys.readouterr().out
     assert json.loads((record / "result.json").read_text())["first_failure"]["node"] == "node0"
 
 
 @pytest.mark.parametrize(
-    ("reads", "expected_text"),
+    ("runs_by_node", "expected_text"),
     [
         ({"node0": None, "node1": RUNNING}, "node0 is not responding and 1 other node says the run is still active"),
         ({"node0": None, "node1": {**RUNNING, "state": "ended"}}, "1 other node says the run is still active"),
@@ -258,10 +266,10 @@ def test_verdict_comes_from_other_nodes_when_rank_0_is_lost(tmp_path: Path, caps
     ],
 )
 def test_run_that_may_still_be_active_gets_no_verdict(
-    tmp_path: Path, reads: dict[str, Any], expected_text: str
+    tmp_path: Path, runs_by_node: dict[str, Any], expected_text: str
 ) -> None:
     record = opened(tmp_path)
-    result = closed(tmp_path, reads=reads)
+    result = closed(tmp_path, runs_by_node=runs_by_node)
     assert result["failed"] and expected_text in result["msg"] and "status.yml -e run_id=first" in result["msg"]
     assert not (record / "result.json").exists()
     assert (record / "token").exists()
@@ -319,8 +327,8 @@ def test_last_lines_of_failed_rank_are_shown_and_explain_the_error(
 # --- Verdict of a run that was not watched to its end -----------------------------------------------------------------
 
 
-def judged(directory: Path, reads: dict[str, Any], run_id: str = "first") -> dict[str, Any]:
-    return judge_record(directory, {"run_id": run_id, "reads": reads})
+def judged(directory: Path, runs_by_node: dict[str, Any], run_id: str = "first") -> dict[str, Any]:
+    return judge_record(directory, {"run_id": run_id, "runs_by_node": runs_by_node})
 
 
 def test_last_lines_of_the_rank_that_was_followed_are_not_repeated(
@@ -332,22 +340,25 @@ def test_last_lines_of_the_rank_that_was_followed_are_not_repeated(
     closed(tmp_path, result=failed_with("ValueError: boom", "Traceback:\nValueError: boom"))
     capsys.readouterr()
     for rank, is_shown in ((1, False), (0, True), (None, True)):
-        judge_record(tmp_path, {"run_id": "first", "reads": {"node0": None}, "shown_rank": rank})
+        judge_record(tmp_path, {"run_id": "first", "runs_by_node": {"node0": None}, "displayed_rank": rank})
         assert ("the last lines of rank 1 on node1" in capsys.readouterr().out) == is_shown, rank
 
 
 def test_values_reported_by_unwatched_job_are_recorded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record = opened(tmp_path)
     over = {**RUNNING, "state": "succeeded"}
-    judged(tmp_path, {"node0": {**over, "result": ended(), "said": {"accuracy": 0.97}}, "node1": {**over, "said": {}}})
-    assert json.loads((record / "result.json").read_text())["said"] == {"accuracy": 0.97}
+    judged(
+        tmp_path,
+        {"node0": {**over, "result": ended(), "job_results": {"accuracy": 0.97}}, "node1": {**over, "job_results": {}}},
+    )
+    assert json.loads((record / "result.json").read_text())["job_results"] == {"accuracy": 0.97}
     assert "  accuracy: 0.97" in capsys.readouterr().out
 
 
 def test_record_is_valid_json_whatever_the_job_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record = opened(tmp_path)
-    closed(tmp_path, result=ended(), said={"loss": math.nan, "best": [math.inf, {"a": -math.inf}]}, fail=False)
-    output = json.loads((record / "result.json").read_text(), parse_constant=pytest.fail)["said"]
+    closed(tmp_path, result=ended(), job_results={"loss": math.nan, "best": [math.inf, {"a": -math.inf}]}, fail=False)
+    output = json.loads((record / "result.json").read_text(), parse_constant=pytest.fail)["job_results"]
     assert output == {"loss": None, "best": [None, {"a": None}]}
     assert "  loss: nan" in capsys.readouterr().out
 
@@ -366,8 +377,8 @@ def test_result_of_another_run_is_ignored(tmp_path: Path, more: dict[str, Any]) 
 def test_lost_node_that_replies_gives_the_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     opened(tmp_path)
     result = ended("failed", -15, reason="node1 is lost: silent", first_node="node1")
-    result["nodes"][1].update(state="lost", report=None, why="node1 is lost: silent")
-    closed(tmp_path, result=result, reads={"node1": {**DIED, "message": SUPERVISOR_DIED}})
+    result["nodes"][1].update(state="lost", report=None, lost_reason="node1 is lost: silent")
+    closed(tmp_path, result=result, runs_by_node={"node1": {**DIED, "message": SUPERVISOR_DIED}})
     shown = capsys.readouterr().out
     assert f"failed first: node node1 (node_rank 1): node1 is lost: {SUPERVISOR_DIED}" in shown
     assert "The machine stayed up" in shown and "provider" not in shown
@@ -389,9 +400,9 @@ def test_shutdown_is_reported_as_shutdown(error: str) -> None:
 
 def test_values_reported_after_watch_lost_the_run_are_added(tmp_path: Path) -> None:
     record = opened(tmp_path)
-    read = {**RUNNING, "state": "succeeded", "result": ended(), "said": {"accuracy": 0.97, "loss": 0.1}}
-    closed(tmp_path, reads={"node0": read, "node1": RUNNING}, said={"loss": 0.1})
-    assert json.loads((record / "result.json").read_text())["said"] == {"accuracy": 0.97, "loss": 0.1}
+    read = {**RUNNING, "state": "succeeded", "result": ended(), "job_results": {"accuracy": 0.97, "loss": 0.1}}
+    closed(tmp_path, runs_by_node={"node0": read, "node1": RUNNING}, job_results={"loss": 0.1})
+    assert json.loads((record / "result.json").read_text())["job_results"] == {"accuracy": 0.97, "loss": 0.1}
 
 
 @pytest.mark.parametrize("run_id", ["first", ""])
@@ -403,7 +414,7 @@ def test_verdict_is_written_when_requested_after_the_end(
     answer = judged(tmp_path, {"node0": {**over, "result": ended("failed", 1)}, "node1": over}, run_id)
     assert (answer["changed"], answer.get("failed")) == (True, None), "a question has been answered"
     written = json.loads((record / "result.json").read_text())
-    assert written == {**answer["verdict"], "said": {}}
+    assert written == {**answer["verdict"], "job_results": {}}
     assert written["first_failure"]["node"] == "node0"
     assert "run first failed" in capsys.readouterr().out
     assert not (record / "token").exists()
@@ -411,7 +422,7 @@ def test_verdict_is_written_when_requested_after_the_end(
 
 def test_existing_verdict_is_shown_and_not_rewritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record = opened(tmp_path)
-    closed(tmp_path, result=ended(), said={"accuracy": 0.97})
+    closed(tmp_path, result=ended(), job_results={"accuracy": 0.97})
     before = (record / "result.json").read_bytes()
     capsys.readouterr()
     answer = judged(tmp_path, {"node0": None})
@@ -422,13 +433,13 @@ def test_existing_verdict_is_shown_and_not_rewritten(tmp_path: Path, capsys: pyt
 
 def test_verdict_is_corrected_once_rank_0_replies(tmp_path: Path) -> None:
     opened(tmp_path)
-    closed(tmp_path, reads={"node0": None, "node1": FAILED}, said={"accuracy": 0.97})
+    closed(tmp_path, runs_by_node={"node0": None, "node1": FAILED}, job_results={"accuracy": 0.97})
     again = judged(tmp_path, {"node0": None, "node1": FAILED})
     assert not again["changed"] and again["verdict"]["state"] == "failed"
     over = {**RUNNING, "state": "succeeded"}
     answer = judged(tmp_path, {"node0": {**over, "result": ended()}, "node1": over})
     assert answer["changed"] and answer["verdict"]["state"] == "succeeded"
-    assert json.loads((tmp_path / "first" / "result.json").read_text())["said"] == {"accuracy": 0.97}
+    assert json.loads((tmp_path / "first" / "result.json").read_text())["job_results"] == {"accuracy": 0.97}
 
 
 def test_dead_supervisor_of_rank_0_is_first_failure(tmp_path: Path) -> None:
@@ -454,7 +465,7 @@ def test_unreachable_rank_0_node_is_first_failure_until_it_replies(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    "reads",
+    "runs_by_node",
     [
         {"node0": RUNNING, "node1": RUNNING},
         {"node0": {**RUNNING, "state": "ended"}, "node1": RUNNING},
@@ -465,9 +476,9 @@ def test_unreachable_rank_0_node_is_first_failure_until_it_replies(tmp_path: Pat
         {},
     ],
 )
-def test_no_verdict_on_run_that_is_or_may_be_active(tmp_path: Path, reads: dict[str, Any]) -> None:
+def test_no_verdict_on_run_that_is_or_may_be_active(tmp_path: Path, runs_by_node: dict[str, Any]) -> None:
     record = opened(tmp_path)
-    assert judged(tmp_path, reads) == {"changed": False, "record": "", "verdict": None}
+    assert judged(tmp_path, runs_by_node) == {"changed": False, "record": "", "verdict": None}
     assert sorted(path.name for path in record.iterdir()) == ["plan.json", "token"]
 
 
@@ -475,8 +486,8 @@ def test_cost_of_active_run_is_shown(tmp_path: Path, capsys: pytest.CaptureFixtu
     opened(tmp_path)
     plan = {**PLAN, "run_id": "first", "nodes": [{"name": f"node{n}", "price_per_hour": 1.8} for n in (0, 1)]}
     (tmp_path / "first" / "plan.json").write_text(json.dumps(plan))
-    reads = {"node0": {**RUNNING, "started": time.time() - 3600}, "node1": RUNNING}
-    assert judged(tmp_path, reads)["verdict"] is None
+    runs_by_node = {"node0": {**RUNNING, "started": time.time() - 3600}, "node1": RUNNING}
+    assert judged(tmp_path, runs_by_node)["verdict"] is None
     assert capsys.readouterr().out == "run first costs 3.60 USD an hour, 3.60 USD so far\n"
 
 
@@ -526,5 +537,5 @@ def test_verdict_is_shown_when_the_disk_is_full(
 def test_late_result_of_rank_0_decides_the_verdict(tmp_path: Path) -> None:
     opened(tmp_path)
     over = {**RUNNING, "state": "succeeded", "result": ended()}
-    answer = closed(tmp_path, reads={"node0": over, "node1": None})
+    answer = closed(tmp_path, runs_by_node={"node0": over, "node1": None})
     assert "failed" not in answer and answer["verdict"]["started"] == 1.0

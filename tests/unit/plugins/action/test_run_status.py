@@ -30,7 +30,7 @@ def seen(name: str, rank: int, **more: Any) -> dict[str, Any]:
         "message": "",
         "since": 1000.0,
         "last_line": "step 7",
-        "silence": 2.5,
+        "seconds_since_output": 2.5,
         "gpus": None,
         "ended_ranks": {},
         "directory": f"/runs/first/node{rank}",
@@ -55,7 +55,9 @@ def test_table_shows_state_of_each_node() -> None:
         node_status("node9", seen("node9", 0)),
         node_status("node10", seen("node10", 1, ranks=[2], state="failed", message="node9 is lost: silent")),
         node_status("node11", {"changed": False, "run": None}),
-        node_status("node12", {"unreached": True, "msg": "Task failed: ssh: connect to host a port 22: timed out"}),
+        node_status(
+            "node12", {"node_unreachable": True, "msg": "Task failed: ssh: connect to host a port 22: timed out"}
+        ),
         node_status("node13", {"failed": True, "msg": "no Python"}),
         node_status("node14", None),
         node_status("node15", {"skipped": True}),

@@ -62,7 +62,7 @@ def test_visible_line_has_no_carriage_return(line: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "expected"),
     [
         ('MUSTER_RESULT {"accuracy": 0.97}', {"accuracy": 0.97}),
         ("MUSTER_RESULT {}", {}),
@@ -81,8 +81,8 @@ def test_visible_line_has_no_carriage_return(line: str) -> None:
     ],
     ids=lambda value: str(value)[:40],
 )
-def test_only_well_formed_result_lines_are_reported(line: str, said: dict[str, Any] | None) -> None:
-    assert parse_report(line) == said
+def test_only_well_formed_result_lines_are_reported(line: str, expected: dict[str, Any] | None) -> None:
+    assert parse_report(line) == expected
 
 
 # --- The loop ---------------------------------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ def answer(output: str = "", *events: str, active: bool = True, **more: Any) -> 
         "events": [{"text": text} for text in events],
         "unfinished": "",
         "left_out": {},
-        "silence": None,
+        "seconds_since_output": None,
         "cursors": {},
         "result": None if active else {"state": "succeeded"},
         **more,
@@ -148,7 +148,7 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
 
     def watcher(*answers: Any, seconds: float = 1.0, **arguments: Any) -> tuple[dict[str, Any], Script]:
         script = Script(clock, list(answers), seconds)
-        limits = {"progress_interval": 30, "patience": 30, "control_sequences": False}
+        limits = {"progress_interval": 30, "reply_timeout": 30, "control_sequences": False}
         defaults = {"run_id": "first", "node": "node0", **limits}
         action = ActionModule.__new__(ActionModule)
         return action.watch({**defaults, **arguments}, script.poll), script
@@ -165,7 +165,7 @@ def test_output_and_events_are_shown_in_order(watch: Watch, capsys: pytest.Captu
         answer("step 1\nstep 2\n", "all 2 nodes have checked in"), answer("10%\r100%\n\n  x\n"), END
     )
     assert shown(capsys) == ["step 1", "step 2", "[muster] all 2 nodes have checked in", "100%", "  x"]
-    assert (result["lost"], result["result"], result["changed"]) == (False, {"state": "succeeded"}, False)
+    assert (result["contact_lost"], result["result"], result["changed"]) == (False, {"state": "succeeded"}, False)
 
 
 def test_control_sequences_in_an_event_are_not_shown(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -191,7 +191,7 @@ def test_unfinished_progress_bar_counts_as_last_line(watch: Watch, capsys: pytes
 def test_reported_values_are_returned_and_not_shown(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
     first = answer('MUSTER_RESULT {"a": 1, "b": 1}\nstep\n')
     result, _script = watch(first, answer('MUSTER_RESULT {"b": 2}\n', active=False))
-    assert result["said"] == {"a": 1, "b": 2}
+    assert result["job_results"] == {"a": 1, "b": 2}
     assert shown(capsys) == ["step"]
 
 
@@ -247,7 +247,7 @@ def test_progress_line_names_ranks_that_have_exited(watch: Watch, capsys: pytest
 
 def test_progress_line_names_the_compilers_of_a_silent_job(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
     begun = {"state": "running", "nodes": [{"state": "running"}], "started": 0.0, "updated": 400.0}
-    silent = [answer(status=begun, silence=89.0, compilers=["ninja", "cc1plus", "\x1b[2J", "train.py"])]
+    silent = [answer(status=begun, seconds_since_output=89.0, compilers=["ninja", "cc1plus", "\x1b[2J", "train.py"])]
     watch(answer("step 1\n"), *silent, END, seconds=30.0)
     assert shown(capsys)[2:] == [
         "[muster] 0:06:40 nodes alive: 1 of 1; no output for 1 min; it compiles an extension (cc1plus, ninja); "
@@ -257,7 +257,7 @@ def test_progress_line_names_the_compilers_of_a_silent_job(watch: Watch, capsys:
 
 def test_progress_line_shows_how_long_a_job_has_been_silent(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
     begun = {"state": "running", "nodes": [{"state": "running"}], "started": 0.0, "updated": 400.0}
-    hanging = [answer(status=begun, silence=silence) for silence in (59.0, 89.0, 3661.0)]
+    hanging = [answer(status=begun, seconds_since_output=silence) for silence in (59.0, 89.0, 3661.0)]
     watch(answer("warnings.warn(\n"), *hanging, END, seconds=30.0)
     assert shown(capsys)[2:] == [
         "[muster] 0:06:40 nodes alive: 1 of 1; last line: warnings.warn(",
@@ -270,28 +270,28 @@ def test_skipped_output_is_announced_with_path_of_full_log(watch: Watch, capsys:
     late = answer('MUSTER_RESULT {"a": 1}\nstep 9\n', left_out={"/run/stdout.log": 198_400_000})
     result, _script = watch(late, END)
     assert shown(capsys) == ["[muster] 198 MB of output skipped; full log: node0:/run/stdout.log", "step 9"]
-    assert result["said"] == {"a": 1}
+    assert result["job_results"] == {"a": 1}
 
 
 def test_malformed_report_does_not_end_the_watch(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
     line = "MUSTER_RESULT " + '{"a":' * 100_000
     result, _script = watch(answer(f"{line}\nstep 1\n"), END)
-    assert (result["said"], result["result"]) == ({}, {"state": "succeeded"})
+    assert (result["job_results"], result["result"]) == ({}, {"state": "succeeded"})
     assert shown(capsys) == [line, "step 1"]
 
 
 def test_watch_resumes_after_node_was_silent_for_a_while(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
     result, script = watch(
-        answer("a\n", cursors={"/l": 2}), SILENT, SILENT, answer("b\n"), END, seconds=3.0, patience=30
+        answer("a\n", cursors={"/l": 2}), SILENT, SILENT, answer("b\n"), END, seconds=3.0, reply_timeout=30
     )
-    assert (result["lost"], result["result"]) == (False, {"state": "succeeded"})
+    assert (result["contact_lost"], result["result"]) == (False, {"state": "succeeded"})
     assert [request["cursors"] for request in script.requests[1:4]] == [{"/l": 2}] * 3, "nothing is lost or doubled"
     assert shown(capsys) == ["a", "b"]
 
 
 def test_run_is_lost_when_node_stays_silent(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
-    result, _script = watch(answer('MUSTER_RESULT {"a": 1}\n'), SILENT, seconds=3.0, patience=10)
-    assert result == {"changed": False, "lost": True, "result": None, "said": {"a": 1}, "attempt": 0}
+    result, _script = watch(answer('MUSTER_RESULT {"a": 1}\n'), SILENT, seconds=3.0, reply_timeout=10)
+    assert result == {"changed": False, "contact_lost": True, "result": None, "job_results": {"a": 1}, "attempt": 0}
     assert shown(capsys) == ["[muster] node0 has not responded for 11 s: timed out"]
 
 
@@ -300,13 +300,13 @@ def test_watch_ends_when_parent_ansible_has_exited(watch: Watch, monkeypatch: py
     parents = iter([7, 7, 7, 1])
     monkeypatch.setattr(os, "getppid", lambda: next(parents))
     result, script = watch(answer(), answer())
-    assert result["lost"] and len(script.requests) == 2
+    assert result["contact_lost"] and len(script.requests) == 2
 
 
 def test_timeout_restarts_with_each_reply(watch: Watch) -> None:
     silences = [SILENT, SILENT, answer()] * 5
-    result, _script = watch(*silences, END, seconds=3.0, patience=10)
-    assert not result["lost"]
+    result, _script = watch(*silences, END, seconds=3.0, reply_timeout=10)
+    assert not result["contact_lost"]
 
 
 def test_unknown_run_fails_at_once(watch: Watch) -> None:
@@ -326,8 +326,8 @@ TROUBLE = [
 def test_watch_survives_temporary_connection_errors(
     watch: Watch, capsys: pytest.CaptureFixture[str], trouble: Exception
 ) -> None:
-    result, script = watch(answer("a\n"), trouble, trouble, answer("b\n"), END, seconds=3.0, patience=10)
-    assert (result["lost"], result["result"], result.get("failed")) == (False, {"state": "succeeded"}, None)
+    result, script = watch(answer("a\n"), trouble, trouble, answer("b\n"), END, seconds=3.0, reply_timeout=10)
+    assert (result["contact_lost"], result["result"], result.get("failed")) == (False, {"state": "succeeded"}, None)
     assert shown(capsys) == ["a", "b"]
 
 
@@ -335,27 +335,27 @@ def test_watch_survives_temporary_connection_errors(
 def test_run_is_lost_but_not_failed_after_lasting_connection_errors(
     watch: Watch, capsys: pytest.CaptureFixture[str], trouble: Exception
 ) -> None:
-    result, _script = watch(answer('MUSTER_RESULT {"a": 1}\n'), SILENT, trouble, seconds=3.0, patience=10)
-    assert result == {"changed": False, "lost": True, "result": None, "said": {"a": 1}, "attempt": 0}
+    result, _script = watch(answer('MUSTER_RESULT {"a": 1}\n'), SILENT, trouble, seconds=3.0, reply_timeout=10)
+    assert result == {"changed": False, "contact_lost": True, "result": None, "job_results": {"a": 1}, "attempt": 0}
     (line,) = shown(capsys)
     assert line.startswith("[muster] node0 has not responded for 11 s: ") and line.endswith("Killed")
 
 
 def test_run_with_a_dead_supervisor_is_lost(watch: Watch) -> None:
     result, _script = watch(answer(active=False, result=None, status={"state": "died"}))
-    assert result["lost"] and result["result"] is None
+    assert result["contact_lost"] and result["result"] is None
 
 
 def test_run_is_lost_when_rank_0_could_not_write_its_result(watch: Watch) -> None:
     """The disk of rank 0 is full; the other nodes can still be asked."""
     over = {"state": "failed", "nodes": [{"state": "ended"}]}
     result, _script = watch(answer(active=False, result=None, status=over))
-    assert result["lost"] and result["result"] is None
+    assert result["contact_lost"] and result["result"] is None
 
 
 def test_node_other_than_rank_0_has_no_result_and_is_not_lost(watch: Watch) -> None:
     result, _script = watch(answer(active=False, result=None, status={"state": "failed"}))
-    assert not result["lost"] and result["result"] is None
+    assert not result["contact_lost"] and result["result"] is None
 
 
 # --- Node messages ----------------------------------------------------------------------------------------------------
@@ -377,7 +377,7 @@ def test_valid_updates_are_forwarded(monkeypatch: pytest.MonkeyPatch) -> None:
         {"status": []},
         {"events": [{"text": 1}]},
         {"events": ["go"]},
-        {"silence": "long"},
+        {"seconds_since_output": "long"},
         {"outputs": []},
         {"status": {"state": "running", "started": float("nan")}},
     ],

@@ -130,7 +130,7 @@ def play(directory: Path, *arguments: str, **environment: str) -> subprocess.Com
         for n in range(1, 4)
     )
     (directory / "hosts.yml").write_text(f"training:\n  hosts:\n{hosts}")
-    given = {"MUSTER_ROLL_LASTING": "3600", "ANSIBLE_ASYNC_DIR": str(directory / "async"), **environment}
+    given = {"MUSTER_ROLL_SLOW_TASK_SECONDS": "3600", "ANSIBLE_ASYNC_DIR": str(directory / "async"), **environment}
     return typed(directory, ["ansible-playbook", "-i", "hosts.yml", *arguments], **given)
 
 
@@ -303,7 +303,7 @@ def test_long_task_is_named_while_it_runs(tmp_path: Path) -> None:
         "- hosts: training\n  gather_facts: false\n"
         "  tasks:\n    - {name: Wait here, ansible.builtin.command: sleep 1}\n"
     )
-    done = play(tmp_path, "wait.yml", MUSTER_ROLL_LASTING="0.1")
+    done = play(tmp_path, "wait.yml", MUSTER_ROLL_SLOW_TASK_SECONDS="0.1")
     assert done.returncode == 0 and re.findall(r"^  wait +Wait here \.\.\.$", done.stdout, re.MULTILINE), done.stdout
 
 
@@ -439,7 +439,7 @@ def test_run_is_mentioned_until_it_was_watched_to_completion(monkeypatch: pytest
         matches, messages[:] = list(messages), []
         return matches
 
-    opened = {"run_id": "first", "goes_on": "  stop: stop"}
+    opened = {"run_id": "first", "run_commands": "  stop: stop"}
     assert heard("run_record", **opened) == ["run first was starting and may be running.\n  stop: stop"]
     callback.watched = True
     assert heard("debug") == ["run first keeps running on its nodes.\n  stop: stop"]

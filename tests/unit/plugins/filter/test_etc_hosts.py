@@ -21,6 +21,6 @@ def test_slots_are_ignored() -> None:
 
 def test_invalid_name_or_address_is_refused() -> None:
     with pytest.raises(AnsibleFilterError, match="node0: its host name is 'localhost'"):
-        etc_hosts("", NODES, own="node0", hostname="localhost")
+        etc_hosts("", NODES, node_name="node0", hostname="localhost")
     with pytest.raises(AnsibleFilterError, match="node0: .*address"):
         etc_hosts("", [{"name": "node0", "address": "10.0.0"}])

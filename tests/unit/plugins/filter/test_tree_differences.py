@@ -42,6 +42,6 @@ def test_first_node_wins_a_tie() -> None:
 
 def test_differences_beyond_the_limit_are_counted() -> None:
     many = trees(node1={f"{number:03}.py": "1" for number in range(100)})
-    result = tree_differences(many, most=3)
+    result = tree_differences(many, max_lines=3)
     assert result == ["000.py: only on node1", "001.py: only on node1", "and 98 more"]
-    assert len(tree_differences(many, most=100)) == 100
+    assert len(tree_differences(many, max_lines=100)) == 100

@@ -31,7 +31,7 @@ def test_previous_data_root_is_returned_and_shown_in_the_diff(
     monkeypatch.setattr(data_root, "ensure", keep)
     result = ask(capsys, _ansible_check_mode=True)
     assert asked == [("/data/docker", 5, False, True)]
-    assert (result["changed"], result["former"]) == (True, "/var/lib/docker")
+    assert (result["changed"], result["previous"]) == (True, "/var/lib/docker")
     assert result["diff"] == {"before": "data-root /var/lib/docker\n", "after": "data-root /data/docker\n"}
 
 

@@ -26,5 +26,5 @@ def test_package_is_unsigned_if_the_keys_file_holds_no_key(tmp_path: Path, capsy
     with patch_module_args({**given, "fingerprints": ["0" * 40]}), pytest.raises(SystemExit):
         package_signature_info.main()
     result = json.loads(capsys.readouterr().out)
-    assert (result["changed"], result["is_signed"]) == (False, False)
-    assert result["found"] == "the downloaded key file contains no keys"
+    assert (result["changed"], result["valid"]) == (False, False)
+    assert result["detail"] == "the downloaded key file contains no keys"

@@ -30,12 +30,21 @@ def logs(directory: Path) -> Path:
     return directory.parent / "logs"
 
 
-def request_for(*argv: str, stdin: str = "", what: str = "a test", run: str = "", **environment: str) -> dict[str, Any]:
-    return {"argv": list(argv), "environment": environment, "chdir": "", "stdin": stdin, "what": what, "run": run}
+def request_for(
+    *argv: str, stdin: str = "", description: str = "a test", run: str = "", **environment: str
+) -> dict[str, Any]:
+    return {
+        "argv": list(argv),
+        "environment": environment,
+        "chdir": "",
+        "stdin": stdin,
+        "description": description,
+        "run": run,
+    }
 
 
-def ask(*argv: str, start: bool = True, patience: float = 120, **more: str) -> dict[str, Any]:
-    return long_command.main({**request_for(*argv, **more), "start": start, "patience": patience})
+def ask(*argv: str, start: bool = True, wait_seconds: float = 120, **more: str) -> dict[str, Any]:
+    return long_command.main({**request_for(*argv, **more), "start": start, "wait_seconds": wait_seconds})
 
 
 def test_command_returns_output_and_exit_code_and_leaves_no_files(directory: Path, logs: Path) -> None:
@@ -46,7 +55,9 @@ def test_command_returns_output_and_exit_code_and_leaves_no_files(directory: Pat
 
 def test_full_output_of_a_failed_command_stays_on_the_node(directory: Path, logs: Path) -> None:
     text = "x" * 2 * long_command.MAX_OUTPUT
-    answer = ask("sh", "-c", "cat; echo https://me:se%21cret@host/simple; exit 3", stdin=text, what="job: building it")
+    answer = ask(
+        "sh", "-c", "cat; echo https://me:se%21cret@host/simple; exit 3", stdin=text, description="job: building it"
+    )
     assert (answer["rc"], list(directory.iterdir())) == (3, [])
     (log,) = logs.iterdir()
     assert answer["log"] == str(log) and f"-{os.uname().nodename}-job-building-it-" in log.name
@@ -142,9 +153,9 @@ def test_running_command_is_followed_and_not_started_again(tmp_path: Path) -> No
     fifo, count = tmp_path / "go", tmp_path / "count"
     os.mkfifo(fifo)
     argv = ("sh", "-c", f"echo x >> {count}; printf 'one\\ntwo\\r three \\n'; read line < {fifo}; echo $line")
-    first = ask(*argv, patience=0.1)
+    first = ask(*argv, wait_seconds=0.1)
     assert (first["ended"], first["followed"]) == (False, False)
-    eventually(lambda: ask(*argv, patience=0.1) == {"ended": False, "followed": True, "last_line": "three"})
+    eventually(lambda: ask(*argv, wait_seconds=0.1) == {"ended": False, "followed": True, "last_line": "three"})
     fifo.write_text("end\n")
     assert ask(*argv)["output"].endswith("end\n")
     assert count.read_text() == "x\n"
@@ -152,12 +163,12 @@ def test_running_command_is_followed_and_not_started_again(tmp_path: Path) -> No
 
 def test_command_with_a_killed_keeper_is_lost_and_can_be_restarted(directory: Path) -> None:
     argv = ("sleep", "600")
-    assert not ask(*argv, patience=0.1)["ended"]
+    assert not ask(*argv, wait_seconds=0.1)["ended"]
     keeper = int(next(directory.glob("*/keeper")).read_text().split()[0])
     os.killpg(keeper, signal.SIGKILL)
     os.waitpid(keeper, 0)
     assert ask(*argv, start=False)["lost"]
-    assert not ask(*argv, patience=0.1)["ended"]
+    assert not ask(*argv, wait_seconds=0.1)["ended"]
     keeper = int(next(directory.glob("*/keeper")).read_text().split()[0])
     os.killpg(keeper, signal.SIGKILL)
     os.waitpid(keeper, 0)

@@ -86,7 +86,7 @@ def test_facts_of_amd_gpus(machine: Path, monkeypatch: pytest.MonkeyPatch) -> No
     facts = query.result()
     assert query.smi is None  # no nvidia-smi query follows
     assert facts["vendor"] == "amd" and facts["rocm"] == "7.1.0-61"
-    assert facts["smi"] == {"state": "ok", "said": "", "path": str(machine / "bin" / "amd-smi")}
+    assert facts["smi"] == {"state": "ok", "output": "", "path": str(machine / "bin" / "amd-smi")}
     assert facts["count"] == 2 and facts["pci"] == 2
     assert facts["driver"] == {"loaded": "6.18.3", "library": None, "on_disk": None}
     assert [(gpu["target"], gpu["memory_mib"]) for gpu in facts["devices"]] == [("gfx950", 294896)] * 2

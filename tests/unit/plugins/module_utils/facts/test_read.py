@@ -81,7 +81,7 @@ def test_nvidia_smi_output_of_each_driver_generation_is_parsed(  # noqa: PLR0913
     assert last["driver"] == driver
     assert last["memory_mib"] == memory
     assert last["ecc_uncorrected"] == ecc
-    assert last["fault"] == fault
+    assert last["error"] == fault
 
 
 def test_memory_use_compute_mode_and_retired_pages_are_parsed() -> None:
@@ -152,7 +152,7 @@ def test_nvidia_smi_is_queried_for_gpus_and_processes(smi: Path) -> None:
     gpus, apps = FIXTURES / "h100_535.csv", FIXTURES / "apps_535.csv"
     write_stub(smi, f'case "$1" in --query-gpu=*) cat {gpus};; --query-compute-apps=*) cat {apps};; esac')
     facts = node_gpus.GpuQuery().result()
-    assert facts["smi"] == {"state": "ok", "said": "", "path": str(smi / "nvidia-smi")}
+    assert facts["smi"] == {"state": "ok", "output": "", "path": str(smi / "nvidia-smi")}
     assert facts["count"] == facts["pci"] == 8
     assert {process["pid"]: process["memory_mib"] for process in facts["processes"]} == {
         1328667: 74200,
@@ -543,9 +543,9 @@ def test_mounts_are_classified_as_required_at_boot_optional_or_requested() -> No
         "/mnt/my share": "boot",
         "/mnt/my data": "boot",  # for a network drive, nofail means that booting does not wait for it
         "/scratch": "optional",
-        "/mnt/ours": "wanted",
+        "/mnt/ours": "requested",
     }
-    assert storage.mount_needs(["/scratch"], [], at_boot)["/scratch"] == "wanted"
+    assert storage.mount_needs(["/scratch"], [], at_boot)["/scratch"] == "requested"
 
 
 def test_path_below_a_dead_mount_is_detected() -> None:
@@ -603,13 +603,13 @@ def test_requested_mount_that_is_not_mounted_is_missing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("expected", ["/proc/", "//proc", "/usr/..//proc/.", "~/../proc"])
 def test_path_of_a_requested_mount_is_normalized(expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/root")
-    (result,) = [mount for mount in storage.read_mounts([expected]) if mount["needed"] == "wanted"]
+    (result,) = [mount for mount in storage.read_mounts([expected]) if mount["requirement"] == "requested"]
     assert (result["point"], result["type"], result["state"]) == ("/proc", "proc", "ok")
 
 
 def test_requested_mount_may_be_a_link_to_a_mount_point(tmp_path: Path) -> None:
     (tmp_path / "data").symlink_to("/proc")
-    (result,) = [mount for mount in storage.read_mounts([f"{tmp_path}/data/"]) if mount["needed"] == "wanted"]
+    (result,) = [mount for mount in storage.read_mounts([f"{tmp_path}/data/"]) if mount["requirement"] == "requested"]
     assert (result["point"], result["state"]) == ("/proc", "ok")
 
 

@@ -71,10 +71,10 @@ def test_broken_reader_omits_only_its_own_state(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(
     ("text", "mode", "said"),
     [
-        ('print(\'{"kept": ""}\')', 0o755, {"kept": ""}),
+        ('print(\'{"saved": ""}\')', 0o755, {"saved": ""}),
         ("", 0o755, {}),
         ("raise SystemExit('no nft')", 0o755, {}),
-        ('print(\'{"kept": ""}\')', 0o775, {}),
+        ('print(\'{"saved": ""}\')', 0o775, {}),
     ],
 )
 def test_firewall_program_is_trusted_only_if_complete_and_owned_by_root(

@@ -32,7 +32,7 @@ def test_devices_are_read_from_the_output_of_several_commands() -> None:
         "compute_mode": "Default",
         "ecc_uncorrected": 0,
         "page_retirement_pending": False,
-        "fault": "",
+        "error": "",
         "target": "gfx950",
         "pci": "0000:05:00.0",
     }

@@ -57,17 +57,20 @@ def test_cloud_init_that_manages_hosts_is_found_and_unreadable_data_raise(
     """At a boot the directory comes and goes; a file that is there and cannot be read may say anything."""
     monkeypatch.setattr(resolution, "CLOUD_USER_DATA", f"{tmp_path}/instance")
     monkeypatch.setattr(resolution, "CLOUD_CONFIG", f"{tmp_path}/cloud.cfg")
-    assert (resolution.cloud_init()["present"], resolution.cloud_init()["wanted"]) == (False, False)
+    assert (resolution.cloud_init()["present"], resolution.cloud_init()["manages_hosts"]) == (False, False)
     (tmp_path / "instance").symlink_to("instances/gone")
-    assert not resolution.cloud_init()["wanted"]
+    assert not resolution.cloud_init()["manages_hosts"]
     (tmp_path / "instances" / "gone" / "scripts").mkdir(parents=True)
     (tmp_path / "cloud.cfg").write_text("cloud_init_modules: [update_etc_hosts]\n")
     data = tmp_path / "instances" / "gone" / "scripts" / "cloud-config.txt"
     data.write_text("manage_etc_hosts: false\n")
-    assert (resolution.cloud_init()["wanted"], resolution.cloud_init()["config"]) == (False, "")
+    assert (resolution.cloud_init()["manages_hosts"], resolution.cloud_init()["config"]) == (False, "")
     data.write_text('#cloud-config\nmanage_etc_hosts: "localhost"\n')
     result = resolution.cloud_init()
-    assert (result["wanted"], result["config"]) == (True, resolution.encode("cloud_init_modules: [update_etc_hosts]\n"))
+    assert (result["manages_hosts"], result["config"]) == (
+        True,
+        resolution.encode("cloud_init_modules: [update_etc_hosts]\n"),
+    )
     data.unlink()
     data.mkdir()
     with pytest.raises(IsADirectoryError):

@@ -55,8 +55,8 @@ def given(tmp_path: Path) -> dict[str, Any]:
         "directory": str(tmp_path / "muster"),
         "manager": "venv",
         "python": sys.executable,
-        "python_asked": "auto",
-        "space": 0,
+        "requested_python": "auto",
+        "min_free_gb": 0,
         "pip_version": "26.3",
         "uv_version": "0.13.8",
         "environment": {},
@@ -156,7 +156,7 @@ def test_python_chosen_by_auto_does_not_change_the_lock_key(given: dict[str, Any
     place = EnvironmentPaths(given)
     key = solve.lock_key(place, given)
     assert solve.lock_key(place, {**given, "python": "3.12"}) == key
-    assert solve.lock_key(place, {**given, "python": "3.12", "python_asked": "3.12"}) != key
+    assert solve.lock_key(place, {**given, "python": "3.12", "requested_python": "3.12"}) != key
 
 
 def test_python_differing_from_the_first_node_is_refused(given: dict[str, Any]) -> None:
@@ -167,7 +167,7 @@ def test_python_differing_from_the_first_node_is_refused(given: dict[str, Any]) 
 
 def test_too_little_disk_space_is_reported_before_fetching(given: dict[str, Any]) -> None:
     with pytest.raises(StepError, match=r"GB free, but the packages need 1000000000 GB"):
-        installing.check({**given, "space": 1000000000, "lock": {}})
+        installing.check({**given, "min_free_gb": 1000000000, "lock": {}})
 
 
 def test_environment_created_by_another_user_is_left_unchanged(given: dict[str, Any]) -> None:
@@ -279,13 +279,13 @@ def test_failing_program_is_reported_with_its_own_output(given: dict[str, Any]) 
         r"pip install --dry-run .* failed \(exit code 1\)\. The packages .* In requirements\.txt, "
         r".* correct the ones that pip names below"
     )
-    assert answer["output_tells"] and re.search(failed, answer["fault"])
-    assert "above" not in answer["fault"]
+    assert answer["show_output"] and re.search(failed, answer["step_error"])
+    assert "above" not in answer["step_error"]
 
 
 def test_settings_error_is_reported_without_program_output(given: dict[str, Any]) -> None:
     _text, answer = ask("solve", {**given, "files": ["/srv/none.txt"]})
-    assert answer["output_tells"] is False and answer["fault"].startswith(
+    assert answer["show_output"] is False and answer["step_error"].startswith(
         "there is no requirements file /srv/none.txt on this node. "
     )
 
@@ -383,7 +383,7 @@ def test_index_token_is_used_without_being_exposed(
     (home / ".netrc").write_text("machine own.host login me password mine\n")
     address = f"http://user:S3CR3T@127.0.0.1:{index.port}"
     text, answer = ask("solve", {**given, "index_url": address, "requirements": ["zzz"]}, HOME=str(home))
-    assert answer["output_tells"], (text, answer)
+    assert answer["show_output"], (text, answer)
     argv, *seen = text.splitlines()[-3:]
     assert f"http://127.0.0.1:{index.port}" in argv and "S3CR3T" not in argv
     assert seen[0].count("'user'") == seen[0].count("'S3CR3T'") == seen[0].count("'mine'") == 1
@@ -395,7 +395,7 @@ def test_index_token_is_used_without_being_exposed(
     _text, refused = ask(
         "solve", {**given, "directory": given["directory"] + "2", "index_url": address.replace("user:S3CR3T@", "")}
     )
-    assert "401" in refused["fault"] and "cannot read the package index" in refused["fault"]
+    assert "401" in refused["step_error"] and "cannot read the package index" in refused["step_error"]
 
 
 # --- What root may trust ----------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ REQUEST: dict[str, Any] = {
     **dict.fromkeys(("url", "from", "conda_installer_url", "project_name"), ""),
     "manager": "venv",
     "python": sys.executable,
-    "python_asked": "auto",
+    "requested_python": "auto",
     "space": 0,
     "uv_version": "",
     "environment": {},

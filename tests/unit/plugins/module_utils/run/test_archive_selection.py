@@ -36,7 +36,7 @@ def finished(tmp_path: Path, *files: tuple[str, str | int], rank: int = 0) -> Ru
 
 def packed(run: Run, what: str, rank: int = 0) -> tuple[dict[str, bytes], dict[str, Any]]:
     """The files that the node's archive holds, and what was left out."""
-    answer = run_logs.pack(run.request(rank, what=what))
+    answer = run_logs.pack(run.request(rank, selection=what))
     assert answer["last"] and not (run.node(rank) / "logs.tar.gz").exists(), "all of it comes in one call"
     assert answer["size"] == len(base64.b64decode(answer["data"]))
     with tarfile.open(fileobj=io.BytesIO(base64.b64decode(answer["data"]))) as tar:
@@ -64,7 +64,7 @@ def test_measurements_are_packed_but_weights_and_secrets_are_not(tmp_path: Path,
     for name, content in (*MEASURED, *OURS):
         assert files.pop(name) == str(content).encode()
     rest = {"plan.json", "status.json"} if what == "logs" else set()
-    assert set(files) == rest | {"said.jsonl"}
+    assert set(files) == rest | {"job_results.jsonl"}
     assert left_out == {"limit": 64 * 2**20, "limit_count": 10_000, "files": [], "count": 0, "size": 0}
 
 
@@ -83,7 +83,7 @@ def test_smallest_files_are_packed_first_if_over_the_limit_and_the_rest_are_list
     run = finished(tmp_path, *sizes.items())
     files, left_out = packed(run, "measured")
     assert {name for name in files if name.startswith("measured/")} == {"measured/300", "measured/350"}
-    kept = [{"file": f"measured/{size}", "size": size, "kept": 0} for size in (400, 5000)]
+    kept = [{"file": f"measured/{size}", "size": size, "retained": 0} for size in (400, 5000)]
     assert left_out == {"limit": 1000, "limit_count": 10_000, "files": kept, "count": 2, "size": 5400}
     assert json.loads(files["left_out.json"]) == left_out
 
@@ -93,7 +93,7 @@ def test_only_the_end_of_a_long_rank_0_log_is_packed(tmp_path: Path, monkeypatch
     run = finished(tmp_path, ("launcher.log", "".join(f"step {number:03}\n" for number in range(100))))
     files, left_out = packed(run, "measured")
     assert files["launcher.log"] == "".join(f"step {number:03}\n" for number in range(89, 100)).encode()
-    assert left_out["files"] == [{"file": "launcher.log", "size": 900, "kept": 99}]
+    assert left_out["files"] == [{"file": "launcher.log", "size": 900, "retained": 99}]
 
 
 def test_end_of_a_single_long_line_is_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,7 +101,7 @@ def test_end_of_a_single_long_line_is_packed(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(archive_selection, "LOG_LIMIT", 100)
     files, left_out = packed(finished(tmp_path, ("launcher.log", "\rstep" * 200 + "\n")), "measured")
     assert files["launcher.log"] == (b"\rstep" * 200 + b"\n")[-100:]
-    assert left_out["files"] == [{"file": "launcher.log", "size": 1001, "kept": 100}]
+    assert left_out["files"] == [{"file": "launcher.log", "size": 1001, "retained": 100}]
 
 
 def test_links_are_not_followed_and_pipes_do_not_block(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_links_are_not_followed_and_pipes_do_not_block(tmp_path: Path) -> None:
     (run.node(0) / "gpus.csv").symlink_to(tmp_path / "else.csv")
     os.mkfifo(run.node(0) / "events.jsonl")
     files, _left_out = packed(run, "measured")
-    assert set(files) == {"said.jsonl", "measured/good"}
+    assert set(files) == {"job_results.jsonl", "measured/good"}
 
 
 def test_curve_files_are_packed_from_the_declared_outputs(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_packing_a_live_run_omits_its_results(tmp_path: Path, monkeypatch: pytes
     """What the run reports later counts too."""
     run = finished(tmp_path, ("launcher.log", 'MUSTER_RESULT {"loss": 2}\n'))
     monkeypatch.setattr(run_logs, "is_alive", lambda _directory: True)
-    assert "said.jsonl" not in packed(run, "logs")[0]
+    assert "job_results.jsonl" not in packed(run, "logs")[0]
 
 
 def test_curves_in_the_working_directory_are_packed(tmp_path: Path) -> None:

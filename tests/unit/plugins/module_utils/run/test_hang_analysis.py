@@ -126,7 +126,7 @@ def test_any_message_from_a_node_is_accepted_and_bounded(value: Any) -> None:
     groups = checked_groups(value, range(4))
     describe(merge_groups(groups), NODES)
     checked_hang(value)
-    checked_hang({"text": "x", "culprits": value, "groups": value})
+    checked_hang({"text": "x", "awaited_ranks": value, "groups": value})
 
 
 def test_a_node_reports_only_about_its_own_ranks_and_in_bounded_single_lines() -> None:

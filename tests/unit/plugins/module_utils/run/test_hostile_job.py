@@ -25,12 +25,21 @@ from tests.unit.hostile import BAD_FILES, make_bad_file, nested_directories
 from tests.unit.supervised import Run, end_by_force, eventually, make_run
 
 DOCUMENTS = ("plan.json", "supervisor.json", "status.json", "result.json")
-FILES = (*DOCUMENTS, "events.jsonl", "said.jsonl", "gpus.csv", "logs.tar.gz", "left_out.json", "launcher.log", "stop")
+FILES = (
+    *DOCUMENTS,
+    "events.jsonl",
+    "job_results.jsonl",
+    "gpus.csv",
+    "logs.tar.gz",
+    "left_out.json",
+    "launcher.log",
+    "stop",
+)
 
 
 def node_request(run: Run, operation: str, **more: Any) -> dict[str, Any]:
     """Return the node's reply to a request, through JSON like any other."""
-    fields = {"operation": operation, "wait": 0, "cursors": {}, "local_rank": 0, "what": "logs", **more}
+    fields = {"operation": operation, "wait": 0, "cursors": {}, "local_rank": 0, "selection": "logs", **more}
     reply: dict[str, Any] = json.loads(json.dumps(dispatch.main(run.request(0, **fields))))
     assert "error" not in reply, reply
     return reply
@@ -152,9 +161,9 @@ def test_another_programs_plan_is_ignored(ended: Run, plan: str) -> None:
 def test_deep_directories_are_measured_packed_and_removed(ended: Run) -> None:
     (ended.node(0) / "measured" / "good").write_text("1")
     with nested_directories(ended.node(0) / "measured" / "deep", 1800):
-        assert node_request(ended, "pack", what="measured")["last"]
+        assert node_request(ended, "pack", selection="measured")["last"]
         reply = outputs.main({**ended.request(0), "operation": "tell", "outputs": []})
-        assert reply["more"] and "run/measured/good" in [file["name"] for file in reply["files"]]
+        assert reply["incomplete"] and "run/measured/good" in [file["name"] for file in reply["files"]]
         (listed,) = list_runs.main({**ended.request(0), "remove": []})["runs"]
         assert listed["size"] > 0
         assert list_runs.main({**ended.request(0), "remove": [ended.run_id]})["removed"] == [ended.run_id]
@@ -165,7 +174,7 @@ def test_number_of_measured_files_is_limited(ended: Run, monkeypatch: pytest.Mon
     monkeypatch.setattr(archive_selection, "MEASURED_COUNT", 3)
     for number in range(10):
         (ended.node(0) / "measured" / f"{number}").write_text("")
-    omitted = node_request(ended, "pack", what="measured")["left_out"]
+    omitted = node_request(ended, "pack", selection="measured")["left_out"]
     assert (omitted["count"], omitted["limit_count"]) == (7, 3)
 
 

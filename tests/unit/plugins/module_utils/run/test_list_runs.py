@@ -48,7 +48,7 @@ def test_runs_are_described_by_job_project_and_outcome(tmp_path: Path) -> None:
     run = over(tmp_path, "first", "failed")
     run.plans[0].update(program="train.py", arguments=["--name", "a b"], working_directory="/home/me/toy")
     (run.node(0) / "plan.json").write_text(json.dumps(run.plans[0]))
-    (run.node(0) / "said.jsonl").write_text('{"loss": 0.5, "text": "x"}\n{"loss": 0.25, "step": 7}\n')
+    (run.node(0) / "job_results.jsonl").write_text('{"loss": 0.5, "text": "x"}\n{"loss": 0.25, "step": 7}\n')
     (listed,) = on_node(run)["runs"]
     assert (listed["job"], listed["project"]) == ("train.py --name 'a b'", "/home/me/toy")
     assert listed["outcome"] == "loss 0.25, step 7"

@@ -29,7 +29,7 @@ def written(tmp_path: Path, *files: str, outputs: tuple[str, ...] = ()) -> Run:
 
 def told(run: Run, *more: str) -> list[str]:
     answer = run_outputs.main(run.request(0, operation="tell", outputs=list(more)))
-    assert answer["node_rank"] == 0 and not answer["more"]
+    assert answer["node_rank"] == 0 and not answer["incomplete"]
     return [file["name"] for file in answer["files"]]
 
 
@@ -43,7 +43,15 @@ def test_job_files_in_the_run_directory_are_listed_without_musters_own_files(tmp
         "environment.json",
         "gpus.csv",
     )
-    ours += ("supervisor.py", "status.json", "rules.json", "said.jsonl", "nvidia-smi.txt", ".cache/hub/model", "a.tmp")
+    ours += (
+        "supervisor.py",
+        "status.json",
+        "rules.json",
+        "job_results.jsonl",
+        "nvidia-smi.txt",
+        ".cache/hub/model",
+        "a.tmp",
+    )
     ours += ("requeue/token", "requeue/environment.json", "earlier/0/ranks/0.log", "join.json", "notice.json")
     run = written(tmp_path, *ours, "checkpoints/last.pt", "measured/a.json", "model.bin", "deep/launcher.log")
     (run.node(0) / "link.pt").symlink_to(run.node(0) / "token")
@@ -94,13 +102,13 @@ def test_undecodable_file_names_are_omitted_and_flagged(tmp_path: Path) -> None:
     run = written(tmp_path, "good")
     Path(os.fsdecode(os.fsencode(run.node(0)) + b"/bad\xff")).write_text("x")
     answer = run_outputs.main(run.request(0, operation="tell", outputs=[]))
-    assert [file["name"] for file in answer["files"]] == ["run/good"] and answer["more"]
+    assert [file["name"] for file in answer["files"]] == ["run/good"] and answer["incomplete"]
 
 
 def test_listing_is_cut_at_the_limit_and_flagged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_outputs, "MAX_LISTED_FILES", 3)
     answer = run_outputs.main(written(tmp_path, *"abcde").request(0, operation="tell", outputs=[]))
-    assert len(answer["files"]) == 3 and answer["more"]
+    assert len(answer["files"]) == 3 and answer["incomplete"]
 
 
 def test_files_are_compared_by_their_content(tmp_path: Path) -> None:

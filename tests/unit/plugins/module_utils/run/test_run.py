@@ -896,7 +896,7 @@ def test_root_touches_a_users_files_only_as_that_user() -> None:
                 (run.node(0) / "logs.tar.gz").symlink_to(roots.name)
                 log.unlink()
                 log.symlink_to(roots.name)
-                assert on_this_node({**request, "operation": "pack", "what": "logs"})["last"]
+                assert on_this_node({**request, "operation": "pack", "selection": "logs"})["last"]
                 shown = on_this_node({**request, "operation": "watch", "cursors": {}, "wait": 0, "local_rank": 0})
                 assert shown["outputs"] == {}
                 assert Path(roots.name).read_text() == "only root may read and write this\n"

@@ -58,7 +58,7 @@ def test_hang_is_reported_once_after_the_timeout() -> None:
     ((moment, text),) = run.news
     assert 1600 < moment < 1620
     assert text.endswith("rank 0 on gpu0 waits in all_reduce (t.py:8); rank 1 on gpu1 is in load (d.py:4)")
-    assert run.watch.hang is not None and run.watch.hang["culprits"] == [1]
+    assert run.watch.hang is not None and run.watch.hang["awaited_ranks"] == [1]
 
 
 def test_timeout_adapts_to_the_output_of_the_run() -> None:

@@ -132,7 +132,7 @@ def test_hang_is_reported_with_rank_and_line_while_the_job_continues(make: RunMa
         f"(job.py:{line_of('time.sleep(0.05)')})"
     )
     status = eventually(lambda: run_status.read(run.request(0, wait=0))["run"]["hang"])
-    assert status["culprits"] == [2]
+    assert status["awaited_ranks"] == [2]
     assert run.state(0) == run.state(2) == "running"
 
 

@@ -51,7 +51,7 @@ def test_arbitrary_report_does_not_crash_rank_0_or_readers_of_the_result(told: d
     report = checked_report(told)
     describe_exit(report["exit_code"])
     shorten_report(report)
-    node = {"name": "node1", "node_rank": 1, "state": "ended", "since": 1.0, "why": "", "report": report}
+    node = {"name": "node1", "node_rank": 1, "state": "ended", "since": 1.0, "lost_reason": "", "report": report}
     result = {"reason": "", "first_node": "node1", "ended": 2.0, "nodes": [node]}
     first_failure(json.loads(json.dumps(result)))
 
@@ -87,7 +87,7 @@ def test_ranks_of_node_0_are_killed_to_restart_when_a_node_is_lost(make_rank_0: 
     os.utime(attempt, (future, future))
     supervisor.plan["rank_logs"] = "torchrun"
     supervisor.launcher.note_attempt(time.monotonic())
-    node.hub.nodes[2]["heard"] = time.monotonic() + 1.0
+    node.hub.nodes[2]["last_message"] = time.monotonic() + 1.0
     sleep = "exec sleep 60 <&- >&- 2>&-"
     client = subprocess.Popen(["/bin/sh", "-c", f"({sleep}) & echo $!; {sleep}"], stdout=subprocess.PIPE)
     environment = {"MUSTER_RUN_DIRECTORY": str(node.run.node(0)), "LOCAL_RANK": "0"}

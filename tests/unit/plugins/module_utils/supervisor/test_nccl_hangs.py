@@ -62,7 +62,7 @@ def test_nccl_hang_names_the_rank_and_the_operation(tmp_path: Path, runs: list[R
     start_with_short_limits(run)
     if described:
         hang = reported_hang(run, rf"rank {LAST} on node\d+ {described}", f"nccl {kind}")
-        assert hang["culprits"] == [LAST], hang
+        assert hang["awaited_ranks"] == [LAST], hang
     result = checked_result(eventually(lambda: run.read(0, "result.json"), LONGEST))
     assert result is not None
     failure = verdict_from_hub(run.plans[0], result)["first_failure"]

@@ -153,7 +153,7 @@ def join(run: Run, name: str, host: int, hub: int = 0, directory: Path | None = 
     directory = directory or run.directory
     address = f"{supervised.NETWORK}.{host}"
     reply = run_join.join(run.request(hub, member={"name": name, "address": address, "gpus": 0}))
-    assert reply["leads"] and reply["changed"]
+    assert reply["is_hub"] and reply["changed"]
     rank = reply["node_rank"]
     facts = {"interface": "lo", "runs_directory": str(directory)}
     launched = with_replacements(run.plans[hub], reply["nodes"])  # type: ignore[arg-type]

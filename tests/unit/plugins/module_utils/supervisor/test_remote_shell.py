@@ -184,7 +184,7 @@ def test_only_files_that_the_job_wrote_count_as_outputs(make: Maker) -> None:
     start(run)
     run.wait_for("succeeded")
     run.wait_until_gone()
-    assert logs.pack(run.request(0, what="measured"))["size"]
+    assert logs.pack(run.request(0, selection="measured"))["size"]
     for rank, expected in enumerate((["run/model.bin", "run/measured/loss.csv"], [], [])):
         reply = run_outputs.main(run.request(rank, operation="tell", outputs=[]))
         assert [file["name"] for file in reply["files"]] == expected

@@ -135,7 +135,7 @@ def test_hang_names_the_rank_and_its_line(tmp_path: Path, runs: list[Run], launc
     runs.append(run)
     if described:
         hang = reported_hang(run, rf"rank {rank} on node\d+ {described}", f"{launcher} {kind}")
-        assert hang["culprits"] == [rank], hang
+        assert hang["awaited_ranks"] == [rank], hang
     result = checked_result(eventually(lambda: run.read(0, "result.json"), LONGEST))
     assert result is not None
     failure = verdict_from_hub(run.plans[0], result)["first_failure"]

@@ -223,7 +223,7 @@ def test_newest_release_with_a_loadable_wheel_is_chosen(
     newer = put(server[1], "2.8.3", torch="2.6.0")
     for glibc, name in (("2.35", newer), ("2.31", older)):
         monkeypatch.setattr(flash, "glibc_version", lambda glibc=glibc: glibc)
-        assert flash.choose_uncached(ask(server[0], tmp_path, version="auto"))["shown"] == name
+        assert flash.choose_uncached(ask(server[0], tmp_path, version="auto"))["summary"] == name
     with pytest.raises(StepError, match=r"there is no flash-attention 2\.8\.3 wheel for .*, glibc 2\.31 in http"):
         flash.choose_uncached(ask(server[0], tmp_path, version="2.8.3"))
     monkeypatch.setattr(flash, "torch_build", lambda: HERE)
@@ -346,14 +346,14 @@ def test_import_without_a_gpu_is_verified_again_once_a_gpu_exists(
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     torch.cuda.is_available.return_value = False
     given = {"key": "k", "marker": str(tmp_path / "marker")}
-    shown = [flash.verify(given)["shown"] for _time in range(2)]
+    shown = [flash.verify(given)["summary"] for _time in range(2)]
     assert shown == ["flash-attention 2.8.3 imported", "imported before, without a GPU"]
     program(tmp_path / "bin" / "nvidia-smi", "echo 'NVIDIA A100, 8.0'")
     torch.cuda.is_available.return_value = True
-    shown = [flash.verify(given)["shown"] for _time in range(2)]
+    shown = [flash.verify(given)["summary"] for _time in range(2)]
     assert shown[0].endswith(", differs by 0.0010 from torch's attention")
     assert shown[1] == "verified before"
-    assert "imported" in flash.verify({**given, "key": "another"})["shown"]
+    assert "imported" in flash.verify({**given, "key": "another"})["summary"]
 
 
 def test_main_runs_the_named_step_and_reports_its_error(

@@ -231,7 +231,7 @@ def test_save_seconds_come_from_the_newest_run_of_the_same_program(tmp_path: Pat
         record = tmp_path / f"run{number}"
         record.mkdir()
         (record / "plan.json").write_text(json.dumps({"program": program}))
-        (record / "result.json").write_text(json.dumps({"said": output}))
+        (record / "result.json").write_text(json.dumps({"job_results": output}))
     assert reported_seconds(tmp_path, "train.py") == 9
     assert reported_seconds(tmp_path, "missing.py") is None
     assert reported_seconds(tmp_path / "missing", "train.py") is None

@@ -49,7 +49,7 @@ def test_same_code_on_all_nodes_gives_no_finding() -> None:
     ],
 )
 def test_differing_code_is_one_finding_for_all_nodes(left: str, reason: str, todo: str) -> None:
-    (finding,) = found({"node1": OLDER, "node2": part(), "node3": OLDER}, code_left=left)
+    (finding,) = found({"node1": OLDER, "node2": part(), "node3": OLDER}, code_skip_reason=left)
     assert (finding.severity, finding.id, finding.nodes) == ("warning", "code-older", ("node1", "node3"))
     assert finding.problem == (
         f"the code in /home/ubuntu differs from /me/project, {reason}: train.py is older on the node; "
@@ -69,12 +69,12 @@ def missing(read: dict[str, Facts]) -> None:
 @pytest.mark.parametrize("left", ["later", "refused"])
 def test_files_that_the_launch_will_copy_are_not_reported_missing(left: str) -> None:
     every = {f"node{number}": part(same=False) for number in (1, 2, 3)}
-    assert [item.id for item in found(every, missing, code_left=left)] == ["code-older"]
+    assert [item.id for item in found(every, missing, code_skip_reason=left)] == ["code-older"]
 
 
 def test_script_that_is_also_missing_from_the_source_is_reported() -> None:
     every = {f"node{number}": part(same=False, script=False) for number in (1, 2, 3)}
-    assert [item.id for item in found(every, missing, code_left="later")] == ["script-missing", "code-older"]
+    assert [item.id for item in found(every, missing, code_skip_reason="later")] == ["script-missing", "code-older"]
 
 
 def without_script(*, script: str, directory: str = "/home/ubuntu", same: bool = True, **code: Any) -> Finding:
@@ -88,7 +88,7 @@ def without_script(*, script: str, directory: str = "/home/ubuntu", same: bool =
     every = {f"node{number}": part(same=same, script=False) for number in (1, 2, 3)}
     files: Any = {name: [1, 2, 0, ""] for name in ("train.py", "eval.py", "pkg/fit.py", "tain.yml", "mpi/hello.c")}
     listing = pack({**files, "tain/": None})
-    result = found(every, spoil, {"listing": listing, **code}, code_left="later", script=script)
+    result = found(every, spoil, {"listing": listing, **code}, code_skip_reason="later", script=script)
     return next(finding for finding in result if finding.id == "script-missing")
 
 
@@ -118,15 +118,15 @@ def test_script_that_the_project_lacks_too_is_compared_with_its_files(given: dic
 
 def test_missing_working_directory_is_reported_with_code_as_is() -> None:
     every = {f"node{number}": part(same=False) for number in (1, 2, 3)}
-    assert "working-directory-missing" in [item.id for item in found(every, missing, code_left="as_is")]
+    assert "working-directory-missing" in [item.id for item in found(every, missing, code_skip_reason="as_is")]
 
 
 def test_unreadable_code_source_is_an_error_unless_code_is_used_as_is() -> None:
     problem = {"problem": "code_source is /me/project, which does not exist on this machine"}
-    (finding,) = found({}, code=problem, code_left="later")
+    (finding,) = found({}, code=problem, code_skip_reason="later")
     assert (finding.severity, finding.id, finding.problem) == ("error", "code-unread", problem["problem"])
     assert "-e code=as_is" in finding.remedy
-    assert found({}, code=problem, code_left="as_is") == []
+    assert found({}, code=problem, code_skip_reason="as_is") == []
 
 
 def test_requirements_changed_or_never_installed_are_reported() -> None:

@@ -38,7 +38,7 @@ def test_finding_as_dict_is_plain_data() -> None:
         "severity": "error",
         "id": "busy",
         "nodes": ["a", "b"],
-        "found": "it is busy",
-        "needed": "a free one",
-        "todo": "wait",
+        "problem": "it is busy",
+        "requirement": "a free one",
+        "remedy": "wait",
     }

@@ -25,13 +25,13 @@ def with_amd(*names: str) -> Any:
                 "compute_mode": "Default",
                 "ecc_uncorrected": 0,
                 "page_retirement_pending": False,
-                "fault": "",
+                "error": "",
                 "target": "gfx942",
                 "pci": "0000:05:00.0",
             }
             node["gpus"] = {
                 "vendor": "amd",
-                "smi": {"state": "ok", "said": "", "path": "/opt/rocm/bin/amd-smi"},
+                "smi": {"state": "ok", "output": "", "path": "/opt/rocm/bin/amd-smi"},
                 "devices": [{**device, "index": index, "uuid": f"amd-{name}-{index}"} for index in range(count)],
                 "count": count,
                 "pci": count,
@@ -53,7 +53,7 @@ def amd_state(name: str, state: str, said: str = "", **gpus: Any) -> Any:
     """Make amd-smi fail on a node."""
 
     def spoil(facts: dict[str, Facts]) -> None:
-        facts[name]["gpus"]["smi"].update(state=state, said=said)
+        facts[name]["gpus"]["smi"].update(state=state, output=said)
         facts[name]["gpus"].update(gpus)
 
     return spoil

@@ -12,7 +12,7 @@ from tests.unit.healthy import Facts, cluster, findings, gpus, nothing, spoilt
 def smi(facts: dict[str, Facts], name: str, state: str, said: str = "", **driver: Any) -> None:
     """nvidia-smi says no GPU; the driver has these versions."""
     item = facts[name]["gpus"]
-    item.update(smi={"state": state, "said": said}, devices=[])
+    item.update(smi={"state": state, "output": said}, devices=[])
     item["driver"].update(driver)
 
 
@@ -66,7 +66,7 @@ def own_run(facts: dict[str, Facts], name: str) -> None:
             lambda f: smi(f, "node3", "no-gpu", "No devices were found"),
             [("error", "gpu-broken", ("node3",))],
         ),
-        (lambda f: device(f, "node4", fault="GPU requires reset"), [("error", "gpu-broken", ("node4",))]),
+        (lambda f: device(f, "node4", error="GPU requires reset"), [("error", "gpu-broken", ("node4",))]),
         (lambda f: device(f, "node4", ecc_uncorrected=3), [("warning", "gpu-memory-errors", ("node4",))]),
         (lambda f: device(f, "node4", page_retirement_pending=True), [("warning", "gpu-memory-errors", ("node4",))]),
         (lambda f: fewer(f, "node1", 1), [("error", "gpu-count", ("node1",))]),

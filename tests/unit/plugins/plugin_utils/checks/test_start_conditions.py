@@ -38,7 +38,7 @@ def healthy(address: str) -> dict[str, Any]:
         "interpreter": "/usr/bin/python3",
         "working_directory": path("/srv/project"),
         "script": path("/srv/project/train.py"),
-        "run_taken": "",
+        "existing_run": "",
     }
 
 
@@ -209,7 +209,7 @@ def test_both_ports_in_use_are_reported_at_once() -> None:
             "/srv/project/train.py is missing or not readable",
         ),
         ({"script": path("/srv/x.py", readable=False)}, "script-missing", "/srv/x.py is missing or not readable"),
-        ({"run_taken": "/runs/first/node0"}, "run-id-taken", "run first already exists, in /runs/first/node0"),
+        ({"existing_run": "/runs/first/node0"}, "run-id-taken", "run first already exists, in /runs/first/node0"),
     ],
 )
 def test_missing_files_and_run_id_in_use_are_reported_once_for_all_nodes(
@@ -241,7 +241,7 @@ def test_a_module_needs_no_script() -> None:
 
 
 def test_all_problems_of_a_node_are_reported_at_once() -> None:
-    wrong = {**alive("second"), "interface": None, "interpreter": "", "run_taken": "/runs/first/node1"}
+    wrong = {**alive("second"), "interface": None, "interpreter": "", "existing_run": "/runs/first/node1"}
     wrong.update(script=path("/x.py", is_file=False))
     assert {finding.id for finding in found({"b": wrong})} == {
         "busy",

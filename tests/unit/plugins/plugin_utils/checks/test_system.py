@@ -12,9 +12,9 @@ from tests.unit.healthy import GIB, Facts, cluster, findings, nothing, spoilt, t
 EVERYONE = ("node1", "node2", "node3", "node4")
 
 
-def mount(facts: dict[str, Facts], name: str, state: str, error: str = "", needed: str = "wanted") -> None:
+def mount(facts: dict[str, Facts], name: str, state: str, error: str = "", needed: str = "requested") -> None:
     item = {"point": "/data", "type": "nfs4", "source": "10.0.0.5:/data", "state": state, "error": error}
-    facts[name]["storage"]["mounts"].append({**item, "needed": needed})
+    facts[name]["storage"]["mounts"].append({**item, "requirement": needed})
 
 
 def disk(facts: dict[str, Facts], name: str, purpose: str = "runs", **values: Any) -> None:
@@ -52,7 +52,7 @@ def dead_data(facts: dict[str, Facts]) -> None:
 def s3_mount(facts: dict[str, Facts], *names: str, **more: Any) -> None:
     for name in names:
         item = {"point": "/mnt/s3", "type": "mount-s3", "source": "s3://b/", "state": "ok", "error": ""}
-        facts[name]["storage"]["mounts"].append({**item, "needed": "wanted", **more})
+        facts[name]["storage"]["mounts"].append({**item, "requirement": "requested", **more})
 
 
 @pytest.mark.parametrize(
@@ -85,10 +85,10 @@ def test_output_on_a_mount_without_rename_is_reported(
 @pytest.mark.parametrize(
     ("state", "needed", "severity"),
     [
-        ("unreadable", "wanted", "error"),
+        ("unreadable", "requested", "error"),
         ("unreadable", "boot", "warning"),  # root's backup
         ("unreadable", "", ""),  # another user's FUSE mount, /run/user/1000/doc
-        ("missing", "wanted", "error"),
+        ("missing", "requested", "error"),
         ("missing", "boot", "error"),
         ("missing", "optional", "warning"),  # the disk of a different machine type
         ("stale", "", "error"),  # df would hang

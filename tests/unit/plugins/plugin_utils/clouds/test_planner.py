@@ -92,7 +92,7 @@ def drive(name: str, network_id: str = "nw-bert", size: int | None = 250) -> Dri
 
 def part(what: ResourceKind, name: str = "muster-bert", part_id: str = "", **changes: Any) -> ClusterPart:
     plain: dict[str, Any] = {
-        "what": what,
+        "kind": what,
         "cluster": "bert",
         "id": part_id or f"own {what} {name}",
         "name": name,
@@ -119,28 +119,28 @@ def carry_out(there: AccountResources, step: Step, want: DesiredCluster, numbers
     """Return the effect of a step on a cloud."""
     lists: dict[str, Any] = dict(there)
     home = next((item["id"] for item in there["networks"] if item["name"] == "muster-bert"), "")
-    if step["what"] == "address":
+    if step["kind"] == "address":
         there["addresses"] = [item for item in there["addresses"] if item["ip"] != step["id"]]
     elif step["action"] == "remove":
-        kind = "parts" if step["what"] in (*AROUND, "placement group") else f"{step['what']}s"
+        kind = "parts" if step["kind"] in (*AROUND, "placement group") else f"{step['kind']}s"
         lists[kind][:] = [item for item in lists[kind] if item["id"] != step["id"]]
         for address in there["addresses"]:
             address["machine"] = "" if address["machine"] == step["id"] else address["machine"]
-        if step["what"] == "network":
+        if step["kind"] == "network":
             assert not any(item["network"] == step["id"] for item in [*there["machines"], *there["drives"]])
-        if step["what"] in AROUND:
+        if step["kind"] in AROUND:
             assert not any(item["name"] == "muster-bert" for item in there["networks"]), "it lies there"
-            assert step["what"] != "VPC" or not [item for item in there["parts"] if item["cluster"] == "bert"]
+            assert step["kind"] != "VPC" or not [item for item in there["parts"] if item["cluster"] == "bert"]
     elif step["action"] in ("start", "stop"):
         result = next(item for item in there["machines"] if item["id"] == step["id"])
         result["state"] = "ready" if step["action"] == "start" else "off"
-    elif step["what"] in (*AROUND, "placement group"):
-        there["parts"].append(part(step["what"], step["name"], f"part-{next(numbers)}"))
-    elif step["what"] == "network":
+    elif step["kind"] in (*AROUND, "placement group"):
+        there["parts"].append(part(step["kind"], step["name"], f"part-{next(numbers)}"))
+    elif step["kind"] == "network":
         there["networks"].append(network(step["name"], f"nw-{next(numbers)}"))
-    elif step["what"] == "drive":
+    elif step["kind"] == "drive":
         there["drives"].append(drive(step["name"], home, want["drive_gb"]))
-    elif step["what"] == "script":
+    elif step["kind"] == "script":
         there["scripts"].append({"id": f"sc-{next(numbers)}", "name": step["name"], "machines": []})
     else:
         assert home, "a machine is made into a network that is there"
@@ -237,8 +237,8 @@ def test_interrupted_plan_resumes_with_the_remaining_steps_and_then_has_none(
         carry_out(there, step, want, numbers)
     rest = plan_cluster(want, there, noted)["steps"]
     # resources created in the meantime have new IDs; the actions and their order are the same
-    assert [(item["action"], item["what"], item["name"]) for item in rest] == [
-        (item["action"], item["what"], item["name"]) for item in whole["steps"][done:]
+    assert [(item["action"], item["kind"], item["name"]) for item in rest] == [
+        (item["action"], item["kind"], item["name"]) for item in whole["steps"][done:]
     ]
     for step in rest:
         carry_out(there, step, want, numbers)
@@ -265,7 +265,7 @@ def test_steps_touch_only_what_belongs_to_the_cluster(there: AccountResources, w
 
 
 def names(result: ClusterPlan) -> list[str]:
-    return [f"{step['action']} {step['what']} {step['name']}" for step in result["steps"]]
+    return [f"{step['action']} {step['kind']} {step['name']}" for step in result["steps"]]
 
 
 def test_new_cluster_is_planned_in_an_empty_account() -> None:

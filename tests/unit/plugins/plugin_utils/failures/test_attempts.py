@@ -41,7 +41,15 @@ def record(number: int, started: float, ended: float, **fields: Any) -> dict[str
 
 def result(*records: Any, states: tuple[str, ...] = ("ended", "lost", "ended"), **fields: Any) -> Any:
     nodes = [
-        {"name": name, "node_rank": rank, "state": state, "since": 5.0, "report": None, "why": "", "launcher_log": ""}
+        {
+            "name": name,
+            "node_rank": rank,
+            "state": state,
+            "since": 5.0,
+            "report": None,
+            "lost_reason": "",
+            "launcher_log": "",
+        }
         for rank, (name, state) in enumerate(zip(("gpu1", "gpu2", "gpu3"), states, strict=True))
     ]
     usual = {"run_id": "first", "state": "succeeded", "reason": "", "first_node": None, "world_size": 2, "nnodes": 2}
@@ -60,7 +68,7 @@ def test_verdict_reports_how_each_attempt_ended_and_the_restart_cost() -> None:
 
 
 def test_verdict_reports_the_lost_work_and_its_cost() -> None:
-    saved = {"checkpoint": "/c/step-40", "step": 40, "unit": "step", "saved": 1440.0, "reached": 46}
+    saved = {"checkpoint": "/c/step-40", "step": 40, "unit": "step", "saved": 1440.0, "last_step": 46}
     unusable = {"unusable": {"gpu2": "2 of 8 GPUs respond"}}
     last = record(1, 1510.0, 2000.0, end_class="succeeded", node="", reason="", nodes=["gpu1", "gpu3"])
     verdict = verdict_from_hub(PLAN, result(record(0, 1000.0, 1500.0, **saved, **unusable), last))
@@ -77,10 +85,10 @@ def test_verdict_reports_the_lost_work_and_its_cost() -> None:
     [
         ({"end_class": "succeeded"}, False, (0, "step", 0.0)),
         ({}, False, (None, "step", None)),  # the script may have found its own checkpoint
-        ({"reached": 12}, True, (12, "step", 100.0)),  # no checkpoint at all
+        ({"last_step": 12}, True, (12, "step", 100.0)),  # no checkpoint at all
         ({"checkpoint": "c", "step": 10, "saved": 1090.0}, True, (None, "step", 10.0)),
-        ({"checkpoint": "c", "step": 2, "unit": "epoch", "saved": 990.0, "reached": 3}, True, (1, "epoch", 100.0)),
-        ({"checkpoint": "c", "step": 20, "saved": 1200.0, "reached": 19}, True, (0, "step", 0.0)),
+        ({"checkpoint": "c", "step": 2, "unit": "epoch", "saved": 990.0, "last_step": 3}, True, (1, "epoch", 100.0)),
+        ({"checkpoint": "c", "step": 20, "saved": 1200.0, "last_step": 19}, True, (0, "step", 0.0)),
     ],
 )
 def test_work_lost_by_an_attempt_is_computed(fields: dict[str, Any], knows: bool, expected: tuple[Any, ...]) -> None:

@@ -219,7 +219,7 @@ def test_known_error_takes_precedence_over_the_last_lines() -> None:
         "id": entry.id,
         "cause": entry.cause,
         "remedy": entry.remedy,
-        "seen": "",
+        "evidence": "",
         "confidence": "error",
     }
 
@@ -244,7 +244,7 @@ def test_vague_error_is_explained_by_the_last_lines(error: str) -> None:
     explanation = explain_failure(error, TEXTS["nccl-duplicate-gpu"].splitlines())
     assert explanation is not None
     assert explanation["id"] == "nccl-duplicate-gpu"
-    assert explanation["seen"] == "Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 10"
+    assert explanation["evidence"] == "Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 10"
 
 
 def test_hints_and_consequences_do_not_explain_another_error() -> None:
@@ -287,7 +287,7 @@ SYSTEM_ERROR = (
 def test_line_that_matches_no_entry_is_shown_with_a_possible_cause(error: str, lines: list[str], seen: str) -> None:
     explanation = explain_failure(error, lines)
     assert explanation is not None
-    assert (explanation["id"], explanation["confidence"], explanation["seen"]) == ("nccl-system-error", "log", seen)
+    assert (explanation["id"], explanation["confidence"], explanation["evidence"]) == ("nccl-system-error", "log", seen)
 
 
 UNRESOLVED = (
@@ -338,8 +338,8 @@ def test_cause_found_only_in_the_log_is_a_possible_cause() -> None:
         explain_failure(TEXTS["mount-died"], []),
         explain_failure("ValueError: boom", ["", *TEXTS["mount-died"].splitlines()]),
     )
-    assert certain is not None and (certain["confidence"], certain["seen"]) == ("error", "")
-    assert possible is not None and possible["confidence"] == "log" and "Transport endpoint" in possible["seen"]
+    assert certain is not None and (certain["confidence"], certain["evidence"]) == ("error", "")
+    assert possible is not None and possible["confidence"] == "log" and "Transport endpoint" in possible["evidence"]
     assert explain_failure("ValueError: boom", ["Traceback", "ValueError: boom"]) is None
 
 
@@ -540,7 +540,7 @@ def test_missing_header_in_the_log_explains_a_failed_compilation() -> None:
     error, _newline, log = TEXTS["python-headers-missing"].partition("\n")
     explanation = explain_failure(error, log.splitlines())
     assert explanation is not None and explanation["id"] == "python-headers-missing"
-    assert explanation["seen"].endswith("python_headers.h:13:10: fatal error: Python.h: No such file or directory")
+    assert explanation["evidence"].endswith("python_headers.h:13:10: fatal error: Python.h: No such file or directory")
 
 
 UNSUPPORTED = (

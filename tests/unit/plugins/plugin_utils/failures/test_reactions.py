@@ -177,7 +177,7 @@ def trace(error: str, line: str = "x = d['key']") -> list[str]:
 def test_earlier_exception_of_the_script_is_the_cause_of_a_reaction(reaction: str) -> None:
     ended = trace(REACTIONS[reaction], "dist.barrier()")
     explanation = explain_failure(REACTIONS[reaction], [*trace("KeyError: 'key'"), "cleaning up", *ended])
-    assert explanation is not None and "train.py:12" in explanation["cause"] and "KeyError" in explanation["seen"]
+    assert explanation is not None and "train.py:12" in explanation["cause"] and "KeyError" in explanation["evidence"]
     assert explanation["confidence"] == "log"
     for harmless in (
         [*trace("KeyError: 'key'"), "step 20 loss 0.3", *ended],

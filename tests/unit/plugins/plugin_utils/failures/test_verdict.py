@@ -476,7 +476,7 @@ def test_known_failure_is_explained_with_cause_and_remedy(seen: str) -> None:
         "id": "nccl-duplicate-gpu",
         "cause": "Two on one.",
         "remedy": "one each",
-        "seen": seen,
+        "evidence": seen,
         "confidence": "log" if seen else "error",
     }
     verdict = verdict_from_hub({}, result(report(1, rank(0, 1, "DistBackendError: NCCL error"))))
@@ -580,7 +580,7 @@ def test_lost_node_comes_before_the_launcher_crash_it_caused() -> None:
             "state": "lost",
             "report": None,
             "since": 3.0,
-            "why": "b is lost: killed",
+            "lost_reason": "b is lost: killed",
             "launcher_log": "",
         },
     ]

@@ -64,7 +64,7 @@ class World:
 
     def ids(self) -> dict[str, str]:
         """Return the ids of the machines, by name."""
-        machines = [item for item in self.account.resources.values() if item["what"] == "machine"]
+        machines = [item for item in self.account.resources.values() if item["kind"] == "machine"]
         return {item["name"]: item["id"] for item in machines}
 
     def sleep(self, seconds: float) -> None:

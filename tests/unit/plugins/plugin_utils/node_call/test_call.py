@@ -189,15 +189,15 @@ def test_kernel_ends_an_abandoned_call(tmp_path: Path) -> None:
         "request": str(tmp_path / "pipe"),
         "packed": {},
     }
-    call |= {"mark": "", "limit": 1, "reads": False}
+    call |= {"mark": "", "limit": 1, "read_only": False}
     data = f"exec({BOOTSTRAP!r})\n{json.dumps(call)}"
     command = ["/bin/sh", "-c", shell_command(f"P={sys.executable}")]
     completed = subprocess.run(command, input=data, text=True, capture_output=True, check=False)
     assert completed.returncode == -signal.SIGALRM, completed.stderr
 
 
-@pytest.mark.parametrize("reads", [True, False])
-def test_call_that_only_reads_ends_when_nobody_awaits_its_reply(tmp_path: Path, reads: bool) -> None:
+@pytest.mark.parametrize("read_only", [True, False])
+def test_call_that_only_reads_ends_when_nobody_awaits_its_reply(tmp_path: Path, read_only: bool) -> None:
     begins, ends = tmp_path / "begins", tmp_path / "ends"
     os.mkfifo(begins)
     os.mkfifo(ends)
@@ -208,7 +208,7 @@ def test_call_that_only_reads_ends_when_nobody_awaits_its_reply(tmp_path: Path, 
         "request": [str(begins), str(ends)],
     }
     call |= {"packed": {}, "mark": "", "limit": 0}
-    data = f"exec({BOOTSTRAP!r})\n{json.dumps({**call, 'reads': reads})}".encode()
+    data = f"exec({BOOTSTRAP!r})\n{json.dumps({**call, 'read_only': read_only})}".encode()
     command = ["/bin/sh", "-c", shell_command(f"P={sys.executable}")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdin and process.stdout
@@ -216,7 +216,7 @@ def test_call_that_only_reads_ends_when_nobody_awaits_its_reply(tmp_path: Path, 
         process.stdin.close()
         begins.read_bytes()  # waits until the call has started
         process.stdout.close()
-        if not reads:
+        if not read_only:
             ends.write_bytes(b"")  # for which another process that reads it is needed
         process.wait(60)
     assert process.returncode != 0
@@ -248,7 +248,7 @@ def test_packed_request_fields_reach_the_node_as_text() -> None:
     packed = pack_texts(texts)
     assert len(packed.data) < len(texts["supervisor.py"]) / 20
     call: dict[str, Any] = {"sources": pack_texts({"reply": reply}).data, "main": "reply", "request": {"other": [1]}}
-    call |= {"packed": {"supervisor": packed.data}, "mark": REPLY_MARK, "limit": 0, "reads": False}
+    call |= {"packed": {"supervisor": packed.data}, "mark": REPLY_MARK, "limit": 0, "read_only": False}
     command = ["/bin/sh", "-c", shell_command(f"P={sys.executable}")]
     data = f"exec({BOOTSTRAP!r})\n{json.dumps(call)}"
     completed = subprocess.run(command, input=data, text=True, capture_output=True, check=True)
@@ -269,7 +269,7 @@ def main(request):
     return {"a": 1}
 """
     call: dict[str, Any] = {"sources": pack_texts({"late": late}).data, "main": "late", "request": {}, "packed": {}}
-    call |= {"mark": REPLY_MARK, "limit": 0, "reads": True}
+    call |= {"mark": REPLY_MARK, "limit": 0, "read_only": True}
     data = f"exec({BOOTSTRAP!r})\n{json.dumps(call)}"
     command = ["/bin/sh", "-c", shell_command(f"P={sys.executable}")]
     completed = subprocess.run(command, input=data, text=True, capture_output=True, check=False)

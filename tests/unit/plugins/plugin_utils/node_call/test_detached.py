@@ -38,33 +38,33 @@ def test_command_without_a_reply_counts_as_changed() -> None:
         "changed": True,
         "rc": 0,
         "stdout_lines": ["one", "two"],
-        "answer": {},
+        "result": {},
     }
 
 
 def test_reply_is_read_from_its_own_line_of_output() -> None:
     result = task_result(0, 'one\nMUSTER-RESULT {"changed": false, "lock": {"key": 1}}\n', False)
-    assert result == {"changed": False, "rc": 0, "stdout_lines": ["one"], "answer": {"lock": {"key": 1}}}
+    assert result == {"changed": False, "rc": 0, "stdout_lines": ["one"], "result": {"lock": {"key": 1}}}
 
 
 def test_reply_cannot_control_ansible() -> None:
     answer = '{"lock": 1, "add_host": {"host_name": "node1"}, "ansible_facts": {"a": 1}}'
-    assert task_result(0, f"MUSTER-RESULT {answer}\n", False)["answer"] == {"lock": 1}
+    assert task_result(0, f"MUSTER-RESULT {answer}\n", False)["result"] == {"lock": 1}
 
 
 @pytest.mark.parametrize("answer", [BRACKETS, "[1]", "{"])
 def test_invalid_reply_is_ignored(answer: str) -> None:
-    assert task_result(0, f"MUSTER-RESULT {answer}\n", False)["answer"] == {}
+    assert task_result(0, f"MUSTER-RESULT {answer}\n", False)["result"] == {}
 
 
 def test_error_is_reported_verbatim() -> None:
-    result = task_result(1, 'Getting\nMUSTER-RESULT {"fault": "there is no file a. Needed: it"}\n', False)
+    result = task_result(1, 'Getting\nMUSTER-RESULT {"step_error": "there is no file a. Needed: it"}\n', False)
     assert (result["failed"], result["msg"]) == (True, "there is no file a. Needed: it")
 
 
 def test_failed_program_shows_last_output_lines_and_log_path() -> None:
     output = "".join(f"line {number}\n" for number in range(100))
-    result = 'MUSTER-RESULT {"fault": "`pip install ...` failed (exit code 1)", "output_tells": true}\n'
+    result = 'MUSTER-RESULT {"step_error": "`pip install ...` failed (exit code 1)", "show_output": true}\n'
     matches = task_result(
         1, f"{output}ERROR: No matching distribution found for zzz==9\n{result}", False, "/logs/a.log"
     )
@@ -87,7 +87,7 @@ def test_terminal_control_sequences_are_removed() -> None:
 
 
 def test_credentials_in_an_error_are_masked() -> None:
-    result = task_result(1, 'MUSTER-RESULT {"fault": "https://user:TOKEN@host/simple cannot be read"}\n', False)
+    result = task_result(1, 'MUSTER-RESULT {"step_error": "https://user:TOKEN@host/simple cannot be read"}\n', False)
     assert result["msg"] == "https://****@host/simple cannot be read"
 
 
@@ -121,7 +121,7 @@ def test_run_code_uses_the_requested_interpreter(tmp_path: Path, monkeypatch: py
         names = {"inventory_hostname": "node0"}
         return run_code(here(), names, "proving", sys.executable, "_torch.torch_proof", {**asked, **other})
 
-    assert prove() == {"changed": False, "shown": "verified before"}
+    assert prove() == {"changed": False, "summary": "verified before"}
     failed = prove(marker=str(tmp_path / "other"), version="0.1")
     assert failed["failed"] and failed["msg"].startswith("node0: proving: torch is ")
     assert failed["msg"].endswith("use pip list to check which package requires a different torch version"), (
@@ -173,16 +173,16 @@ def test_without_file_locks_each_node_shows_progress(monkeypatch: pytest.MonkeyP
         assert opened is None and acquire_progress_lock(opened)
 
 
-@pytest.mark.parametrize(("fault", "output_tells"), [(StepError, False), (ProgramError, True)])
+@pytest.mark.parametrize(("error_class", "show_output"), [(StepError, False), (ProgramError, True)])
 def test_error_is_printed_as_the_result_and_exits_with_code_1(
-    fault: type[StepError], output_tells: bool, capsys: pytest.CaptureFixture[str]
+    error_class: type[StepError], show_output: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def work(_request: dict[str, Any]) -> dict[str, Any]:
-        raise fault("there is no file a. Needed: it")
+        raise error_class("there is no file a. Needed: it")
 
     with pytest.raises(SystemExit) as ended:
         report_result(work, {})
     assert ended.value.code == 1
     output = json.loads(capsys.readouterr().out.removeprefix("MUSTER-RESULT "))
-    assert output == {"fault": "there is no file a. Needed: it", "output_tells": output_tells}
+    assert output == {"step_error": "there is no file a. Needed: it", "show_output": show_output}
     assert report_result(lambda request: request, {"a": 1}) == {"a": 1}

@@ -64,7 +64,7 @@ def make_reply(**fields: Any) -> dict[str, Any]:
         "status": {**status, **fields.pop("status", {})},
         "outputs": {},
         "left_out": {},
-        "silence": 1.0,
+        "seconds_since_output": 1.0,
         "events": [],
         "unfinished": "",
         "cursors": {"/x/log": 5},
@@ -92,7 +92,7 @@ def make_result(plan: Mapping[str, Any], **fields: Any) -> dict[str, Any]:
                 "state": "ended",
                 "since": START,
                 "report": None,
-                "why": "",
+                "lost_reason": "",
                 "survived": False,
                 "launcher_log": "",
             }

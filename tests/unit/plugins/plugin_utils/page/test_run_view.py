@@ -74,7 +74,7 @@ def test_a_successor_repeats_events_only_for_a_page_that_has_none(view: RunView)
 
 
 def test_findings_are_the_hang_and_the_current_node_problems(view: RunView) -> None:
-    hang = {"text": "3 of 4 ranks wait", "culprits": [3], "since": START}
+    hang = {"text": "3 of 4 ranks wait", "awaited_ranks": [3], "since": START}
     status = {"hang": hang, "slow": ["GPU 1 of gpu0 runs at 900 MHz"], "exited": "rank 2 exited with code 0"}
     problem = {"event": "health", "text": "gpu1: GPU 0 is hot"}
     view.take(make_reply(status=status, events=[problem, {"event": "broken", "text": "gpu1: Xid 79"}]))
@@ -130,7 +130,7 @@ HOSTILE: list[dict[str, Any]] = [
     {"sample_cursor": [1]},
     {"sample_cursor": [1, 2, "3"]},
     {"cursors": []},
-    {"silence": float("nan")},
+    {"seconds_since_output": float("nan")},
     {"samples": {}},
 ]
 
@@ -146,7 +146,7 @@ def test_invalid_output_is_refused(reply: Any) -> None:
 
 
 def test_hostile_values_in_valid_replies_are_harmless(view: RunView) -> None:
-    status = {"hang": {"text": SECRET, "culprits": SECRET}, "slow": {"a": 1}, "message": SECRET, "exited": SECRET}
+    status = {"hang": {"text": SECRET, "awaited_ranks": SECRET}, "slow": {"a": 1}, "message": SECRET, "exited": SECRET}
     events = [{"text": SECRET * 1000, "event": [], "time": "now"}, {"text": SECRET, "event": "health", "time": 1e300}]
     view.take(make_reply(status=status, events=events, samples=[5, {"node": "gpu0"}], unfinished=SECRET * 10_000))
     text = json.dumps(view.snapshot(0))

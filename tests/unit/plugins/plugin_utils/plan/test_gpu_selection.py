@@ -215,6 +215,6 @@ def test_code_in_use_prevents_the_start() -> None:
     counts = {"counts": {"older": 1}, "names": {"older": ["train.py"]}}
     facts["node1"]["code"] = {"path": "/home/ada/project", "same": False, "required": None, **counts}
     code = {"source": "/home/me/project"}
-    (finding,) = findings(facts, gpus="2,3", code=code, code_left="in_use")
+    (finding,) = findings(facts, gpus="2,3", code=code, code_skip_reason="in_use")
     assert (finding.severity, finding.id) == ("error", "code-older")
     assert "a run on other GPUs of the node is using it" in finding.problem and "code=as_is" in finding.remedy

@@ -167,7 +167,9 @@ def test_message_of_a_node_is_sanitised_for_the_terminal() -> None:
     reads = {"gpu1": {"failed": True, "msg": "gpu1: \x1b]0;title\x07there is no run"}}
     for show in (ProfileAction.show, StacksAction.show):
         with pytest.raises(AnsibleActionFail, match="there is no run") as caught:
-            show(cast("Any", None), {"run_id": "first", "rank": "", "ranks": "", "record": "", "reads": reads})
+            show(
+                cast("Any", None), {"run_id": "first", "rank": "", "ranks": "", "record": "", "results_by_node": reads}
+            )
         assert "\x1b" not in str(caught.value) and "\x07" not in str(caught.value)
 
 
@@ -237,7 +239,7 @@ def test_invalid_options_are_refused_with_the_command_to_type(
 ) -> None:
     monkeypatch.setenv("MUSTER_COMMAND", "./muster")
     action = ProfileAction.__new__(ProfileAction)
-    args = {"ranks": "", "steps": 5, "reads": None, **arguments}
+    args = {"ranks": "", "steps": 5, "results_by_node": None, **arguments}
     monkeypatch.setattr(ProfileAction.__mro__[1], "run", lambda *_arguments, **_options: {})
     monkeypatch.setattr(action, "validate_argument_spec", lambda **_options: (None, args), raising=False)
     with pytest.raises(AnsibleActionFail, match=command):

@@ -122,7 +122,7 @@ def test_verdict_that_blames_hardware_records_the_machine(
     (line,) = remember_bad_nodes(path, PLAN, verdict(**values))
     assert line.startswith(f"gpu1 is recorded as bad: {reason}. No run will use it until ")
     (entry,) = read_entries(path)
-    assert (entry["node"], entry["reason"], entry["blamed"], entry["run"]) == ("gpu1", reason, blamed, "bert")
+    assert (entry["node"], entry["reason"], entry["failed_gpus"], entry["run"]) == ("gpu1", reason, blamed, "bert")
     assert (entry["serial"], entry["gpus"]) == ("J1050", ["GPU-a", "GPU-b"])
 
 
@@ -154,7 +154,7 @@ def test_node_cannot_fill_the_file(tmp_path: Path) -> None:
     assert summary == {"serial": "S" * 100, "asset": "S" * 100, "machine_id": "S" * 100, "gpus": gpus[:64]}
     big = {"serial": "S" * 5_000_000, "gpus": ["GPU-" + "x" * 5_000_000, *gpus]}
     entry = make_entry("gpu1", FALLEN, "bert", big, ["GPU-" + "x" * 5_000_000, *gpus])
-    assert (len(entry["serial"]), entry["gpus"], entry["blamed"]) == (100, gpus[:64], gpus[:64])
+    assert (len(entry["serial"]), entry["gpus"], entry["failed_gpus"]) == (100, gpus[:64], gpus[:64])
     uuids = [f"MIG-GPU-{number:052}" for number in range(64)]
     largest = make_entry("n" * 253, "r" * 5000, "b" * 63, {**summary, "gpus": uuids}, uuids)
     change_entries(path, lambda entries: [largest] * 1000)
@@ -171,7 +171,7 @@ def test_another_nodes_identifiers_are_not_recorded(tmp_path: Path) -> None:
     remember_bad_nodes(path, plan, verdict(nodes=[{"name": "gpu1", "gpus": "", "health": health}]))
     (entry,) = read_entries(path)
     assert (entry["serial"], entry["asset"], entry["machine_id"]) == ("", "", "5bd4")
-    assert (entry["gpus"], entry["blamed"]) == (["GPU-z"], [])
+    assert (entry["gpus"], entry["failed_gpus"]) == (["GPU-z"], [])
     assert matches(entry, "gpu1", liar) and not matches(entry, "gpu0", victim)
 
 
@@ -181,7 +181,7 @@ def test_gpu_on_another_node_is_not_blamed(tmp_path: Path, identity: dict[str, A
     plan = {"nodes": [{"name": "gpu0", "identity": {"gpus": ["GPU-b"]}}, {"name": "gpu1", "identity": identity}]}
     remember_bad_nodes(path, plan, verdict(nodes=[{"name": "gpu1", "gpus": "", "health": [FINDING]}]))
     (entry,) = read_entries(path)
-    assert entry["blamed"] == [] and not matches(entry, "gpu0", {"gpus": ["GPU-b"]})
+    assert entry["failed_gpus"] == [] and not matches(entry, "gpu0", {"gpus": ["GPU-b"]})
 
 
 def test_unwritable_file_is_reported(tmp_path: Path) -> None:

@@ -48,7 +48,9 @@ def test_curves_of_all_sources_are_found_in_any_directory(tmp_path: Path) -> Non
     history = [{"step": 10, "loss": 2.5, "epoch": 1.0}, {"step": 20, "loss": 1.5}, {"train_runtime": 9.0}]
     (node / "measured" / "trainer_state.json").write_text(json.dumps({"log_history": history}))
     (node / "metrics.csv").write_text("epoch,step,val_acc,train_loss\n0,1,,0.9\n0,2,0.5,\n1,3,,0.8\n")
-    (node / "said.jsonl").write_text('{"f1": 0.1, "once": 1}\nnot json\n{"f1": 0.2, "text": "x", "flag": true}\n')
+    (node / "job_results.jsonl").write_text(
+        '{"f1": 0.1, "once": 1}\nnot json\n{"f1": 0.2, "text": "x", "flag": true}\n'
+    )
     result = {curve.name: curve for curve in read_record(directory, "first").curves}
     assert list(result["train/loss"].value) == [3.0, 2.0, 1.0]
     assert list(result["train/loss"].time) == [START, START + 1, START + 2]
@@ -63,7 +65,9 @@ def test_non_numbers_are_not_points_but_their_first_step_is_recorded(tmp_path: P
     node = directory / "logs" / "node0"
     (node / "trainer_state.json").write_text('{"log_history": [{"step": 5, "b": Infinity}, {"step": 9, "b": NaN}]}')
     (node / "metrics.csv").write_text("step,c,d\n1,0.5,text\n2,nan,\nnan,nan,\n")
-    (node / "said.jsonl").write_text('{"step": 8, "a": NaN}\n{"step": 7, "a": -Infinity}\n{"step": 6, "a": null}\n')
+    (node / "job_results.jsonl").write_text(
+        '{"step": 8, "a": NaN}\n{"step": 7, "a": -Infinity}\n{"step": 6, "a": null}\n'
+    )
     record = read_record(directory, "first")
     assert record.non_finite == {"a": 8.0, "b": 5.0, "c": 2.0}
     assert [(curve.name, list(curve.value)) for curve in record.curves] == [("c", [0.5])]
@@ -76,7 +80,9 @@ def test_final_summary_line_is_not_a_point_of_the_curve(tmp_path: Path) -> None:
         {"step": 46, "accuracy": 0.75},
         {"accuracy": 0.8, "samples_per_second": 9},
     ]
-    (directory / "logs" / "node0" / "said.jsonl").write_text("".join(json.dumps(item) + "\n" for item in messages))
+    (directory / "logs" / "node0" / "job_results.jsonl").write_text(
+        "".join(json.dumps(item) + "\n" for item in messages)
+    )
     (curve,) = read_record(directory, "first").curves
     assert (curve.name, list(curve.step), list(curve.value)) == ("accuracy", [23, 46], [0.5, 0.75])
 

@@ -29,7 +29,7 @@ def write_run(directory: Path, name: str, text: str, loss: float, **changes: Any
     plan = {**planned(), "run_id": name, "currency": "USD"}
     (record / "plan.json").write_text(json.dumps(plan))
     result = {"run_id": name, "state": "succeeded", "started": 1.7e9, "ended": 1.7e9 + 60, "nodes": []}
-    (record / "result.json").write_text(json.dumps({**result, "said": {"loss": loss}}))
+    (record / "result.json").write_text(json.dumps({**result, "job_results": {"loss": loss}}))
     return record
 
 

@@ -100,7 +100,7 @@ def result_of(run_id: str, nodes: int, seconds: float, **more: Any) -> dict[str,
         "ended": START + seconds,
         "first_failure": None,
         "nodes": ends,
-        "said": {"accuracy": 0.5, "samples_per_second": 100.0, "batch_size": 32},
+        "job_results": {"accuracy": 0.5, "samples_per_second": 100.0, "batch_size": 32},
         **more,
     }
 

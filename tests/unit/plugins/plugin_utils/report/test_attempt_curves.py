@@ -61,7 +61,7 @@ def test_reported_step_that_is_repeated_counts_once(tmp_path: Path) -> None:
         {"step": step, "loss": float(attempt)} for attempt, steps in enumerate([(1, 2, 3), (3, 4)]) for step in steps
     ]
     lines = "".join(json.dumps(report) + "\n" for report in [*reports, {"loss": 9.0}])
-    (curve,) = curves_of(tmp_path, ["gpu0", "gpu0"], {"node0/said.jsonl": lines})
+    (curve,) = curves_of(tmp_path, ["gpu0", "gpu0"], {"node0/job_results.jsonl": lines})
     assert list(curve.step) == [1, 2, 3, 4] and list(curve.value) == [0, 0, 1, 1]
 
 
@@ -74,7 +74,7 @@ def test_reports_are_joined_if_rank_0_moves_to_another_node(tmp_path: Path) -> N
         "node0/ranks/0/stdout.log": lines(1, 2, 3, loss=4.0),
         "node1/ranks/0/stdout.log": lines(1, loss=99.0),  # another rank
         "node1/attempt-1/ranks/0/stdout.log": lines(3, 4, loss=2.0),
-        "node1/said.jsonl": '{"step": 3, "loss": 2.0}\n{"step": 4, "loss": 2.0}\n',
+        "node1/job_results.jsonl": '{"step": 3, "loss": 2.0}\n{"step": 4, "loss": 2.0}\n',
     }
     (curve,) = curves_of(tmp_path, ["gpu0", "gpu1"], files)
     assert list(curve.step) == [1, 2, 3, 4] and list(curve.value) == [4, 4, 2, 2]

@@ -30,7 +30,7 @@ def test_benchmark_report_has_figures_and_plots(tmp_path: Path) -> None:
     whole = document(
         4, gpus=2, rate=lambda item, other: 8.0 + item + other, left_out=["broadcast over all from 1 bytes on"]
     )
-    whole["copies"][0]["right"] = False
+    whole["copies"][0]["correct"] = False
     record = record_with(tmp_path, whole, 4)
     written = write_report(record, tmp_path / "logbook", START)
     page = check_page(written.page.read_text())

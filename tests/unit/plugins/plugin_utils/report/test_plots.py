@@ -115,7 +115,7 @@ def test_job_text_is_data_and_never_a_field_or_expression(tmp_path: Path) -> Non
         "step",
         "mean",
     }
-    assert set(plot.spec["data"]["values"][0]) == {"step", "mean", "least", "most"}
+    assert set(plot.spec["data"]["values"][0]) == {"step", "mean", "min", "max"}
     assert "<script" not in pictures.draw(plot.spec).inline
 
 

@@ -137,13 +137,13 @@ def test_each_rule_reports_only_the_scripted_fault(
 ) -> None:
     report = report_of(tmp_path, nodes=2, gpus=2, sample=sample)
     assert found(report) == ids
-    assert expected_text in report["findings"][0]["found"]
+    assert expected_text in report["findings"][0]["problem"]
     assert all(item["remedy"] and item["numbers"] for item in report["findings"])
 
 
 def test_restarts_shrinking_and_checkpoint_time_are_reported(tmp_path: Path) -> None:
     document = {"checkpoint_seconds": 90}
-    directory = write_record(tmp_path, sample=steady, result={"said": document})
+    directory = write_record(tmp_path, sample=steady, result={"job_results": document})
     again = directory / "logs" / "node0" / "ranks" / "x" / "attempt_2" / "0"
     again.mkdir(parents=True)
     (again / "stdout.log").write_text("")
@@ -154,7 +154,7 @@ def test_restarts_shrinking_and_checkpoint_time_are_reported(tmp_path: Path) -> 
     report = compose_report(read_record(directory, "first"), now=START)
     assert found(report) == ["restarts", "shrunk", "checkpoints"]
     assert report["restarts"] == 2
-    assert report["findings"][2]["found"] == "checkpoints took 90 s, 15% of the run"
+    assert report["findings"][2]["problem"] == "checkpoints took 90 s, 15% of the run"
 
 
 def test_run_time_is_broken_down_by_stage(tmp_path: Path) -> None:
@@ -182,11 +182,11 @@ def test_cost_is_reported_for_run_start_up_and_idle_gpus(tmp_path: Path) -> None
 
 def test_sample_count_comes_from_the_job_and_is_never_estimated(tmp_path: Path) -> None:
     """A run that spends most of its time starting up processes fewer than its throughput times its duration."""
-    counted = report_of(tmp_path, result={"said": {"samples_per_second": 100.0, "samples": 5000}})
+    counted = report_of(tmp_path, result={"job_results": {"samples_per_second": 100.0, "samples": 5000}})
     assert counted["samples"] == 5000
     assert counted["cost"]["per_1000_samples"] == pytest.approx(1000 * counted["cost"]["run"] / 5000)  # type: ignore[operator]
     assert ("1000 samples", "0.333 USD") in cost_facts(counted)
-    rate = report_of(tmp_path, run_id="second", result={"said": {"samples_per_second": 100.0}})
+    rate = report_of(tmp_path, run_id="second", result={"job_results": {"samples_per_second": 100.0}})
     assert rate["samples"] is None
     assert "samples" not in dict(throughput(rate))
     assert ("1000 samples, at this throughput", "0.0278 USD") in cost_facts(rate)
@@ -214,7 +214,7 @@ def test_failure_cause_and_remedy_come_from_the_catalogue(tmp_path: Path, fetche
     found = compose_report(read_record(directory, "first"), now=START)["failure"]
     assert found is not None and found["cause"] is not None
     assert found["cause"]["id"] == "cuda-out-of-memory"
-    assert found["cause"]["seen"].startswith("torch.OutOfMemoryError") and "smaller" in found["cause"]["remedy"]
+    assert found["cause"]["evidence"].startswith("torch.OutOfMemoryError") and "smaller" in found["cause"]["remedy"]
 
 
 def test_settings_and_repeat_command_come_from_plan_without_secrets(tmp_path: Path) -> None:
@@ -324,7 +324,9 @@ def test_repeat_command_keeps_launcher_specific_settings(
         lambda record: (record / "result.json").unlink(),
         lambda record: (record / "plan.json").write_text("[" * 100_000),
         lambda record: (record / "plan.json").write_text('{"nodes": [7, {"name": ["x"]}, {"name": "\\ud800"}]}'),
-        lambda record: (record / "result.json").write_text('{"started": 1e999, "ended": -1, "nodes": {}, "said": [1]}'),
+        lambda record: (record / "result.json").write_text(
+            '{"started": 1e999, "ended": -1, "nodes": {}, "job_results": [1]}'
+        ),
         lambda record: (record / "result.json").write_text('{"started": ' + "9" * 5000 + "}"),
         lambda record: (record / "logs" / "node0" / "events.jsonl").write_bytes(b"\xff\n[]\n{}\n7\n"),
         lambda record: (record / "logs" / "node0" / "gpus.csv").write_bytes(b"\0" * 100_000 + b"\n2026/11/25 1"),
@@ -342,10 +344,10 @@ def test_broken_record_still_yields_a_report(tmp_path: Path, broken: Callable[[P
 @pytest.mark.parametrize(
     ("result", "plan"),
     [
-        ({"said": {"samples": 1e-320, "samples_per_second": 5e-324}}, {}),
-        ({"said": {"samples": -3, "samples_per_second": -1, "checkpoint_seconds": 1e99}}, {}),
-        ({"said": {"samples": 1e100, "samples_per_second": 1e100, "batch_size": 1e100}}, {}),
-        ({"started": 0, "ended": 1e-320, "said": {"checkpoint_seconds": 1e99}}, {}),
+        ({"job_results": {"samples": 1e-320, "samples_per_second": 5e-324}}, {}),
+        ({"job_results": {"samples": -3, "samples_per_second": -1, "checkpoint_seconds": 1e99}}, {}),
+        ({"job_results": {"samples": 1e100, "samples_per_second": 1e100, "batch_size": 1e100}}, {}),
+        ({"started": 0, "ended": 1e-320, "job_results": {"checkpoint_seconds": 1e99}}, {}),
         ({"started": -5e9, "ended": 5e9}, {}),
         ({"started": START, "ended": 1e300}, {}),
         ({}, {"world_size": 10**400}),

@@ -33,7 +33,7 @@ def page_of(directory: Path, result: dict[str, Any]) -> Page:
 
 
 def test_groups_of_a_hang_are_shown_with_the_awaited_rank_first(tmp_path: Path) -> None:
-    hang = {"text": "", "since": 1.0, "culprits": [3], "groups": GROUPS}
+    hang = {"text": "", "since": 1.0, "awaited_ranks": [3], "groups": GROUPS}
     text = page_of(tmp_path, {"state": "failed", "hang": hang}).text
     assert text.index("rank 3 on gpu1 is in load (data.py:41)") < text.index("ranks 0-2 on gpu0, gpu1 wait in")
     assert "When the run hung" in text and "data.py:41: time.sleep(1)" in text
@@ -53,6 +53,6 @@ def test_section_is_hidden_without_stacks(tmp_path: Path, stacks: Any) -> None:
 def test_hostile_stacks_are_shown_as_text(tmp_path: Path) -> None:
     what = {**LOADS, "function": HOSTILE, "file": f"/{HOSTILE}", "text": HOSTILE, "call": HOSTILE}
     groups = [group(0, **what, frames=[HOSTILE] * 99, workers=[HOSTILE] * 99)] * 999
-    page = page_of(tmp_path, {"state": "failed", "hang": {"text": HOSTILE, "culprits": [0], "groups": groups}})
+    page = page_of(tmp_path, {"state": "failed", "hang": {"text": HOSTILE, "awaited_ranks": [0], "groups": groups}})
     assert not page.named("b") and not page.named("a") and not page.named("script")
     assert "<script>alert(1)</script>" in page.text and TITLE in page.text

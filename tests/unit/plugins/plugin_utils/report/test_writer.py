@@ -123,7 +123,7 @@ def hostile_record(runs: Path) -> Path:
     directory = write_record(
         runs,
         LONGEST_ID,
-        result={"state": "failed", "reason": HOSTILE, "first_failure": failure, "said": document},
+        result={"state": "failed", "reason": HOSTILE, "first_failure": failure, "job_results": document},
         plan={
             "launcher": HOSTILE,
             "command": ["python3", f"{HOSTILE}.py", HOSTILE, f"--{HOSTILE}"],
@@ -144,7 +144,9 @@ def hostile_record(runs: Path) -> Path:
     gpu, ours = f"0, {HOSTILE}, Enabled\n", f"{HOSTILE}, 7, 1e99, -1, 999999999, 1e8\n"
     other = f"{HOSTILE}, {HOSTILE}, 1, 1, 1, 1\n"
     (node / "accounting.csv").write_text(gpu + other + gpu + ours + other + "x" * 1_000_000)
-    (node / "said.jsonl").write_text("".join(json.dumps({HOSTILE: item, "ok": item}) + "\n" for item in range(3)))
+    (node / "job_results.jsonl").write_text(
+        "".join(json.dumps({HOSTILE: item, "ok": item}) + "\n" for item in range(3))
+    )
     samples = (node / "gpus.csv").read_text()
     ours, theirs = ", ".join([HOSTILE] * 8), f"{samples.splitlines()[1].partition(',')[0]}, {HOSTILE}, 1, 1, 1, 1, 1, 1"
     (node / "gpus.csv").write_text(f"{HOSTILE}\n{samples}{ours}\n{theirs}\n" + "u" * 1_000_000 + f"\n{HOSTILE}")
@@ -272,7 +274,7 @@ def test_code_block_fence_is_longer_than_any_fence_inside() -> None:
 
 def test_log_book_shows_the_last_values_of_curves_if_nothing_else_was_reported(tmp_path: Path) -> None:
     runs, book = tmp_path / "runs", tmp_path / "logbook"
-    curves = write_record(runs, "curves", result={"said": {}})
+    curves = write_record(runs, "curves", result={"job_results": {}})
     write_events(curves / "logs" / "node0" / "events.out.tfevents.1", "loss", [3.0, 2.5])
     written(curves)
     (row,) = [line for line in (book / "README.md").read_text().splitlines() if line.startswith("| 2")]
@@ -291,9 +293,9 @@ def test_comparison_shows_differences_first(tmp_path: Path) -> None:
     runs, book = tmp_path / "runs", tmp_path / "logbook"
     command = ["python3", "train.py", "--lr", "2e-3", "--epochs", "3"]
     document = {"checkpoint": f"/{'long/' * 50}last.pt"}
-    item = write_record(runs, "one", plan={"command": [*command, "--warm"]}, result={"said": document})
+    item = write_record(runs, "one", plan={"command": [*command, "--warm"]}, result={"job_results": document})
     command[3] = "1e-3"
-    two = write_record(runs, "two", nodes=2, plan={"command": command}, result={"said": {"f1": 0.75}})
+    two = write_record(runs, "two", nodes=2, plan={"command": command}, result={"job_results": {"f1": 0.75}})
     for directory, values in ((item, [3.0, 2.0, 1.0]), (two, [3.0, 1.0])):
         write_events(directory / "logs" / "node0" / "events.out.tfevents.1", "loss", values)
     page, reason = write_comparison([item, two], book, None, START)
@@ -367,7 +369,10 @@ def failed_record(runs: Path, log: list[str], **more: Any) -> Path:
     path = "/home/me/.muster/runs/first/node0/ranks/x/attempt_0/1/stderr.log"
     failure = {"node": "gpu0", "node_rank": 0, "rank": 1, "log": path, "error": log[-1], "last_lines": []}
     directory = write_record(
-        runs, gpus=0, result={"state": "failed", "first_failure": failure, "said": {}}, plan={"variables": [], **more}
+        runs,
+        gpus=0,
+        result={"state": "failed", "first_failure": failure, "job_results": {}},
+        plan={"variables": [], **more},
     )
     plan = json.loads((directory / "plan.json").read_text())
     for node in plan["nodes"]:
@@ -422,7 +427,7 @@ def test_failed_run_still_shows_its_curves_with_last_and_best_values(tmp_path: P
 
 
 def test_run_without_metrics_shows_the_last_lines_of_rank_0_and_the_advice_once(tmp_path: Path) -> None:
-    result: dict[str, Any] = {"state": "succeeded", "first_failure": None, "said": {}}
+    result: dict[str, Any] = {"state": "succeeded", "first_failure": None, "job_results": {}}
     directory = write_record(tmp_path / "runs", gpus=0, result=result)
     log = directory / "logs" / "node0" / "ranks" / "x" / "attempt_0" / "0" / "stdout.log"
     log.parent.mkdir(parents=True)

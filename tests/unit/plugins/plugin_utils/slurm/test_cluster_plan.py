@@ -37,7 +37,7 @@ def state(**changes: Any) -> dict[str, Any]:
         "munge_key": "k",
         "files": {},
         "pam": "",
-        "proof": "",
+        "verification": "",
         **changes,
     }
 
@@ -212,7 +212,7 @@ def as_planned(planned: SlurmPlan, node: str) -> dict[str, Any]:
         for file in planned["files"][node]
     }
     units = {name: {"active": "active", "enabled": "enabled"} for name in planned["services"][node]}
-    return state(files=files, units=units, proof=planned["proof"])
+    return state(files=files, units=units, verification=planned["verification"])
 
 
 def test_complete_cluster_needs_no_changes() -> None:
@@ -221,7 +221,12 @@ def test_complete_cluster_needs_no_changes() -> None:
     states = {node["name"]: as_planned(planned, node["name"]) for node in NODES}
     assert plan_cluster(NODES, states, SlurmOptions())["incomplete"] == []
 
-    differences: list[dict[str, Any]] = [{"munge_key": "other"}, {"proof": "older"}, {"units": {}}, {"files": {}}]
+    differences: list[dict[str, Any]] = [
+        {"munge_key": "other"},
+        {"verification": "older"},
+        {"units": {}},
+        {"files": {}},
+    ]
     for changes in differences:
         changed = {**states, "gpu2": {**states["gpu2"], **changes}}
         assert plan_cluster(NODES, changed, SlurmOptions())["incomplete"] == ["gpu2"], changes
@@ -273,7 +278,7 @@ def test_outdated_program_makes_a_node_incomplete() -> None:
     states = {}
     for node, files in planned["files"].items():
         present = {file["path"]: written(file) for file in [*files, *PROGRAM["files"]]}
-        states[node] = state(units=units, proof=planned["proof"], files=present)
+        states[node] = state(units=units, verification=planned["verification"], files=present)
     assert plan_cluster(NODES, states, options)["incomplete"] == []
     states["gpu2"]["files"][PROGRAM["files"][0]["path"]]["sha256"] = "0"
     assert plan_cluster(NODES, states, options)["incomplete"] == ["gpu2"]

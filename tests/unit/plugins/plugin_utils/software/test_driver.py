@@ -39,7 +39,7 @@ def packages(
     branch = version.partition(".")[0]
     names = [f"{name}-{branch}" for name in ("libnvidia-compute", "nvidia-dkms", "nvidia-driver", "nvidia-utils")]
     return [
-        {"name": name, "version": f"{version}-0ubuntu0.22.04.1", "wanted": expected, "status": status, "flag": flag}
+        {"name": name, "version": f"{version}-0ubuntu0.22.04.1", "selection": expected, "status": status, "flag": flag}
         for name in names
     ]
 
@@ -48,7 +48,7 @@ def smi(file: str) -> dict[str, str]:
     """Parse a recorded output of nvidia-smi."""
     text = (SMI / file).read_text()
     state, output = diagnose(CommandOutput(0 if file.endswith(".csv") else 9, text))
-    return {"state": state, "said": output}
+    return {"state": state, "output": output}
 
 
 def facts(  # noqa: PLR0913
@@ -66,7 +66,7 @@ def facts(  # noqa: PLR0913
         "vendor": more.pop("vendor", "nvidia"),
         "pci": more.pop("pci", 8),
         "driver": {"loaded": loaded, "library": library, "on_disk": module or None},
-        "smi": {"state": "hangs", "said": ""} if said == "hangs" else smi(said),
+        "smi": {"state": "hangs", "output": ""} if said == "hangs" else smi(said),
         "nouveau": more.pop("nouveau", False),
         "processes": more.pop("processes", []),
     }
@@ -290,7 +290,7 @@ TABLE: list[tuple[str, dict[str, Any], DesiredDriver, str, str]] = [
                 {
                     "name": "nvidia-fabricmanager-535",
                     "version": "535.161.07-1",
-                    "wanted": "install",
+                    "selection": "install",
                     "status": "installed",
                     "flag": "ok",
                 },
@@ -366,7 +366,7 @@ def test_purge_removes_all_driver_packages_and_nothing_else() -> None:
     kernel = {
         "name": f"linux-image-{KERNEL}",
         "version": "5.15.0-91.101",
-        "wanted": "install",
+        "selection": "install",
         "status": "installed",
         "flag": "ok",
     }
@@ -403,7 +403,7 @@ def test_minimum_driver_version_follows_from_cuda(cuda: str, least: str, needed:
 
 
 def test_only_installed_packages_are_held() -> None:
-    kernel = {"name": f"linux-image-{KERNEL}", "version": "1", "wanted": "hold", "status": "installed", "flag": "ok"}
+    kernel = {"name": f"linux-image-{KERNEL}", "version": "1", "selection": "hold", "status": "installed", "flag": "ok"}
     driver = facts(has=[*packages()[:1], *packages(V570, status="config-files"), kernel])["driver"]
     assert packages_to_hold(driver, kernel=False) == ["libnvidia-compute-535"]
     assert packages_to_hold(driver, kernel=True) == ["libnvidia-compute-535", f"linux-image-{KERNEL}"]
@@ -433,7 +433,7 @@ def test_dpkg_output_is_parsed_for_driver_and_kernel_packages() -> None:
     assert result[0] == {
         "name": "libnvidia-compute-535",
         "version": "535.183.01-0ubuntu0.22.04.1",
-        "wanted": "hold",
+        "selection": "hold",
         "status": "installed",
         "flag": "ok",
     }

@@ -39,10 +39,10 @@ def document(
         "complete": True,
         "ranks": ranks,
         "matmul": [
-            {"rank": rank, "dtype": "bfloat16", "median": tflops(rank), "best": tflops(rank), "right": True}
+            {"rank": rank, "dtype": "bfloat16", "median": tflops(rank), "best": tflops(rank), "correct": True}
             for rank in range(nodes * gpus)
         ],
-        "copies": [{"rank": rank, "kind": "device", "gbytes": 600.0, "right": True} for rank in range(nodes * gpus)],
+        "copies": [{"rank": rank, "kind": "device", "gbytes": 600.0, "correct": True} for rank in range(nodes * gpus)],
         "collectives": [
             {
                 "scope": "all",
@@ -52,12 +52,12 @@ def document(
                 "ranks": nodes * gpus,
                 "median_us": 100.0 + size / 1000,
                 "p95_us": 120.0 + size / 1000,
-                "wrong": [],
+                "wrong_ranks": [],
             }
             for size in (1 << 10, 1 << 20, 64 << 20)
         ],
         "pairs": [
-            {"a": item, "b": other, "gbps": rate(item, other), "us": 30.0, "right": True}
+            {"a": item, "b": other, "gbps": rate(item, other), "us": 30.0, "correct": True}
             for pairs in pairing_rounds(nodes)
             for item, other in pairs
         ],

@@ -28,7 +28,7 @@ def test_regressions_are_reported_worst_first() -> None:
     )
     worse = [item for item in compare(now, before)["findings"] if item["id"] == "benchmark-worse"]
     assert [item["about"] for item in worse] == [["gpu1 rank 0"], ["gpu0", "gpu2"]]
-    assert worse[0]["found"] == "matmul on gpu1 rank 0: 120 TFLOP/s, but 250 in before"
+    assert worse[0]["problem"] == "matmul on gpu1 rank 0: 120 TFLOP/s, but 250 in before"
     assert "between gpu0 and gpu2: 8.5 Gb/s, but 10 in before" in compare(now, before)["verdict"]
 
 
@@ -41,11 +41,11 @@ def test_equal_or_better_figures_are_not_reported() -> None:
 
 def test_nodes_missing_from_the_baseline_are_named() -> None:
     changed = compare(benchmark(3, "now"), benchmark(2, "before"))
-    assert [item["found"] for item in changed["findings"]] == ["gpu2 is not in before"]
+    assert [item["problem"] for item in changed["findings"]] == ["gpu2 is not in before"]
     other = benchmark(2, "before")
     for row in (*other["gpus"], *other["copies"]):
         row["node"] = "elsewhere"
     for pair in other["pairs"]:
         pair["a"] = "elsewhere"
     other["collectives"] = []
-    assert "the runs have no measurements in common" in compare(benchmark(2, "now"), other)["findings"][-1]["found"]
+    assert "the runs have no measurements in common" in compare(benchmark(2, "now"), other)["findings"][-1]["problem"]

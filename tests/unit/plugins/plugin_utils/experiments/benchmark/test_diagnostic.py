@@ -23,7 +23,7 @@ def reply(*tests: dict[str, str], failure: str = "", installed: bool = True) -> 
 def test_failed_test_is_a_problem_on_every_node_where_it_failed() -> None:
     (finding,) = diagnostic_findings({"a": reply(PASSED, FAILED), "b": reply(FAILED), "c": reply(PASSED)})
     assert (finding["severity"], finding["about"]) == ("problem", ["a", "b"])
-    assert finding["found"] == "NVIDIA's diagnostic: Page Retirement/Row Remap: Error: GPU 3 had memory errors"
+    assert finding["problem"] == "NVIDIA's diagnostic: Page Retirement/Row Remap: Error: GPU 3 had memory errors"
 
 
 def test_stopped_service_is_a_hint_and_missing_program_is_ignored() -> None:
@@ -34,4 +34,4 @@ def test_stopped_service_is_a_hint_and_missing_program_is_ignored() -> None:
 def test_invalid_replies_and_hostile_texts_are_harmless() -> None:
     hostile = {"name": "\x1b[2J\n" * 100, "result": "Warn", "details": "x" * 10**5}
     (finding,) = diagnostic_findings({"a": {}, "b": None, "c": {"tests": 3}, "d": reply(hostile)})
-    assert finding["severity"] == "hint" and len(finding["found"]) < 500 and finding["found"].isprintable()
+    assert finding["severity"] == "hint" and len(finding["problem"]) < 500 and finding["problem"].isprintable()

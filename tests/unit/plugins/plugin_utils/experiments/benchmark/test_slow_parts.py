@@ -111,8 +111,8 @@ def test_different_gpu_models_are_not_compared_with_each_other() -> None:
 def test_gpus_below_expected_speed_are_reported_with_its_source() -> None:
     benchmark = judged(document(2, tflops=lambda _rank: 150.0), None, 2)
     text = next(item for item in benchmark["findings"] if item["id"] == "benchmark-gpus-below")
-    assert text["severity"] == "problem" and "150 TFLOP/s" in text["found"] and "271 is expected" in text["found"]
-    assert "MAMF" in text["found"]
+    assert text["severity"] == "problem" and "150 TFLOP/s" in text["problem"] and "271 is expected" in text["problem"]
+    assert "MAMF" in text["problem"]
     # unmeasured parts are never blamed
     benchmark = judged(document(2, tflops=lambda _rank: 1.0, model="Quadro P4000", matmul=[
         {"rank": rank, "dtype": "float32", "median": 1.0} for rank in range(2)
@@ -123,18 +123,20 @@ def test_gpus_below_expected_speed_are_reported_with_its_source() -> None:
 def test_two_nodes_are_judged_by_expected_speed_without_blaming_either() -> None:
     benchmark = judged(document(2, rate=lambda _a, _b: 4.0), None, 2, gbps=10.0)
     below = next(item for item in benchmark["findings"] if item["id"] == "benchmark-network-below")
-    assert below["about"] == ["gpu0", "gpu1"] and "a single pair cannot show which of the two is slow" in below["found"]
-    assert "benchmark_network_gbps" in below["found"]
+    assert (
+        below["about"] == ["gpu0", "gpu1"] and "a single pair cannot show which of the two is slow" in below["problem"]
+    )
+    assert "benchmark_network_gbps" in below["problem"]
     assert judged(document(2, rate=lambda _a, _b: 9.0), None, 2, gbps=10.0)["findings"] == []
 
 
 @pytest.mark.parametrize(
     ("phase", "place", "change", "expected_text"),
     [
-        ("collectives", 1, {"wrong": [1]}, "all_reduce gives wrong results on gpu1, with 1048576 bytes"),
-        ("matmul", 1, {"right": False}, "gpu1 GPU 0 computes a wrong matrix product"),
-        ("copies", 0, {"right": False}, "gpu0 rank 0: a copy (device) does not match its source"),
-        ("pairs", 0, {"right": False}, "data sent between gpu0 and gpu1 arrives corrupted"),
+        ("collectives", 1, {"wrong_ranks": [1]}, "all_reduce gives wrong results on gpu1, with 1048576 bytes"),
+        ("matmul", 1, {"correct": False}, "gpu1 GPU 0 computes a wrong matrix product"),
+        ("copies", 0, {"correct": False}, "gpu0 rank 0: a copy (device) does not match its source"),
+        ("pairs", 0, {"correct": False}, "data sent between gpu0 and gpu1 arrives corrupted"),
     ],
 )
 def test_wrong_results_are_reported_at_any_speed(

@@ -20,12 +20,12 @@ def search(runs: Path, name: str = "fit", **more: Any) -> None:
         "version": 1,
         "salt": "",
         "common": "",
-        "job": {"args": ["--batch", "{batch_size}", "--steps", 20], "confirm_args": [], "patience": 60.0},
-        "search": {"start": 8, "multiple": 8, "most": 4096, "margin": 0.05},
+        "job": {"args": ["--batch", "{batch_size}", "--steps", 20], "confirm_args": [], "timeout": 60.0},
+        "search": {"start": 8, "multiple": 8, "max_batch": 4096, "margin": 0.05},
         "program": "train.py",
         "nnodes": 2,
         "history": [{}, {}, {}],
-        "under_way": "",
+        "running": "",
         "result": 40,
         "fastest": None,
         **more,
@@ -48,7 +48,7 @@ def test_batch_is_substituted_into_launch_arguments(tmp_path: Path) -> None:
     ],
 )
 def test_launch_without_arguments_uses_those_of_the_search(tmp_path: Path, own: Any, given: Any) -> None:
-    search(tmp_path, job={"args": own, "confirm_args": [], "patience": 60.0})
+    search(tmp_path, job={"args": own, "confirm_args": [], "timeout": 60.0})
     assert apply_fit(tmp_path, "fit", "train.py", []).args == given
 
 

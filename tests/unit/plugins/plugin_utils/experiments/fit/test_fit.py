@@ -19,8 +19,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._experiments.seque
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.sequence.resumable import ExperimentError
 from tests.unit.plugins.plugin_utils.report.records import write_record
 
-SEARCH = SearchSettings(start=8, multiple=8, most=4096, margin=0.0)
-JOB = FitJob(args=["--batch", "{batch_size}"], confirm_args=["--batch={batch_size}", "--long"], patience=60.0)
+SEARCH = SearchSettings(start=8, multiple=8, max_batch=4096, margin=0.0)
+JOB = FitJob(args=["--batch", "{batch_size}"], confirm_args=["--batch={batch_size}", "--long"], timeout=60.0)
 OOM = "OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
 
 
@@ -49,7 +49,7 @@ class Cluster:
         record = write_record(self.runs, run_id, nodes=2)
         result = json.loads((record / "result.json").read_text())
         if batch <= self.limit:
-            result["said"] = {"samples_per_second": 10.0 * batch, "peak_memory_mib": 1000.0 + 100 * batch}
+            result["job_results"] = {"samples_per_second": 10.0 * batch, "peak_memory_mib": 1000.0 + 100 * batch}
         else:
             ranks = [{"rank": 1, "exit_code": 1, "error": self.error}]
             failure = {"node": "gpu0", "rank": 0, "error": "RuntimeError: Connection closed by peer"}
@@ -95,7 +95,7 @@ def test_interrupted_search_resumes(cluster: Cluster) -> None:
     cluster.interrupted = True
     with pytest.raises(ExperimentError, match="interrupted: .* was stopped on all nodes"):
         fit(cluster).search(JOB, SEARCH)
-    assert json.loads((cluster.runs / "fit" / "fit.json").read_text())["under_way"] == "fit-b8"
+    assert json.loads((cluster.runs / "fit" / "fit.json").read_text())["running"] == "fit-b8"
     cluster.interrupted = False
     state = fit(cluster).search(JOB, SEARCH)
     assert cluster.stopped == ["fit-b8"] and cluster.launched[1] == "fit-b8-2", "a name is never used twice"

@@ -24,7 +24,7 @@ def probe(batch: int, fits: bool, confirms: bool = False, memory: float | None =
         "fits": fits,
         "confirms": confirms,
         "run_id": f"fit-b{batch}",
-        "why": "",
+        "reason": "",
         "seconds": 40.0,
         "memory_mib": memory,
         "total_mib": 40960.0 if memory is not None else None,
@@ -37,7 +37,7 @@ def searched(limit: int, search: SearchSettings, noise: random.Random | None) ->
     too.
     """
     history: list[Probe] = []
-    while not (following := choose_next(history, search))["done"]:
+    while not (following := choose_next(history, search))["finished"]:
         batch = following["batch"]
         memory = None
         if noise is not None:
@@ -48,7 +48,7 @@ def searched(limit: int, search: SearchSettings, noise: random.Random | None) ->
 
 
 searches = st.builds(
-    lambda start, multiple, most, margin: SearchSettings(start=start, multiple=multiple, most=most, margin=margin),
+    lambda start, multiple, most, margin: SearchSettings(start=start, multiple=multiple, max_batch=most, margin=margin),
     st.integers(1, 64),
     st.sampled_from([1, 2, 4, 8, 16]),
     st.integers(64, 4096),
@@ -65,7 +65,7 @@ def test_result_fits_but_the_next_multiple_does_not(limit: int, search: SearchSe
         return
     assert 1 <= result <= limit and history[-1]["confirms"]
     largest = max(item["batch"] for item in history if item["fits"] and not item["confirms"])
-    assert largest + search["multiple"] > limit or largest == search["most"]
+    assert largest + search["multiple"] > limit or largest == search["max_batch"]
     assert result <= max(1, largest * (1 - search["margin"]))
     tried = [item["batch"] for item in history if not item["confirms"]]
     assert len(set(tried)) == len(tried), "nothing is tried twice"
@@ -73,7 +73,7 @@ def test_result_fits_but_the_next_multiple_does_not(limit: int, search: SearchSe
 
 def test_search_takes_at_most_seven_probes_on_average() -> None:
     draw = random.Random(7)
-    search = SearchSettings(start=8, multiple=8, most=4096, margin=0.05)
+    search = SearchSettings(start=8, multiple=8, max_batch=4096, margin=0.05)
     counts = [len(searched(draw.randint(8, 1024), search, draw)) for _limit in range(1000)]
     assert sum(counts) / len(counts) <= 7.0, "the longer run that confirms the result among them"
 
@@ -83,7 +83,9 @@ def test_number_of_probes_is_estimated_early() -> None:
     memory = {8: 22886.0, 16: 32636.0, 104: 131374.0, 112: 141006.0, 120: None}
     history: list[Probe] = []
     about = []
-    while not (following := choose_next(history, SearchSettings(start=8, multiple=8, most=4096, margin=0.05)))["done"]:
+    while not (following := choose_next(history, SearchSettings(start=8, multiple=8, max_batch=4096, margin=0.05)))[
+        "finished"
+    ]:
         batch, confirms = following["batch"], following["confirms"]
         about.append(len(history) + following["remaining"] + (not confirms))
         history.append({**probe(batch, memory[batch] is not None, confirms, memory[batch]), "total_mib": 143156.0})
@@ -92,10 +94,10 @@ def test_number_of_probes_is_estimated_early() -> None:
 
 
 def test_failed_confirmations_shrink_the_batch_then_end_the_search() -> None:
-    search = SearchSettings(start=64, multiple=8, most=64, margin=0.0)
+    search = SearchSettings(start=64, multiple=8, max_batch=64, margin=0.0)
     history = [probe(64, True)]
     batches = []
-    while not (following := choose_next(history, search))["done"]:
+    while not (following := choose_next(history, search))["finished"]:
         batches.append(following["batch"])
         history.append(probe(following["batch"], False, confirms=True))
     assert batches == [64, 56, 48, 40] and following["result"] == 0

@@ -26,7 +26,7 @@ GB = 10**9
 
 def start(what: str, steps: list[float], loss: list[float], **more: Any) -> RehearsalLaunch:
     usual: RehearsalLaunch = {
-        "what": what,
+        "kind": what,
         "run_id": f"r-{what}",
         "nnodes": 4,
         "node": "gpu0",
@@ -53,13 +53,13 @@ def judged(*starts: RehearsalLaunch, size: int | None = GB, free: int | None = 1
         "resume_args": ["--resume"],
         "steps": 20,
         "nnodes": 4,
-        "patience": 60.0,
+        "timeout": 60.0,
         "total_steps": 1000,
         "checkpoint_steps": 100,
-        "kept": 3,
+        "checkpoints_kept": 3,
         "loss": "",
     }
-    known: Any = {"version": 1, "job": {**job, **more}, "starts": list(starts), "under_way": ""}
+    known: Any = {"version": 1, "job": {**job, **more}, "starts": list(starts), "running": ""}
     return judge(known, size, free)
 
 
@@ -84,7 +84,7 @@ def test_continued_curve_is_approved_with_total_time_and_cost() -> None:
 def test_curve_that_does_not_continue_is_a_problem(second: RehearsalLaunch, message: str) -> None:
     known = judged(FIRST, second)
     assert known["resumed"] is False and known["go"] is False
-    assert [item["found"].startswith(message) for item in known["findings"]] == [True], known["findings"]
+    assert [item["problem"].startswith(message) for item in known["findings"]] == [True], known["findings"]
     assert "what to do: load the model, optimizer and step" in render(known, "r")
 
 
@@ -119,7 +119,7 @@ def test_unknown_or_unexpected_figures_are_only_hints(
     starts: list[RehearsalLaunch], more: dict[str, Any], message: str
 ) -> None:
     known = judged(*starts, **more)
-    assert [item["found"].startswith(message) for item in known["findings"]] == [True], known["findings"]
+    assert [item["problem"].startswith(message) for item in known["findings"]] == [True], known["findings"]
     assert known["go"] is True and known["findings"][0]["severity"] == "hint"
 
 
@@ -138,7 +138,7 @@ def test_non_numeric_loss_is_the_only_finding(what: str) -> None:
     known = judged(
         *(start(item, [], [], broken=7.0 if item == what else None) for item in (TWO_NODES, ALL_NODES, RESUMED))
     )
-    assert [item["found"] for item in known["findings"]] == [f"the loss is not a number at step 7 of r-{what}"]
+    assert [item["problem"] for item in known["findings"]] == [f"the loss is not a number at step 7 of r-{what}"]
     assert known["go"] is False and known["resumed"] is None
 
 
@@ -151,4 +151,4 @@ def test_non_numeric_loss_is_the_only_finding(what: str) -> None:
 )
 def test_missing_space_or_checkpoint_is_a_problem(size: int | None, free: int | None, message: str) -> None:
     known = judged(FIRST, start(RESUMED, [21], [2.0]), size=size, free=free)
-    assert [item["found"].startswith(message) for item in known["findings"]] == [True] and known["go"] is False
+    assert [item["problem"].startswith(message) for item in known["findings"]] == [True] and known["go"] is False

@@ -30,10 +30,10 @@ JOB: RehearsalJob = {
     "resume_args": ["--steps={steps}", "--to", "/data/{name}", "--from", "{checkpoint}"],
     "steps": 20,
     "nnodes": 4,
-    "patience": 60.0,
+    "timeout": 60.0,
     "total_steps": 0,
     "checkpoint_steps": 0,
-    "kept": 1,
+    "checkpoints_kept": 1,
     "loss": "",
 }
 
@@ -60,7 +60,7 @@ class Cluster:
         self.interrupted = run_id == self.interrupt_at
         if self.refused:
             return PlaybookResult(2, [self.refused], 1.0, False)
-        more: dict[str, Any] = {"said": self.said}
+        more: dict[str, Any] = {"job_results": self.said}
         if run_id == self.fails_at:
             more |= {"state": "failed", "first_failure": {"node": "gpu1", "rank": 1, "error": "NameError: modle"}}
         record = write_record(self.runs, run_id, nodes=variables.get("nnodes", 4), result=more)
@@ -68,7 +68,7 @@ class Cluster:
         lines = [
             json.dumps({"step": step, "loss": self.losses.get(step, 100 - step)}) for step in range(first, first + 20)
         ]
-        (record / "logs" / "node0" / "said.jsonl").write_text("\n".join(lines) + "\n")
+        (record / "logs" / "node0" / "job_results.jsonl").write_text("\n".join(lines) + "\n")
         return PlaybookResult(0, [], 40.0, self.late)
 
     def stop(self, run_id: str) -> PlaybookResult:
@@ -154,7 +154,7 @@ def test_non_finite_loss_is_rejected_unless_another_curve_is_chosen(cluster: Clu
     other.losses = dict.fromkeys(range(1, 41), broken)
     play(other)
     known = conclude(other.runs / "r", 10**9, 10**10)
-    assert known["findings"][0]["found"] == "the loss is not a number at step 1 of r-two" and known["go"] is False
+    assert known["findings"][0]["problem"] == "the loss is not a number at step 1 of r-two" and known["go"] is False
     assert [start["broken"] for start in known["starts"]] == [1.0, 1.0, 21.0]
 
 

@@ -111,11 +111,11 @@ def test_interrupted_sweep_resumes_and_retries_failed_variants(cluster: Cluster)
     cluster.wrong, cluster.interrupt_at = {"b"}, "s-a2"
     with pytest.raises(ExperimentError, match="interrupted: s-a2 was stopped on all nodes; run the same command again"):
         sweep(cluster, ALL)
-    assert json.loads((cluster.runs / "s" / "sweep.json").read_text())["under_way"] == ["s-a2"]
+    assert json.loads((cluster.runs / "s" / "sweep.json").read_text())["running"] == ["s-a2"]
     cluster.wrong, cluster.launched = set(), []
     state = sweep(cluster, ALL)
     assert cluster.stopped == ["s-a2"] and cluster.launched == ["s-b-2", "s-a2-2"], "a name is never used twice"
-    assert all(row["succeeded"] for row in state["tables"][0]["rows"]) and state["under_way"] == []
+    assert all(row["succeeded"] for row in state["tables"][0]["rows"]) and state["running"] == []
     cluster.launched = []
     assert sweep(cluster, ALL)["tables"] == state["tables"] and cluster.launched == []
 
@@ -149,7 +149,7 @@ def test_repeats_alternate_and_a_failed_variant_is_not_repeated(cluster: Cluster
 
 def test_largest_batch_of_each_variant_is_searched_then_measured(cluster: Cluster) -> None:
     messages: list[str] = []
-    search = SearchSettings(start=32, multiple=8, most=64, margin=0.0)
+    search = SearchSettings(start=32, multiple=8, max_batch=64, margin=0.0)
     state = sweep(cluster, [variant("a1")], messages, search=search)
     assert cluster.launched[0] == "s-a1" and cluster.launched[1] == "s-a1-fit-b32"
     assert cluster.launched[-1] == "s-a1-largest" and cluster.given[-1]["launch_args"] == ["--batch", "40"]
@@ -162,13 +162,13 @@ def test_largest_batch_of_each_variant_is_searched_then_measured(cluster: Cluste
 
 def test_variant_without_a_fitting_batch_is_still_compared_at_the_same_batch(cluster: Cluster) -> None:
     cluster.limit = 0
-    state = sweep(cluster, [variant("a1")], search=SearchSettings(start=1, multiple=1, most=8, margin=0.0))
-    assert [row["why"] for table in state["tables"] for row in table["rows"]] == ["", "no batch fits"]
+    state = sweep(cluster, [variant("a1")], search=SearchSettings(start=1, multiple=1, max_batch=8, margin=0.0))
+    assert [row["reason"] for table in state["tables"] for row in table["rows"]] == ["", "no batch fits"]
 
 
 def test_interrupt_during_a_batch_search_ends_the_sweep(cluster: Cluster) -> None:
     cluster.interrupt_at = "s-a1-fit-b32"
-    search = SearchSettings(start=32, multiple=8, most=64, margin=0.0)
+    search = SearchSettings(start=32, multiple=8, max_batch=64, margin=0.0)
     with pytest.raises(ExperimentError, match="interrupted: s-a1-fit-b32 was stopped on all nodes"):
         sweep(cluster, [variant("a1")], search=search)
     assert sweep(cluster, [variant("a1")], search=search)["tables"][1]["rows"][0]["succeeded"]
@@ -177,7 +177,7 @@ def test_interrupt_during_a_batch_search_ends_the_sweep(cluster: Cluster) -> Non
 
 def test_launches_that_time_out_or_are_refused_are_skipped(cluster: Cluster) -> None:
     cluster.late_at, cluster.refused_at = "s-a1", "s-b"
-    rows = {row["variant"]: row["why"] for row in sweep(cluster, ALL, timeout=30.0)["tables"][0]["rows"]}
+    rows = {row["variant"]: row["reason"] for row in sweep(cluster, ALL, timeout=30.0)["tables"][0]["rows"]}
     assert rows["a1"] == "it ran for 40 s and was stopped: raise sweep_timeout, or give it less work to do"
     assert rows["b"] == "it was not launched: nothing was started: busy on gpu1" and rows["a2"] == ""
 
@@ -207,7 +207,7 @@ def test_variants_wait_in_the_queue_together(cluster: Cluster) -> None:
         "a2": True,
         "b": False,
     }
-    assert state == json.loads((cluster.runs / "s" / "sweep.json").read_text()) and state["under_way"] == []
+    assert state == json.loads((cluster.runs / "s" / "sweep.json").read_text()) and state["running"] == []
 
 
 def test_time_in_the_queue_is_not_counted(cluster: Cluster) -> None:

@@ -30,7 +30,7 @@ def run(variant: str, rate: float | None, repeat: int = 1, **more: Any) -> Varia
         "run_id": f"sweep-{variant}-{repeat}",
         "settings": "",
         "succeeded": True,
-        "why": "",
+        "reason": "",
         "launch_seconds": 40.0,
         "run_seconds": 30.0,
         "nnodes": 1,
@@ -67,7 +67,7 @@ def test_efficiency_is_relative_to_the_fewest_nodes_of_the_same_kind() -> None:
 def test_repeats_give_median_and_range_and_overlap_is_noted() -> None:
     runs = [run("a", rate, repeat) for repeat, rate in enumerate((100.0, 120.0, 110.0), 1)]
     runs += [run("b", rate, repeat) for repeat, rate in enumerate((90.0, 105.0, 95.0), 1)]
-    runs += [run("c", 50.0, 1), run("c", 51.0, 2), run("c", None, 3, succeeded=False, why="gpu1, rank 0: lost")]
+    runs += [run("c", 50.0, 1), run("c", 51.0, 2), run("c", None, 3, succeeded=False, reason="gpu1, rank 0: lost")]
     table = build_table(SAME, variants("x", "y", "z"), runs)
     assert [row["samples_per_second"] for row in table["rows"]] == [110.0, 95.0, 50.5]
     assert table["notes"] == [
@@ -91,7 +91,7 @@ def test_differing_global_batches_are_noted(batch: str, message: str) -> None:
     runs = [run("a", 1.0, batch=batch), run("b", 1.0, batch=batch, global_batch_size=128.0)]
     assert build_table(batch, variants("x", "y"), runs)["notes"][0].startswith(message)
     assert (
-        build_table(SAME if batch == LARGEST else LARGEST, variants("x", "y"), runs)["rows"][0]["why"]
+        build_table(SAME if batch == LARGEST else LARGEST, variants("x", "y"), runs)["rows"][0]["reason"]
         == "it was not run"
     )
 
@@ -112,7 +112,7 @@ def test_cost_is_given_per_run_and_per_1000_samples() -> None:
 
 def test_markdown_table_has_best_in_bold_and_escapes_text() -> None:
     hostile = "<script>|`*[x](http://evil.example)"
-    runs = [run("a", 100.0, memory_mib=2048.0), run("b", 50.0), run("c", None, succeeded=False, why=hostile)]
+    runs = [run("a", 100.0, memory_mib=2048.0), run("b", 50.0), run("c", None, succeeded=False, reason=hostile)]
     text = render_markdown(build_table(SAME, variants("x", "y", "z"), runs))
     assert "| a | 1 | 1 | 64 | 64 | **100** | **100** | 2.00 GiB |" in text
     assert "| b | 1 | 1 | 64 | 64 | 50 | 50 | **1.00 GiB** |" in text
@@ -120,6 +120,6 @@ def test_markdown_table_has_best_in_bold_and_escapes_text() -> None:
 
 
 def test_table_of_failures_alone_shows_only_the_reasons() -> None:
-    table = build_table(SAME, variants("x"), [run("a", None, succeeded=False, why="no")])
+    table = build_table(SAME, variants("x"), [run("a", None, succeeded=False, reason="no")])
     assert render_text(table).splitlines() == ["The same global batch", "a failed: no"]
     assert "|" not in render_markdown(table)

@@ -462,7 +462,7 @@ def test_remedy_names_the_interface_and_the_address_of_the_run() -> None:
     assert "10.10.4.13" in explanation["cause"]
     explanation = explain_failure(STORE.format("10.9.0.4"), [], TWO)
     assert explanation is not None and "sets it to 10.0.0.4" in explanation["remedy"]
-    assert explanation["confidence"] == "error" and explanation["seen"] == ""
+    assert explanation["confidence"] == "error" and explanation["evidence"] == ""
 
 
 def test_texts_of_rules_are_complete() -> None:

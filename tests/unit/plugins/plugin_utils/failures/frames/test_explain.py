@@ -241,7 +241,7 @@ def test_exception_that_caused_another_is_the_root() -> None:
     outer = log(frame("/job/data.py", "raise BuildError(shard) from error"), error="job.BuildError: shard 3 failed")
     explanation = explain_failure("job.BuildError: shard 3 failed", [*inner, *link, *outer])
     assert explanation is not None
-    assert (explanation["id"], explanation["confidence"], explanation["seen"]) == ("disk-quota", "error", "")
+    assert (explanation["id"], explanation["confidence"], explanation["evidence"]) == ("disk-quota", "error", "")
     handled = ["", "During handling of the above exception, another exception occurred:", ""]
     explanation = explain_failure("job.BuildError: shard 3 failed", [*inner, *handled, *outer])
     assert explanation is not None and (explanation["id"], explanation["confidence"]) == ("disk-quota", "log")
