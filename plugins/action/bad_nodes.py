@@ -16,14 +16,14 @@ from ansible_collections.muster.training.plugins.plugin_utils._command_line.comm
 from ansible_collections.muster.training.plugins.plugin_utils._record.bad_nodes import (
     BadNode,
     BadNodesError,
+    add_entry,
     change_entries,
     describe_entry,
+    describe_machine,
     file_of,
     make_entry,
     matches,
-    number_of,
     read_entries,
-    with_entry,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._record.machine_identity import summarize_identity
 
@@ -41,7 +41,7 @@ def render(entries: list[BadNode]) -> str:
     if not entries:
         return "no machines are recorded as bad"
     rows = [("NODE", "MACHINE", "REASON")]
-    rows += [(entry["node"], number_of(entry), describe_entry(entry)) for entry in entries]
+    rows += [(entry["node"], describe_machine(entry), describe_entry(entry)) for entry in entries]
     widths = [max(len(row[column]) for row in rows) for column in range(2)]
     return "\n".join("  ".join([*map(str.ljust, row, widths), row[2]]) for row in rows)
 
@@ -52,7 +52,7 @@ def identity_of(reply: Any) -> dict[str, Any]:
     return summarize_identity(facts.get("health")) if isinstance(facts, Mapping) else {}
 
 
-def without_node(entries: list[BadNode], node: str, identity: Mapping[str, Any]) -> list[BadNode]:
+def exclude_node(entries: list[BadNode], node: str, identity: Mapping[str, Any]) -> list[BadNode]:
     """Return the entries without those for a node: the entries with its name, or with another name for the same
     machine.
     """
@@ -91,8 +91,8 @@ class ActionModule(ActionBase):
         """Return the entries after applying the requested change."""
         node, identity = args["node"], identity_of(args["facts"])
         if args["state"] == "added":
-            return with_entry(entries, make_entry(node, args["reason"], "", identity, []))
-        remaining = without_node(entries, node, identity)
+            return add_entry(entries, make_entry(node, args["reason"], "", identity, []))
+        remaining = exclude_node(entries, node, identity)
         if len(remaining) == len(entries):
             names = ", ".join(dict.fromkeys(entry["node"] for entry in entries)) or "none"
             raise AnsibleActionFail(

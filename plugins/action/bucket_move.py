@@ -19,8 +19,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._s3.bucket_move im
     MoveProgress,
     Route,
     Survey,
+    compare_buckets,
     copy_missing,
-    survey,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._s3.client import (
     bucket_region,
@@ -123,7 +123,7 @@ class BucketMove:
             )
         self.bucket = args["source"]
         route = Route(args["source"], args["target"], self.client(from_region), writer)
-        initial = survey(route, bool(target_region))
+        initial = compare_buckets(route, bool(target_region))
         summary = describe_plan(initial, args, from_region, from_region == args["region"])
         display.display(summary)
         result = {
@@ -149,7 +149,7 @@ class BucketMove:
             self.bucket = args["source"]
         if initial.missing:
             self.copy(route, initial)
-        final = survey(route, True)
+        final = compare_buckets(route, True)
         if final.missing or final.objects != initial.objects or final.size != initial.size:
             keys = f": {format_list(final.differing, MAX_KEYS)}" if final.differing else ""
             raise MoveError(

@@ -39,7 +39,7 @@ def options_of(name: str, args: Mapping[str, Any]) -> dict[str, Any]:
     return {**args["options"], **own}
 
 
-def without_results_by_node(result: Mapping[str, Any]) -> dict[str, Any]:
+def strip_results_by_node(result: Mapping[str, Any]) -> dict[str, Any]:
     """Return a node's result without the fields that hold all nodes' results: a node must not speak for the others."""
     return {field: value for field, value in result.items() if field not in OF_ALL_NODES}
 
@@ -60,9 +60,9 @@ class ActionModule(ActionBase):
             result = args["results"].get(name)
             if result is None:
                 action = self.node_action(self._connection, options_of(name, args), args["action"])
-                return without_results_by_node(action.run(None, task_vars))
+                return strip_results_by_node(action.run(None, task_vars))
             raise_error(result)
-            return without_results_by_node(result)
+            return strip_results_by_node(result)
         connections = NodeConnections(self, task_vars, args["nodes"])
         if self._task.check_mode or self._task.delegate_to or not connections.is_supported():
             return {"changed": False, "complete": False, "by_node": {}}

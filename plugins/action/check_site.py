@@ -45,10 +45,10 @@ from ansible_collections.muster.training.plugins.plugin_utils._command_line.unus
     describe_unused_switches,
     describe_unused_tags,
     is_selected,
+    names_in_files,
+    names_in_strings,
+    names_in_templates,
     required_collections,
-    words_in_files,
-    words_in_strings,
-    words_in_templates,
 )
 
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {}
@@ -115,8 +115,8 @@ class ActionModule(ActionBase):
                 for name, value in host_variables.items()
                 if name not in typed
             ]
-            in_inventory = words_in_files(inventory_files(task_vars)) | words_in_strings(values)
-            return in_inventory | words_in_templates(typed) | read_variables([SITE])
+            in_inventory = names_in_files(inventory_files(task_vars)) | names_in_strings(values)
+            return in_inventory | names_in_templates(typed) | read_variables([SITE])
 
         return [
             *(unknown or [*describe_unused_tags(only, skip, roles, is_on), *unused_switches]),

@@ -54,7 +54,7 @@ def host_entry(name: str, variables: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def with_spares(nnodes: object, spares: int) -> object:
+def add_spares(nnodes: object, spares: int) -> object:
     """Return how many nodes to use for a run with spares, or None for all nodes if nnodes is not set.
 
     An invalid number is returned unchanged, so that it is reported.
@@ -131,7 +131,7 @@ class ActionModule(ActionBase):
         limit = task_vars.get("ansible_limit") if args["nodes"] else None
         limit_error = f"--limit {limit} selects {', '.join(args['nodes'])}: pass exactly the run's nodes to --limit"
         try:
-            nnodes = with_spares(args["nnodes"], args["spares"])
+            nnodes = add_spares(args["nnodes"], args["spares"])
             nodes = choose(args["group"], task_vars["groups"], task_vars["hostvars"], nnodes, args["nodes"])
         except AnsibleActionFail as error:
             raise AnsibleActionFail(f"{error.message}\n{limit_error}" if limit else error.message) from error

@@ -44,7 +44,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.cost import 
     total_price,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._plan.cpu_binding import render_binding
-from ansible_collections.muster.training.plugins.plugin_utils._plan.first_node import why_loss_ends_run
+from ansible_collections.muster.training.plugins.plugin_utils._plan.first_node import explain_first_node_loss
 from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_selection import limit_facts
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job_arguments import (
@@ -55,14 +55,14 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.job_spec imp
 from ansible_collections.muster.training.plugins.plugin_utils._plan.launch_options import launch_options
 from ansible_collections.muster.training.plugins.plugin_utils._plan.limits import unpriced_nodes
 from ansible_collections.muster.training.plugins.plugin_utils._plan.machines import describe_machines
-from ansible_collections.muster.training.plugins.plugin_utils._plan.network_log import with_rdma_of_others
+from ansible_collections.muster.training.plugins.plugin_utils._plan.network_log import add_rdma_of_others
 from ansible_collections.muster.training.plugins.plugin_utils._plan.notify_targets import read_targets
 from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import (
     build_node_plan,
     cpu_binding,
+    exclude_spares,
     get_launcher,
     render_hostfiles,
-    without_spares,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._plan.read_job import read_job
 from ansible_collections.muster.training.plugins.plugin_utils._plan.save_interval import reported_seconds
@@ -126,7 +126,7 @@ def render_plan(job: Job, table: RankTable, facts: Mapping[str, Any], cost: str 
     return "\n".join([*lines, *render_rank(job, facts), *binding])
 
 
-def hourly_cost(table: RankTable, prices: Mapping[str, float | None], currency: str) -> str:
+def format_hourly_cost(table: RankTable, prices: Mapping[str, float | None], currency: str) -> str:
     """Format the nodes' total price, or "" if any price is unknown."""
     rate = total_price(prices.get(node.name) for node in table.nodes)
     return f"{format_amount(rate, currency)} an hour" if rate is not None else ""
@@ -138,7 +138,7 @@ def render_restarts(job: Job, table: RankTable, prices: Mapping[str, float | Non
         return []
     spares = table.nodes[table.nnodes - job.spares :]
     lines = [f"  restarts     {job.restarts} at most, after {', '.join(job.restart_when) or 'nothing'}"]
-    why = why_loss_ends_run(table.nnodes, get_launcher(job).remote_start) if table.nnodes > 1 else ""
+    why = explain_first_node_loss(table.nnodes, get_launcher(job).remote_start) if table.nnodes > 1 else ""
     if why:
         lines.append(f"  first node   losing it ends the run: {why}")
     if spares:
@@ -227,8 +227,8 @@ class ActionModule(ActionBase):
             )
         display = Display()
         reply = args["facts"].get(table.master.name)
-        cost = hourly_cost(table, prices, args["currency"])
-        active = without_spares(job, table)
+        cost = format_hourly_cost(table, prices, args["currency"])
+        active = exclude_spares(job, table)
         shown = render_plan(job, active, (reply or {}).get("facts") or {}, cost)
         display.display("\n".join([shown, *render_restarts(job, table, prices, args["currency"])]))
         contract = job_contract(table, args["facts"])
@@ -246,7 +246,7 @@ class ActionModule(ActionBase):
             ids = ", ".join(dict.fromkeys(finding.id for finding in errors))
             # omit the findings, which are already on the screen: Ansible prints a failed task's whole result
             raise UserError(f"nothing was started: {ids}{location}", result={"changed": False, "run_id": job.run_id})
-        facts = with_rdma_of_others(
+        facts = add_rdma_of_others(
             {node.name: limit_facts(args["facts"][node.name]["facts"], job.gpus) for node in table.nodes}
         )
         machines = describe_machines(facts, prices, table.master.name, args["currency"], bool(job.image))

@@ -22,7 +22,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._experiments.rehea
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.rehearse.rehearsal import (
     STEPS,
     RehearsalRunner,
-    conclude,
+    finish_rehearsal,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.sequence.fingerprint import common_settings
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.sequence.preconditions import sequence
@@ -94,7 +94,7 @@ class ActionModule(ActionBase):
             if args["state"] == "played":
                 result = self.launch_all(directory, runs, job, common_settings(task_vars, args["group"]))
                 return {**result, "user": self.user_on(result["node"], task_vars)}
-            rehearsal = conclude(
+            rehearsal = finish_rehearsal(
                 directory, parse_leading_number(args["checkpoint_bytes"]), parse_leading_number(args["free_bytes"])
             )
         except ExperimentError as error:

@@ -35,8 +35,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.machines imp
     extract_identity,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._plan.new_node import (
+    apply_replacements,
     plan_of_new_node,
-    with_replacements,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._plan.notify_targets import read_targets
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import printable
@@ -148,7 +148,7 @@ class ActionModule(ActionBase):
         try:
             launch_plan = json.loads((record / "plan.json").read_text(encoding="utf-8"))
             check_replacements(launch_plan, reply["nodes"], task_vars["hostvars"])
-            recorded = with_replacements(launch_plan, reply["nodes"])
+            recorded = apply_replacements(launch_plan, reply["nodes"])
             plan = plan_of_new_node(recorded, reply["attempt"], node_rank, args["facts"])
             token = (record / "token").read_text(encoding="ascii").strip()
             notify = read_targets(args["notify"])

@@ -26,10 +26,10 @@ from ansible_collections.muster.training.plugins.plugin_utils._node_call.call im
 from ansible_collections.muster.training.plugins.plugin_utils._profile.summary import (
     FILE,
     Profile,
-    checked_ranks,
     format_profile,
     summarize,
     unknown_ranks,
+    validate_ranks,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._profile.timeline import RankTrace, merge_traces
 from ansible_collections.muster.training.plugins.plugin_utils._record.free_space import require_free_space
@@ -104,7 +104,7 @@ class ActionModule(ActionBase):
         }
         timeout = args["timeout"] + PROFILE_CALL_GRACE_PERIOD
         reply = call_node(self, "_run.dispatch", {**request, "operation": "profile"}, task_vars, timeout)
-        results = checked_ranks(reply)
+        results = validate_ranks(reply)
         if results is None:
             raise AnsibleActionFail(f"{request['node']} sent an invalid reply instead of a profile")
         if IDENTIFIER.fullmatch(reply["id"]):
@@ -149,7 +149,7 @@ class ActionModule(ActionBase):
         """Merge the traces, write the summary to the record and show it."""
         nodes, missing = {}, []
         for name, reply in args["results_by_node"].items():
-            results = checked_ranks(reply)
+            results = validate_ranks(reply)
             if results is None:
                 missing.append(describe_missing_reply(name, reply))
             else:

@@ -18,9 +18,9 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.muster.training.plugins.module_utils._files.bounded import without_non_finite
+from ansible_collections.muster.training.plugins.module_utils._files.bounded import replace_non_finite
 from ansible_collections.muster.training.plugins.module_utils._run.status import UNFINISHED_STATES
-from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import checked_result
+from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import validate_result
 from ansible_collections.muster.training.plugins.plugin_utils._cluster.training_group import group_members
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.command_hints import adapt_commands
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.unused_options import (
@@ -32,13 +32,13 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.job import S
 from ansible_collections.muster.training.plugins.plugin_utils._record.active_run import (
     choose_run,
     last_launched,
-    nodes_to_ask,
+    nodes_to_query,
     open_runs,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._record.bad_nodes import file_of
 from ansible_collections.muster.training.plugins.plugin_utils._record.code_tree import FILE as CODE_FILE
 from ansible_collections.muster.training.plugins.plugin_utils._record.final_result import final_result
-from ansible_collections.muster.training.plugins.plugin_utils._record.node_replies import checked_read
+from ansible_collections.muster.training.plugins.plugin_utils._record.node_replies import validate_run
 from ansible_collections.muster.training.plugins.plugin_utils._record.origin import FILE as ORIGIN_FILE
 from ansible_collections.muster.training.plugins.plugin_utils._record.record_paths import (
     LATEST,
@@ -84,7 +84,7 @@ def write_json(path: Path, value: Any) -> None:
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-            json.dump(without_non_finite(value), stream, indent=1, sort_keys=True, allow_nan=False)
+            json.dump(replace_non_finite(value), stream, indent=1, sort_keys=True, allow_nan=False)
             stream.write("\n")
         temporary.replace(path)
     except OSError:
@@ -254,23 +254,23 @@ def job_report(run: dict[str, Any] | None) -> dict[str, Any]:
 def verdict_on(plan: dict[str, Any], result: dict[str, Any] | None, runs_by_node: dict[str, Any]) -> dict[str, Any]:
     """Return how a run ended: from rank 0's result if available, otherwise from the nodes' statuses."""
     from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import (
+        add_replies,
         verdict_from_hub,
         verdict_without_hub,
-        with_replies,
     )
 
-    runs_by_node = {name: checked_read(run) for name, run in runs_by_node.items()}
+    runs_by_node = {name: validate_run(run) for name, run in runs_by_node.items()}
     result = trusted_result(plan, result)
     if result is None:
         return verdict_without_hub(plan, runs_by_node, time.time())
-    return verdict_from_hub(plan, with_replies(result, runs_by_node))
+    return verdict_from_hub(plan, add_replies(result, runs_by_node))
 
 
 def trusted_result(plan: dict[str, Any], result: Any) -> dict[str, Any] | None:
     """Return rank 0's result, which the job may have written, if it is valid and belongs to this plan's run and
     nodes.
     """
-    checked = checked_result(result)
+    checked = validate_result(result)
     names = [node["name"] for node in plan["nodes"]]
     if checked is None or checked["run_id"] != plan["run_id"] or [node["name"] for node in checked["nodes"]] != names:
         return None
@@ -386,9 +386,9 @@ def judge_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
 
 def show_bad_nodes(path: Path | None, plan: dict[str, Any], verdict: dict[str, Any]) -> None:
     """Record the nodes whose hardware a new verdict blames, and show their names."""
-    from ansible_collections.muster.training.plugins.plugin_utils._record.remember import remember_bad_nodes
+    from ansible_collections.muster.training.plugins.plugin_utils._record.remember import record_bad_nodes
 
-    for line in remember_bad_nodes(path, plan, verdict) if path is not None else []:
+    for line in record_bad_nodes(path, plan, verdict) if path is not None else []:
         Display().display(adapt_commands(line))
 
 
@@ -422,7 +422,7 @@ class ActionModule(ActionBase):
         if args["state"] == "listed":
             reject_unused_options(task_vars)
             runs = [] if args["run_id"] else open_runs(directory, group_members(args["group"], task_vars["groups"]))
-            return {"changed": False, "nodes_to_query": nodes_to_ask(runs, last_launched(directory))}
+            return {"changed": False, "nodes_to_query": nodes_to_query(runs, last_launched(directory))}
         if args["state"] == "read":
             reject_unused_options(task_vars)
             result = find_record(directory, args, group_members(args["group"], task_vars["groups"]))

@@ -19,10 +19,10 @@ from ansible.utils.display import Display
 from ansible_collections.muster.training.plugins.module_utils._run.ended_ranks import locate_ranks
 from ansible_collections.muster.training.plugins.module_utils._run.hang_analysis import (
     activity,
-    checked_groups,
     describe,
     location,
     merge_groups,
+    validate_groups,
 )
 from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import NAME, RANK, conforms
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import CALL_TIMEOUT
@@ -51,7 +51,7 @@ def node_groups(replies: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[
             continue
         node = {**reply["node"], "name": name}
         nodes.append(node)
-        groups += checked_groups(reply["groups"], range(node["first_rank"], node["first_rank"] + node["slots"]))
+        groups += validate_groups(reply["groups"], range(node["first_rank"], node["first_rank"] + node["slots"]))
     nodes.sort(key=lambda node: node["first_rank"])
     return nodes, merge_groups(groups), missing
 

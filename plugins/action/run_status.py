@@ -19,7 +19,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.ended_ranks i
     describe_ended_ranks,
     format_ranks,
 )
-from ansible_collections.muster.training.plugins.module_utils._run.hang_analysis import checked_hang
+from ansible_collections.muster.training.plugins.module_utils._run.hang_analysis import validate_hang
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
     GPU_SILENCE_TIMEOUT,
 )
@@ -67,7 +67,7 @@ def node_status(name: str, reply: Any) -> dict[str, Any]:
     if run is None:
         return {**unknown, "state": "no run"}
     keys = (*unknown, "node_rank", "state", "run_id", "directory")
-    fields = {"job": run.get("job", ""), "hang": checked_hang(run.get("hang")), "attempt": run.get("attempt") or 0}
+    fields = {"job": run.get("job", ""), "hang": validate_hang(run.get("hang")), "attempt": run.get("attempt") or 0}
     fields["lost"] = printable(str(run.get("lost") or ""))[:200]
     fields["missing"] = run.get("missing") or []
     fields["metrics"] = read_metrics(run.get("tail"))

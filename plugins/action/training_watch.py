@@ -25,8 +25,8 @@ from ansible_collections.muster.training.plugins.module_utils._run.stored_docume
     TIME,
     Between,
     Maybe,
-    checked_result,
     conforms,
+    validate_result,
 )
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
     LONG_POLL_TIMEOUT,
@@ -120,7 +120,7 @@ def split_at_attempts(events: list[dict[str, Any]]) -> list[tuple[int, list[dict
     return sections
 
 
-def in_order(reply: dict[str, Any], node: str) -> Iterator[Piece]:
+def order_pieces(reply: dict[str, Any], node: str) -> Iterator[Piece]:
     """Yield the parts of a node's updates in display order, attempt by attempt.
 
     The last output of an attempt comes before the start of the next one.
@@ -200,7 +200,7 @@ class ActionModule(ActionBase):
         for event in reply["events"]:
             if tunnel is not None and event.get("event") == DEBUGGER:
                 tunnel.follow(event.get("node"))
-        return {**reply, "result": checked_result(reply["result"])}
+        return {**reply, "result": validate_result(reply["result"])}
 
     def watch(self, args: dict[str, Any], poll: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:  # noqa: C901
         """Poll the node and show its output until the run has ended or is lost."""
@@ -245,7 +245,7 @@ class ActionModule(ActionBase):
             request["cursors"] = reply["cursors"]
             if args.get("attempt"):
                 reply["events"] = [event for event in reply["events"] if not event.get("replicated")]
-            for piece in headings.add(in_order(reply, args["node"])):
+            for piece in headings.add(order_pieces(reply, args["node"])):
                 if not piece.log:
                     display.display(f"[muster] {printable(piece.text)}")
                     continue

@@ -120,7 +120,7 @@ def strip_controls(text: str) -> str:
     return text.translate(CONTROL)
 
 
-def without_name(node: str, text: str) -> str:
+def strip_name(node: str, text: str) -> str:
     """Return the text without the node's name, which is already shown as a prefix."""
     return text.removeprefix(f"{node}: ")
 
@@ -405,9 +405,9 @@ class CallbackModule(Default):
             self.stage.changed[result.host.get_name()] = None
         if result.task.action in MESSAGES and not (result.task.loop and "results" in result.result):
             node, message = result.host.get_name(), self.message_of(result)
-            text = for_user(without_name(node, message))
+            text = for_user(strip_name(node, message))
             self.messages.setdefault(text, []).append(node)
-            if without_name(node, message) != message:
+            if strip_name(node, message) != message:
                 self.self_naming.add(text)
 
     def remember_run(self, result: Any) -> None:
@@ -442,7 +442,7 @@ class CallbackModule(Default):
         if block_reason and block_reason not in texts[0]:
             texts.insert(0, block_reason)
         self.stage.failed[node] = None
-        self.failures.setdefault("\n".join(without_name(node, text) for text in texts), []).append(node)
+        self.failures.setdefault("\n".join(strip_name(node, text) for text in texts), []).append(node)
 
     def _handle_warnings(self, res: Any) -> None:
         warnings = res.get("warnings") or []

@@ -180,8 +180,8 @@ def simulate(run: Run, forked: ForkedNodes, quiet: float) -> Figures:
     """Start a run, let it continue for a while, kill the job of its last node, and wait for the end of all nodes."""
     from ansible_collections.muster.training.plugins.module_utils._run.status import read
     from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import (
+        add_replies,
         verdict_from_hub,
-        with_replies,
     )
 
     supervisors = start(run, forked)
@@ -203,7 +203,7 @@ def simulate(run: Run, forked: ForkedNodes, quiet: float) -> Figures:
     end_cpu, memory = processor_seconds(supervisors[0]) - before, peak_memory(supervisors[0])
     supervisor_ends = ends(supervisors, clock)
     began = time.perf_counter()
-    verdict = verdict_from_hub(run.plans[0], with_replies(result, {}))
+    verdict = verdict_from_hub(run.plans[0], add_replies(result, {}))
     seconds = time.perf_counter() - began
     assert verdict["first_failure"]["node"] == run.plans[-1]["node"]["name"], verdict["first_failure"]
     return Figures(job_ends[-1], supervisor_ends[-1], quiet_cpu, end_cpu, memory, peer_memory, status_seconds, seconds)

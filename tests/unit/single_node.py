@@ -17,7 +17,7 @@ import pytest
 from ansible_collections.muster.training.plugins.module_utils._run.safe_files import (
     write_json,
 )
-from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import checked_report
+from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import validate_report
 from ansible_collections.muster.training.plugins.module_utils._supervisor import launcher
 from ansible_collections.muster.training.plugins.module_utils._supervisor.hub import Hub
 from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline import (
@@ -81,7 +81,7 @@ class Node:
         if how == "lost":
             self.hub.lose(node, "no sign of life")
         else:
-            self.hub.take_report(node, checked_report({"exit_code": 1}))
+            self.hub.take_report(node, validate_report({"exit_code": 1}))
         self.supervisor.carry_out_orders()
 
     def close(self) -> None:

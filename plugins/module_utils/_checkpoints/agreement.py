@@ -10,7 +10,7 @@ import hashlib
 import json
 import posixpath
 
-from ansible_collections.muster.training.plugins.module_utils._checkpoints.choice import missing_parts, unite
+from ansible_collections.muster.training.plugins.module_utils._checkpoints.choice import merge_parts, missing_parts
 from ansible_collections.muster.training.plugins.module_utils._checkpoints.find import LATEST, sort_newest_first
 from ansible_collections.muster.training.plugins.module_utils._checkpoints.registry import JUDGES
 from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import (
@@ -149,12 +149,12 @@ def share_stores(
     return {node: list(shared[stores.get(node) or f"node {node}"].values()) for node in listings}
 
 
-def fits(checkpoint: Checkpoint, world_size: int) -> bool:
+def can_load(checkpoint: Checkpoint, world_size: int) -> bool:
     """Return whether this number of ranks can load a checkpoint."""
     return not checkpoint["fixed_world"] or checkpoint["world_size"] == world_size
 
 
-def agree(
+def agree_on_checkpoint(
     listings: Mapping[str, Sequence[Checkpoint]],
     members: Sequence[str],
     world_size: int,
@@ -174,11 +174,11 @@ def agree(
         name = candidate["name"]
         nodes = copies[name]
         local = [nodes[member] for member in members if member in nodes]
-        if len(local) == len(members) and all(copy["complete"] and fits(copy, world_size) for copy in local):
+        if len(local) == len(members) and all(copy["complete"] and can_load(copy, world_size) for copy in local):
             return Agreement(local[0], {}, torn)
         is_known = is_copyable(name) and all(copy["parts"] for copy in nodes.values())
-        union = unite(nodes) if is_known else unknown_parts(candidate)
-        if union["complete"] and not fits(union, world_size):
+        union = merge_parts(nodes) if is_known else unknown_parts(candidate)
+        if union["complete"] and not can_load(union, world_size):
             continue
         if union["complete"] and name not in rejected:
             missing = missing_parts(union, nodes, members)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # importing typing would cost each node a few milliseconds
     from ansible_collections.muster.training.plugins.module_utils._checkpoints.documents import Checkpoint, Choice
 
 
-def unite(copies: Mapping[str, Checkpoint]) -> Checkpoint:
+def merge_parts(copies: Mapping[str, Checkpoint]) -> Checkpoint:
     """Merge the parts of one checkpoint found on several nodes, and return the result and whether the checkpoint is
     complete. `copies` maps each node to its parts and must not be empty.
 
@@ -81,7 +81,7 @@ def choose_checkpoint(listings: Mapping[str, Sequence[Checkpoint]]) -> Choice:
         for checkpoint in listing:
             copies.setdefault(checkpoint["name"], {})[node] = checkpoint
     torn: list[Checkpoint] = []
-    for union in sort_newest_first([unite(nodes) for nodes in copies.values()]):
+    for union in sort_newest_first([merge_parts(nodes) for nodes in copies.values()]):
         if union["complete"]:
             missing = missing_parts(union, copies[union["name"]], list(listings))
             return {"checkpoint": union, "missing": missing, "torn": torn}

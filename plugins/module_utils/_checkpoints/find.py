@@ -178,7 +178,7 @@ def inspect(directory: str, candidate: Candidate, staged: Mapping[str, str] | No
     checkpoint["size"] = sum(checkpoint["parts"].values())
     checkpoint["saved"] = max(times, default=candidate.saved)
     checkpoint["seconds"] = checkpoint["saved"] - min(times, default=candidate.saved)
-    return judge(with_recorded_step(checkpoint))
+    return judge(add_recorded_step(checkpoint))
 
 
 def inspect_path(directory: str, name: str, staged: Mapping[str, str] | None = None) -> Checkpoint | None:
@@ -250,7 +250,7 @@ def add_latest(checkpoint: Checkpoint, staged: str) -> None:
         checkpoint["damaged"][LATEST] = f"it still names {tag}, so this checkpoint is still being saved"
 
 
-def with_recorded_step(checkpoint: Checkpoint) -> Checkpoint:
+def add_recorded_step(checkpoint: Checkpoint) -> Checkpoint:
     """Return a checkpoint with the step that it records, or with the step in its name if it records none."""
     steps = [values["global_step"] for values in checkpoint["recorded"].values() if "global_step" in values]
     if steps and checkpoint["format"] in ("transformers", "lightning"):

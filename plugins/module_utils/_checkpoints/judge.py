@@ -24,7 +24,7 @@ LOCAL_SHARD = re.compile(r"(?:.*/)?[^/]*_rank_?([0-9]{1,6})\.(?:bin|pt|pth)\Z") 
 MAX_NAMED = 3  # number of files named in a message
 
 
-def below(entries: Mapping[str, Value], directory: str) -> dict[str, Value]:
+def entries_below(entries: Mapping[str, Value], directory: str) -> dict[str, Value]:
     """Return the entries directly in a checkpoint's subdirectory, by their names in it."""
     return {posixpath.basename(path): value for path, value in entries.items() if posixpath.dirname(path) == directory}
 
@@ -55,13 +55,13 @@ def judge_shards(checkpoint: Checkpoint) -> str:
     """Return why a directory of DCP or DeepSpeed shards is incomplete, or "" if it is complete."""
     parts, recorded = checkpoint["parts"], checkpoint["recorded"]
     for directory in sorted({posixpath.dirname(path) for path in parts}):
-        names = below(parts, directory)
+        names = entries_below(parts, directory)
         reason = ""
         if dcp.recognizes(set(names)):
             reason = dcp.judge(names)
         elif deepspeed.recognizes(set(names)) and not deepspeed.is_universal(parts, directory):
             latest = posixpath.normpath(posixpath.join(directory or ".", "..", deepspeed.LATEST))
-            reason = deepspeed.judge(names, below(recorded, directory))
+            reason = deepspeed.judge(names, entries_below(recorded, directory))
             reason = reason or ("" if latest in parts else f"{deepspeed.LATEST}, which is written last, is missing")
         if reason:
             return f"{directory}: {reason}" if directory else reason
@@ -84,9 +84,9 @@ def world_size(checkpoint: Checkpoint) -> tuple[int | None, bool]:
     """Return how many ranks saved a checkpoint, or None if unknown, and whether only that many ranks can load it."""
     parts, recorded = checkpoint["parts"], checkpoint["recorded"]
     for directory in sorted({posixpath.dirname(path) for path in parts}):
-        names = below(parts, directory)
+        names = entries_below(parts, directory)
         if deepspeed.recognizes(set(names)) and not deepspeed.is_universal(parts, directory):
-            ranks = deepspeed.ranks_of(names, below(recorded, directory))
+            ranks = deepspeed.ranks_of(names, entries_below(recorded, directory))
             return ranks.world_size, ranks.zero or ranks.model > 1
     ranks_with_shards = local_ranks(parts)
     if ranks_with_shards:

@@ -73,7 +73,7 @@ class Walk:
         return line
 
 
-def pushed(opcode: int, argument: bytes) -> Token:
+def parse_operand(opcode: int, argument: bytes) -> Token:
     """Return the string or integer that an opcode pushes, or None for anything else."""
     if opcode in TEXT:
         return argument.decode("utf-8", "replace") if len(argument) <= MAX_TEXT else None
@@ -104,11 +104,11 @@ def tokens(data: bytes) -> Iterator[Token]:
             last = memo.get(int.from_bytes(argument, "little"))
             yield last
         elif opcode not in MARKS:
-            last = pushed(opcode, argument)
+            last = parse_operand(opcode, argument)
             yield last
 
 
-def numbers(data: bytes, names: frozenset[str]) -> dict[str, int]:
+def read_numbers(data: bytes, names: frozenset[str]) -> dict[str, int]:
     """Return the first integer that directly follows each of these names, as in a dictionary."""
     values: dict[str, int] = {}
     name: Token = None

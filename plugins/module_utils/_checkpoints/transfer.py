@@ -287,13 +287,13 @@ class Source:
         self.sock = socket.create_connection((address, port), COPY_SILENCE_TIMEOUT)
         self.channel = Channel(self.sock, key, "client")
         self.channel.send({"list": True})
-        self.parts = checked_parts(self.channel.receive())
+        self.parts = validate_parts(self.channel.receive())
 
     def close(self) -> None:
         self.sock.close()
 
 
-def checked_parts(reply: Any) -> Parts:
+def validate_parts(reply: Any) -> Parts:
     """Return the parts that another node lists. Raise TransferError if the reply is invalid."""
     parts = reply.get("parts") if isinstance(reply, dict) else None
     if not isinstance(parts, dict) or len(parts) > MAX_PARTS or not all(map(is_part, parts)):

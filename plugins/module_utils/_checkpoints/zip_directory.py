@@ -57,18 +57,22 @@ def locate(stream: BinaryIO, size: int) -> Location:
             fields64 = END64.unpack(read_at(stream, position, END64.size))
             if fields64[0] != b"PK\x06\x06":
                 raise ZipError("its end is damaged")
-            return Location(fields64[9], position, fields64[7]) if fields64[9] + fields64[8] == position else bad()
+            return (
+                Location(fields64[9], position, fields64[7])
+                if fields64[9] + fields64[8] == position
+                else raise_damaged()
+            )
     if entries == UNKNOWN_16 or start == UNKNOWN_32 or start + length != end:
-        return bad()
+        return raise_damaged()
     return Location(start, end, entries)
 
 
-def bad() -> Location:
+def raise_damaged() -> Location:
     """Raise ZipError because the directory is not at the recorded offset."""
     raise ZipError("its directory is damaged")
 
 
-def sizes64(extra: bytes, size: int, original_size: int, header: int) -> tuple[int, int]:
+def zip64_sizes(extra: bytes, size: int, original_size: int, header: int) -> tuple[int, int]:
     """Return an entry's size and header offset, from its zip64 field if they do not fit into 32 bits."""
     position = 0
     while position + 4 <= len(extra):
@@ -97,16 +101,16 @@ def read_entries(stream: BinaryIO, size: int) -> list[Entry]:
         names = position + ENTRY.size
         extra = data[names + name_length : names + name_length + extra_length]
         try:
-            packed, header = sizes64(extra, packed, original, header)
+            packed, header = zip64_sizes(extra, packed, original, header)
         except struct.error:
-            bad()
+            raise_damaged()
         if header + LOCAL_HEADER.size + packed > location.start:
-            bad()
+            raise_damaged()
         name = data[names : names + name_length].decode("utf-8", "replace")
         entries.append(Entry(name, header, packed, method))
         position = names + name_length + extra_length + comment_length
     if len(entries) != location.entries or not entries:
-        bad()
+        raise_damaged()
     return entries
 
 

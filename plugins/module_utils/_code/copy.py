@@ -57,11 +57,11 @@ def list_tree(directory: str, patterns: list[str]) -> list[str]:
     return sorted(
         name
         for name in names
-        if name != "./" and (os.path.islink(path := f"{directory}/{name}".rstrip("/")) or regular(path))
+        if name != "./" and (os.path.islink(path := f"{directory}/{name}".rstrip("/")) or is_regular(path))
     )
 
 
-def regular(path: str) -> bool:
+def is_regular(path: str) -> bool:
     """Return whether a path is a regular file or a directory."""
     return os.path.isfile(path) or os.path.isdir(path)
 

@@ -24,10 +24,10 @@ from ansible_collections.muster.training.plugins.module_utils._containers.image_
     EngineImage,
     error_output,
     existing_parent,
-    logged_in,
     qualified_name,
     read_archive,
     registry_of,
+    temporary_login,
     unpacked_size,
 )
 from ansible_collections.muster.training.plugins.module_utils._detached.result_line import StepError
@@ -133,7 +133,7 @@ class ImageTransfer(NodeTransfer):
                 else not has_archive or image.id in request["archive_ids"]
             ):
                 return image
-        with logged_in(
+        with temporary_login(
             self.engine,
             request["base"],
             request["registry_user"],

@@ -182,7 +182,7 @@ class Engine:
 
 
 @contextlib.contextmanager
-def logged_in(engine: Engine, name: str, user: str, password: str, directory: str) -> Iterator[None]:
+def temporary_login(engine: Engine, name: str, user: str, password: str, directory: str) -> Iterator[None]:
     """Let the engine pull with a login that is stored in a separate directory and removed afterwards. Raise
     StepError.
     """

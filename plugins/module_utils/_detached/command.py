@@ -35,7 +35,7 @@ ROOT_LOGS = "/var/log/muster"
 CREDENTIALS = re.compile(r"(://)[^/\s@'\"]+@")  # https://user:token@host
 
 
-def without_credentials(text: str) -> str:
+def strip_credentials(text: str) -> str:
     """Return the text without usernames and passwords in URLs, except in lines for the play."""
     lines = text.split("\n")
     return "\n".join(line if line.startswith(RESULT_MARK) else CREDENTIALS.sub(r"\1****@", line) for line in lines)
@@ -74,7 +74,7 @@ def read_output(path: str) -> str:
                 tail += line
                 if len(tail) > 2 * MAX_OUTPUT:
                     tail = tail[-MAX_OUTPUT:]
-    return without_credentials(tail[-MAX_OUTPUT:]) + result
+    return strip_credentials(tail[-MAX_OUTPUT:]) + result
 
 
 def started_at(pid: int) -> str:
@@ -172,7 +172,7 @@ def save_log(path: str, title: str) -> str:
         ) as log:
             for line in raw:
                 if not line.startswith(RESULT_MARK):
-                    log.write(without_credentials(line))
+                    log.write(strip_credentials(line))
         remove_old_logs(directory)
     except OSError:
         return ""
@@ -198,6 +198,6 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
         shutil.rmtree(path)
         lost = code == "lost"
         return {"ended": True, "rc": 1 if lost else int(code), "output": output, "lost": lost, "log": log}
-    output = without_credentials(read(os.path.join(path, "log")))
+    output = strip_credentials(read(os.path.join(path, "log")))
     lines = [line.rpartition("\r")[2].strip() for line in output[-4000:].rstrip("\r\n").splitlines()]
     return {"ended": False, "followed": followed, "last_line": next((line for line in reversed(lines) if line), "")}

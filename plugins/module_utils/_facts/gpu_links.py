@@ -20,7 +20,7 @@ from ansible_collections.muster.training.plugins.module_utils._facts.gpus import
     PCI_DEVICES,
     SMI_TIMEOUT,
     find_smi,
-    smi_query,
+    start_smi_query,
 )
 from ansible_collections.muster.training.plugins.module_utils._files.text import read_value
 
@@ -126,7 +126,7 @@ class LinkQuery:
         self.deadline = time.monotonic() + SMI_TIMEOUT
         self.switches = count_switches()
         self.redirections = read_redirections() if smi else None
-        self.fabric = smi_query(smi, "gpu", FABRIC_FIELDS) if smi else None
+        self.fabric = start_smi_query(smi, "gpu", FABRIC_FIELDS) if smi else None
         self.links = Command([smi, "nvlink", "--status"], env={**os.environ, "LC_ALL": "C"}) if smi else None
         self.service = self.version = None
         if self.switches:

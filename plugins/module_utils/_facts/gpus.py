@@ -144,7 +144,7 @@ def find_smi() -> str | None:
     return shutil.which("nvidia-smi") or shutil.which("nvidia-smi", path=os.pathsep.join(SMI_DIRECTORIES))
 
 
-def smi_query(smi: str, target: str, fields: tuple[str, ...]) -> Command:
+def start_smi_query(smi: str, target: str, fields: tuple[str, ...]) -> Command:
     """Start an nvidia-smi query."""
     environment = {**os.environ, "LC_ALL": "C"}
     return Command([smi, f"--query-{target}={','.join(fields)}", "--format=csv"], env=environment)
@@ -157,9 +157,9 @@ class GpuQuery:
         self.smi = find_smi()
         self.deadline = time.monotonic() + SMI_TIMEOUT
         if self.smi:
-            self.gpus = smi_query(self.smi, "gpu", GPU_FIELDS + HEALTH_FIELDS)
-            self.apps = smi_query(self.smi, "compute-apps", PROCESS_FIELDS)
-            self.capabilities = smi_query(self.smi, "gpu", ("compute_cap",))  # a field of drivers since 510
+            self.gpus = start_smi_query(self.smi, "gpu", GPU_FIELDS + HEALTH_FIELDS)
+            self.apps = start_smi_query(self.smi, "compute-apps", PROCESS_FIELDS)
+            self.capabilities = start_smi_query(self.smi, "gpu", ("compute_cap",))  # a field of drivers since 510
         loaded = read_value("/sys/module/nvidia/version")
         self.driver = {"loaded": loaded or None, "library": library_version(), "on_disk": None}
         self.modinfo = None
@@ -175,7 +175,7 @@ class GpuQuery:
         if self.smi:
             output = self.gpus.output(self.deadline)
             if "is not a valid field to query" in output.text:  # this driver dropped one of the health fields
-                output = smi_query(self.smi, "gpu", GPU_FIELDS).output(self.deadline)
+                output = start_smi_query(self.smi, "gpu", GPU_FIELDS).output(self.deadline)
             state, message = diagnose(output)
             devices = parse_gpus(output.text)
             apps = parse_processes(self.apps.output(self.deadline).text)

@@ -42,8 +42,8 @@ class ImageQuery:
     def __init__(self, engine: str, image: str) -> None:
         self.deadline = time.monotonic() + TIMEOUT
         self.engine = engine
-        self.image = Command(with_group(engine, [engine, "image", "inspect", "--format", "{{.Id}} {{.Size}}", image]))
-        self.root = Command(with_group(engine, [engine, "info", "--format", INFO[engine]]))
+        self.image = Command(add_group(engine, [engine, "image", "inspect", "--format", "{{.Id}} {{.Size}}", image]))
+        self.root = Command(add_group(engine, [engine, "info", "--format", INFO[engine]]))
 
     def result(self) -> dict[str, Any]:
         """Return id ("": missing), size and free (bytes, None: unknown), root, toolkit, error ("": none).
@@ -54,7 +54,7 @@ class ImageQuery:
         info = self.root.output(self.deadline)
         if info.code != 0 and self.engine == "podman":  # before 3.3, podman does not report controllers
             argv = [self.engine, "info", "--format", "{{.Store.GraphRoot}}"]
-            info = Command(with_group(self.engine, argv)).output(self.deadline)
+            info = Command(add_group(self.engine, argv)).output(self.deadline)
         root, limit = parse_info(self.engine, info.text if info.code == 0 else "", os.geteuid() == 0)
         return {
             "id": image_id,
@@ -67,7 +67,7 @@ class ImageQuery:
         }
 
 
-def with_group(name: str, argv: list[str]) -> list[str]:
+def add_group(name: str, argv: list[str]) -> list[str]:
     """Return a command that runs with a group this user joined after logging in, because a run's unit also has that
     group.
     """

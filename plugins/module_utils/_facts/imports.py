@@ -16,7 +16,7 @@ import time
 
 from ansible_collections.muster.training.plugins.module_utils._facts import import_program
 from ansible_collections.muster.training.plugins.module_utils._facts.commands import Command
-from ansible_collections.muster.training.plugins.module_utils._facts.image import parse_image, with_group
+from ansible_collections.muster.training.plugins.module_utils._facts.image import add_group, parse_image
 
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class ImageImportQuery:
         self.directory = directory
         self.deadline = time.monotonic() + TIMEOUT
         argv = [engine, "image", "inspect", "--format", "{{.Id}} {{.Size}}", image]
-        self.inspection = Command(with_group(engine, argv))
+        self.inspection = Command(add_group(engine, argv))
 
     def result(self) -> dict[str, Any]:
         """Return the program's report, or {} if the image does not exist."""
@@ -110,10 +110,10 @@ class ImageImportQuery:
         lifetime = import_program.CUDA_LIFETIME if request["cuda"] else import_program.CACHE_LIFETIME
         if isinstance(entry.get("result"), dict) and now - entry["passed"] < lifetime:
             return {**entry["result"], "cached": True, "ended": ""}
-        output = Command(with_group(self.engine, self.command(request))).output(self.deadline)
+        output = Command(add_group(self.engine, self.command(request))).output(self.deadline)
         if output.hangs:  # ending the client does not end the container
             remove = [self.engine, "rm", "--force", container_name()]
-            Command(with_group(self.engine, remove)).output(time.monotonic() + REMOVAL_TIMEOUT)
+            Command(add_group(self.engine, remove)).output(time.monotonic() + REMOVAL_TIMEOUT)
         result = parse_result(output)
         if not (result["ended"] or result["failures"] or result["cuda"]):
             import_program.write_cache(path, {"passed": now, "result": result})

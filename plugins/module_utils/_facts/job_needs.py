@@ -214,14 +214,14 @@ def aws_credentials(environment: Mapping[str, str], home: str) -> dict[str, Any]
 def has_machine_role() -> bool:
     """Return whether the cloud's metadata service lists a role for this machine."""
     request = "{} {} HTTP/1.0\r\nHost: 169.254.169.254\r\n{}\r\n"
-    token = ask_metadata(
+    token = query_metadata(
         request.format("PUT", "/latest/api/token", "X-aws-ec2-metadata-token-ttl-seconds: 60\r\nContent-Length: 0\r\n")
     )
     header = f"X-aws-ec2-metadata-token: {token}\r\n" if token else ""
-    return bool(ask_metadata(request.format("GET", "/latest/meta-data/iam/security-credentials/", header)))
+    return bool(query_metadata(request.format("GET", "/latest/meta-data/iam/security-credentials/", header)))
 
 
-def ask_metadata(request: str) -> str:
+def query_metadata(request: str) -> str:
     """Return the first line of the body of a successful reply, or ""."""
     try:
         with socket.create_connection(METADATA, METADATA_TIMEOUT) as connection:

@@ -21,10 +21,14 @@ from ansible_collections.muster.training.plugins.module_utils._facts.slurm_jobs 
 from ansible_collections.muster.training.plugins.module_utils._run.find_runs import node_directories
 from ansible_collections.muster.training.plugins.module_utils._run.find_runs import runs_directory as directory_of_runs
 from ansible_collections.muster.training.plugins.module_utils._run.gpu_claims import claim_of
-from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError, act_as, become_user
+from ansible_collections.muster.training.plugins.module_utils._run.identity import (
+    RunError,
+    become_user,
+    drop_privileges,
+)
 from ansible_collections.muster.training.plugins.module_utils._run.running_supervisors import (
     find_supervisors,
-    processes_are_hidden,
+    has_hidden_processes,
 )
 from ansible_collections.muster.training.plugins.module_utils._run.unit import may_raise_limits
 
@@ -95,7 +99,7 @@ def user_ids(user: str) -> dict[str, int]:
 
 def become(user: str) -> None:
     """Switch to the run's user if we are root, to see files as that user does."""
-    act_as(user)
+    drop_privileges(user)
     become_user()
     import ctypes  # costs milliseconds and is rarely needed
 
@@ -201,7 +205,7 @@ def read_identity(context: FactsContext) -> dict[str, Any]:
         "architecture": os.uname().machine,
         "glibc": glibc_version(),
         "runs": [{**run, **claim_of(run["directory"])} for run in find_supervisors()],
-        "hides_processes": processes_are_hidden(),
+        "hides_processes": has_hidden_processes(),
         "slurm_jobs": read_slurm_jobs(),
         "runs_directory": context.runs_directory,
     }

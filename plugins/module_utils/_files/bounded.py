@@ -76,7 +76,7 @@ def read_bytes(path: str, limit: int, follow_links: bool = False) -> bytes:
     return data
 
 
-def nesting(text: str) -> int:
+def nesting_depth(text: str) -> int:
     """Return how deeply objects and lists are nested in a JSON text, without parsing it."""
     if text.count("[") + text.count("{") <= MAX_JSON_DEPTH:
         return 0  # never deeper than allowed, regardless of what the strings contain
@@ -97,7 +97,7 @@ def parse_json(text: str) -> Any:
 
     NaN and infinity are accepted, as Python's own writer produces them.
     """
-    if nesting(text) > MAX_JSON_DEPTH:
+    if nesting_depth(text) > MAX_JSON_DEPTH:
         raise ValueError("nested too deeply")
     return json.loads(text, parse_int=bounded_int)
 
@@ -110,7 +110,7 @@ def read_json(path: str, limit: int = MAX_JSON_BYTES) -> Any:
         return None
 
 
-def without_non_finite(value: Any) -> Any:
+def replace_non_finite(value: Any) -> Any:
     """Return a JSON value with null in place of NaN and infinity, which are not JSON.
 
     Recursive: the value must come from parse_json() or from this program.
@@ -118,9 +118,9 @@ def without_non_finite(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {key: without_non_finite(entry) for key, entry in value.items()}
+        return {key: replace_non_finite(entry) for key, entry in value.items()}
     if isinstance(value, (list, tuple)):
-        return [without_non_finite(entry) for entry in value]
+        return [replace_non_finite(entry) for entry in value]
     return value
 
 

@@ -45,7 +45,7 @@ def is_group_of_root(gid: int) -> bool:
         return False
 
 
-def others_can_write(status: os.stat_result) -> bool:
+def is_writable_by_others(status: os.stat_result) -> bool:
     """Return whether anyone but the owner can write to a file or directory."""
     return bool(status.st_mode & 0o002 or (status.st_mode & 0o020 and not is_group_of_root(status.st_gid)))
 
@@ -57,7 +57,7 @@ def directory_error(status: os.stat_result, path: str) -> str:
     """
     if status.st_uid != ROOT:
         return f"{path} does not belong to root"
-    if not status.st_mode & stat.S_ISVTX and others_can_write(status):
+    if not status.st_mode & stat.S_ISVTX and is_writable_by_others(status):
         return f"{path} is writable by users other than root"
     return ""
 
@@ -118,7 +118,7 @@ def root_only_error(path: str) -> str:
     """Return why anyone but root could change or replace a directory, or "". Missing directories are safe."""
     reason = parent_error(os.path.join(path, "."), links=True)  # check the directory itself, too
     # the sticky bit is sufficient protection only for parent directories
-    if not reason and os.path.isdir(path) and others_can_write(os.stat(path)):
+    if not reason and os.path.isdir(path) and is_writable_by_others(os.stat(path)):
         reason = f"{path} is writable by users other than root"
     return reason
 

@@ -95,7 +95,7 @@ def read_ruleset() -> list[dict[str, Any]]:
     return ruleset
 
 
-def ufw_is_active() -> bool:
+def is_ufw_active() -> bool:
     """Return whether ufw manages this machine's firewall."""
     return shutil.which("ufw") is not None and "Status: active" in run("ufw", "status")
 
@@ -127,7 +127,7 @@ def write_ufw(texts: dict[Path, str]) -> None:
 
 def activate(rules: Rules) -> None:
     """Activate these rules, using ufw if it is active and nftables otherwise."""
-    if ufw_is_active():
+    if is_ufw_active():
         texts = changed_files(desired_ufw_files(rules))
         if texts:
             write_ufw(texts)
@@ -139,7 +139,7 @@ def activate(rules: Rules) -> None:
 
 def is_active(rules: Rules) -> bool:
     """Return whether these rules are active."""
-    if ufw_is_active():
+    if is_ufw_active():
         return not changed_files(desired_ufw_files(rules))
     return not plan_commands(read_ruleset(), rules)
 
@@ -186,7 +186,7 @@ def confirm() -> str:
         raise StepError("the rules were rolled back before they were confirmed. Increase firewall_rollback_after")
     run("systemctl", "stop", ROLLBACK_TIMER)
     write(KEPT_FILE, TRIED_FILE.read_text())
-    end_try()
+    end_trial()
     return "confirmed"
 
 
@@ -198,13 +198,13 @@ def rollback() -> str:
     changed = changed_files({path: text for path, text in saved.items() if path.exists()})
     if changed:
         write_ufw(changed)
-    if not ufw_is_active():
+    if not is_ufw_active():
         activate(read_kept_rules())
-    end_try()
+    end_trial()
     return "rolled back"
 
 
-def end_try() -> None:
+def end_trial() -> None:
     """Record that no rules are waiting for confirmation."""
     TRIED_FILE.unlink()
     sync_directory(STATE_DIRECTORY)

@@ -65,7 +65,7 @@ def text_of(part: dict[str, Any], name: str) -> str:
     return "" if not isinstance(value, str) or value.startswith("N/A") else value[:200]
 
 
-def quantity(value: object) -> float | None:
+def parse_quantity(value: object) -> float | None:
     """Return the number in a quantity, or None if the GPU does not report it."""
     if isinstance(value, dict):
         value = value.get("value")
@@ -74,15 +74,15 @@ def quantity(value: object) -> float | None:
     return float(value) if 0 <= value < 1e15 else None
 
 
-def mebibytes(value: object) -> float | None:
+def parse_mebibytes(value: object) -> float | None:
     """Return an amount of memory in MiB, or None if it is not reported."""
-    number = quantity(value)
+    number = parse_quantity(value)
     unit = value.get("unit") if isinstance(value, dict) else "MB"
     factor = MIB_PER_UNIT.get(unit) if isinstance(unit, str) else None
     return None if number is None or factor is None else number * factor
 
 
-def whole(value: float | None) -> int | None:
+def to_integer(value: float | None) -> int | None:
     """Return a number as an integer, or None if it is not reported."""
     return None if value is None else int(value)
 
@@ -116,10 +116,10 @@ def parse_devices(static: str, metric: str, ecc: str, identities: dict[int, str]
                 "uuid": identities.get(index) or pci or f"amd-{index}",
                 "name": text_of(asic, "market_name") or text_of(asic, "device_id") or "AMD GPU",
                 "driver": driver_version(text_of(section(gpu, "driver"), "version")),
-                "memory_mib": whole(mebibytes(section(gpu, "vram").get("size"))),
-                "memory_used_mib": whole(mebibytes(memory.get("used_vram"))),
+                "memory_mib": to_integer(parse_mebibytes(section(gpu, "vram").get("size"))),
+                "memory_used_mib": to_integer(parse_mebibytes(memory.get("used_vram"))),
                 "compute_mode": "Default",
-                "ecc_uncorrected": whole(quantity(errors.get(index, {}).get("total_uncorrectable_count"))),
+                "ecc_uncorrected": to_integer(parse_quantity(errors.get(index, {}).get("total_uncorrectable_count"))),
                 "page_retirement_pending": False,
                 "error": "",
                 "target": text_of(asic, "target_graphics_version"),
@@ -141,7 +141,9 @@ def parse_processes(text: str, identities: dict[int, str]) -> list[dict[str, Any
                 memory = section(info, "memory_usage").get("vram_mem")
                 uuid = identities.get(gpu["gpu"]) or f"amd-{gpu['gpu']}"
                 command = text_of(info, "name")
-                processes.append({"gpu": uuid, "pid": pid, "command": command, "memory_mib": whole(mebibytes(memory))})
+                processes.append(
+                    {"gpu": uuid, "pid": pid, "command": command, "memory_mib": to_integer(parse_mebibytes(memory))}
+                )
     return processes
 
 
@@ -153,15 +155,15 @@ def parse_sample(text: str) -> list[dict[str, float | None]]:
     samples: list[dict[str, float | None]] = []
     for gpu in parse_gpus(text):
         memory, temperature = section(gpu, "mem_usage"), section(gpu, "temperature")
-        power, heat = section(gpu, "power"), [quantity(temperature.get(name)) for name in ("hotspot", "edge")]
+        power, heat = section(gpu, "power"), [parse_quantity(temperature.get(name)) for name in ("hotspot", "edge")]
         samples.append(
             {
                 "index": float(gpu["gpu"]),
-                "utilization_percent": quantity(section(gpu, "usage").get("gfx_activity")),
-                "memory_used_mib": mebibytes(memory.get("used_vram")),
-                "memory_total_mib": mebibytes(memory.get("total_vram")),
+                "utilization_percent": parse_quantity(section(gpu, "usage").get("gfx_activity")),
+                "memory_used_mib": parse_mebibytes(memory.get("used_vram")),
+                "memory_total_mib": parse_mebibytes(memory.get("total_vram")),
                 "temperature_celsius": next((value for value in heat if value is not None), None),
-                "power_watts": quantity(power.get("socket_power")),
+                "power_watts": parse_quantity(power.get("socket_power")),
                 "power_limit_watts": None,
             }
         )

@@ -74,15 +74,15 @@ def parse_rows(text: str, fields: Sequence[str]) -> list[dict[str, str]]:
     return [dict(zip(fields, row)) for row in rows[:MAX_GPUS] if len(row) == len(fields)]
 
 
-def number(text: str) -> float | None:
+def parse_number(text: str) -> float | None:
     """Return the number at the start of a value such as "1980", or None for [N/A] and similar values."""
     match = re.match(r"[0-9]{1,15}(\.[0-9]{1,6})?", text)
     return float(match[0]) if match else None
 
 
-def whole(text: str) -> int | None:
+def parse_integer(text: str) -> int | None:
     """Return the integer at the start of a value, or None for [N/A] and similar values."""
-    value = number(text)
+    value = parse_number(text)
     return None if value is None else int(value)
 
 
@@ -98,15 +98,15 @@ def parse_devices(text: str, fields: Sequence[str] = DEVICE_FIELDS) -> list[dict
     """
     return [
         {
-            "index": whole(row["index"]),
+            "index": parse_integer(row["index"]),
             "uuid": text_or_empty(row["uuid"]),
             "serial": text_or_empty(row["serial"]),
             "pci": text_or_empty(row["pci.bus_id"]),
-            "pcie_gen": whole(row["pcie.link.gen.current"]),
-            "pcie_gen_max": whole(row["pcie.link.gen.max"]),
-            "pcie_width": whole(row["pcie.link.width.current"]),
-            "pcie_width_max": whole(row["pcie.link.width.max"]),
-            "ecc_aggregate": whole(row["ecc.errors.uncorrected.aggregate.total"]),
+            "pcie_gen": parse_integer(row["pcie.link.gen.current"]),
+            "pcie_gen_max": parse_integer(row["pcie.link.gen.max"]),
+            "pcie_width": parse_integer(row["pcie.link.width.current"]),
+            "pcie_width_max": parse_integer(row["pcie.link.width.max"]),
+            "ecc_aggregate": parse_integer(row["ecc.errors.uncorrected.aggregate.total"]),
         }
         for row in parse_rows(text, fields)
     ]
@@ -116,8 +116,8 @@ def parse_remapped(text: str) -> dict[str, dict[str, Any]]:
     """Return each GPU's remapped rows by UUID: correctable, uncorrectable, pending, failure."""
     return {
         row["gpu_uuid"]: {
-            "correctable": whole(row["remapped_rows.correctable"]),
-            "uncorrectable": whole(row["remapped_rows.uncorrectable"]),
+            "correctable": parse_integer(row["remapped_rows.correctable"]),
+            "uncorrectable": parse_integer(row["remapped_rows.uncorrectable"]),
             "pending": row["remapped_rows.pending"] in ("Yes", "1"),
             "failure": row["remapped_rows.failure"] in ("Yes", "1"),
         }
@@ -145,13 +145,13 @@ def parse_pace(text: str) -> list[dict[str, Any]]:
     """Return each GPU's clock, power, utilization and throttle reasons; None if unknown."""
     return [
         {
-            "index": whole(row["index"]),
+            "index": parse_integer(row["index"]),
             "uuid": text_or_empty(row["uuid"]),
-            "clock": number(row["clocks.current.sm"]),
-            "clock_max": number(row["clocks.max.sm"]),
-            "power": number(row["power.draw"]),
-            "power_limit": number(row["power.limit"]),
-            "utilization": number(row["utilization.gpu"]),
+            "clock": parse_number(row["clocks.current.sm"]),
+            "clock_max": parse_number(row["clocks.max.sm"]),
+            "power": parse_number(row["power.draw"]),
+            "power_limit": parse_number(row["power.limit"]),
+            "utilization": parse_number(row["utilization.gpu"]),
             "throttling": parse_mask(row[THROTTLE_FIELDS[0]]),
         }
         for row in parse_rows(text, (*PACE_FIELDS, THROTTLE_FIELDS[0]))

@@ -20,7 +20,7 @@ PLACEHOLDER = re.compile(
 MAX_LENGTH = 100
 
 
-def checked_number(text: str) -> str:
+def clean_serial_number(text: str) -> str:
     """Return a serial number, or "" for a placeholder."""
     return "" if PLACEHOLDER.match(text) else text[:MAX_LENGTH]
 
@@ -32,7 +32,7 @@ def read_identity(dmi: str = DMI, machine_id: str = MACHINE_ID) -> dict[str, str
     installation, which clones of a disk share.
     """
     return {
-        "serial": checked_number(read_value(f"{dmi}/product_serial")),
-        "asset": checked_number(read_value(f"{dmi}/board_asset_tag")),
-        "machine_id": checked_number(read_value(machine_id)),
+        "serial": clean_serial_number(read_value(f"{dmi}/product_serial")),
+        "asset": clean_serial_number(read_value(f"{dmi}/board_asset_tag")),
+        "machine_id": clean_serial_number(read_value(machine_id)),
     }

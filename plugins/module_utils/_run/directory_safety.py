@@ -46,7 +46,7 @@ def path_components(path: str) -> Iterator[str]:
             current = "/"
 
 
-def others_may_write(status: os.stat_result) -> bool:
+def is_writable_by_others(status: os.stat_result) -> bool:
     """Return whether anyone except the owner and root may add and remove names in a directory.
 
     The owner's private group, with the owner's name and no other member, is ignored.
@@ -66,7 +66,7 @@ def is_private_directory(path: str) -> bool:
         status = os.lstat(path)
     except OSError:
         return False
-    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not others_may_write(status)
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not is_writable_by_others(status)
 
 
 def is_private_run_directory(directory: str) -> bool:
@@ -87,7 +87,7 @@ def check_ownership(path: str) -> None:
         user = user_name(os.geteuid())
         if status.st_uid not in (0, os.geteuid()):
             problem, remedy = f"{component} belongs to {user_name(status.st_uid)}", ""
-        elif others_may_write(status) and not status.st_mode & stat.S_ISVTX:
+        elif is_writable_by_others(status) and not status.st_mode & stat.S_ISVTX:
             problem, remedy = (
                 f"other accounts can write to {component}",
                 f", or remove that permission: chmod go-w {component}",

@@ -70,7 +70,7 @@ def first_error(text: str) -> str:
     if len(ranks) > 1:  # lines from several ranks may be interleaved
         errors = (last_exception(lines_of_rank(text, rank)) for rank in ranks)
         return next(filter(None, errors), "")
-    return last_exception(without_prefix(RANK_PREFIX.sub("", text)).splitlines())
+    return last_exception(strip_prefix(RANK_PREFIX.sub("", text)).splitlines())
 
 
 def lines_of_rank(text: str, rank: str) -> list[str]:
@@ -97,7 +97,7 @@ def last_exception(lines: list[str]) -> str:
     return ""
 
 
-def without_prefix(text: str) -> str:
+def strip_prefix(text: str) -> str:
     """Return the lines of the process that failed first, if the launcher prefixes the lines of each process."""
     first = next(iter(PREFIXED_TRACEBACK.finditer(text)), None)
     prefix = first["prefix"] if first else ""

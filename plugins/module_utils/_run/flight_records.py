@@ -21,7 +21,7 @@ MAX_TEXT = 100  # number of characters of each text
 MAX_ROWS_PER_RANK = 4
 
 
-def checked_operations(value: Any, ranks: Iterable[int]) -> list[Data]:
+def validate_operations(value: Any, ranks: Iterable[int]) -> list[Data]:
     """Return the valid rows of a node's report. ranks: the ranks that the node may report."""
     allowed = set(ranks)
     limit = MAX_ROWS_PER_RANK * len(allowed)

@@ -47,7 +47,7 @@ def last_sample(text: str) -> tuple[float, list[dict[str, float | None]]]:
     devices: dict[int, dict[str, float | None]] = {}
     for line in text.rpartition("\n")[0].splitlines():
         sample = read_line(line)
-        timestamp = seconds(sample[0]) if sample else None
+        timestamp = parse_time(sample[0]) if sample else None
         if sample is not None and timestamp is not None:
             newest = max(newest, timestamp)
             devices[int(sample[1]["index"] or 0)] = sample[1]
@@ -90,7 +90,7 @@ def read_line(line: str) -> tuple[str, dict[str, float | None]] | None:
     values = dict.fromkeys(COLUMNS, "")
     values.update(zip(COLUMNS, fields))
     timestamp = values.pop("timestamp")
-    return timestamp, {name: number(value) for name, value in values.items()}
+    return timestamp, {name: parse_number(value) for name, value in values.items()}
 
 
 def time_fields(timestamp: str) -> tuple[int, int, int, int, int, float] | None:
@@ -101,7 +101,7 @@ def time_fields(timestamp: str) -> tuple[int, int, int, int, int, float] | None:
     return int(match[1]), int(match[2]), int(match[3]), int(match[4]), int(match[5]), float(match[6])
 
 
-def seconds(timestamp: str) -> float | None:
+def parse_time(timestamp: str) -> float | None:
     """Return the time of a sample in seconds since 1970; None if it is not a time."""
     fields = time_fields(timestamp)
     if fields is None:
@@ -113,6 +113,6 @@ def seconds(timestamp: str) -> float | None:
         return None
 
 
-def number(text: str) -> float | None:
+def parse_number(text: str) -> float | None:
     """Return a value such as "512.34", or None for [N/A], [Unknown Error] and the like."""
     return float(text) if NUMBER.match(text) else None

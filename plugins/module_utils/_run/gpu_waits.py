@@ -28,7 +28,7 @@ def busy_samples(text: str) -> dict[int, list[tuple[float, float]]]:
     return samples
 
 
-def waits(samples: list[tuple[float, float]]) -> bool:
+def is_waiting(samples: list[tuple[float, float]]) -> bool:
     """Return whether a GPU is fully busy but using much less power than in most of its earlier work."""
     newest, earlier = samples[-WAITING_SAMPLES:], samples[:-WAITING_SAMPLES]
     powers = sorted(power for utilization, power in earlier if utilization >= BUSY)
@@ -44,4 +44,4 @@ def waiting_gpus(text: str) -> list[bool]:
     False if this is unknown, for example because no earlier sample shows work. text: the end of gpus.csv.
     """
     samples = busy_samples(text)
-    return [waits(samples[index]) for index in sorted(samples)]
+    return [is_waiting(samples[index]) for index in sorted(samples)]

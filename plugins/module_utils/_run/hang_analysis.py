@@ -53,7 +53,7 @@ def texts_of(value: Any, number: int) -> list[str]:
     return [text_of(text, MAX_NAME + MAX_PATH) for text in value[:number]] if isinstance(value, list) else []
 
 
-def checked_groups(value: Any, ranks: Iterable[int] | None = None) -> list[Data]:
+def validate_groups(value: Any, ranks: Iterable[int] | None = None) -> list[Data]:
     """Return the valid groups of a node's message or report. ranks: those the node may report about; None: any."""
     allowed = None if ranks is None else set(ranks)
     groups = []
@@ -78,7 +78,7 @@ def checked_groups(value: Any, ranks: Iterable[int] | None = None) -> list[Data]
     return groups
 
 
-def checked_hang(value: Any) -> Data | None:
+def validate_hang(value: Any) -> Data | None:
     """Return the description of a hang from one of a run's documents, or None if it is missing or invalid."""
     if not isinstance(value, dict) or not isinstance(value.get("text"), str):
         return None
@@ -89,7 +89,7 @@ def checked_hang(value: Any) -> Data | None:
         "awaited_ranks": [rank for rank in culprits[:10000] if conforms(rank, RANK)]
         if isinstance(culprits, list)
         else [],
-        "groups": checked_groups(value.get("groups")),
+        "groups": validate_groups(value.get("groups")),
     }
 
 
@@ -110,7 +110,7 @@ def merge_groups(groups: Iterable[Mapping[str, Any]]) -> list[Data]:
     return sorted(merged.values(), key=lambda group: (-len(group["ranks"]), group["ranks"]))[:MAX_GROUPS]
 
 
-def differing(groups: Sequence[Mapping[str, Any]]) -> list[int]:
+def find_differing_ranks(groups: Sequence[Mapping[str, Any]]) -> list[int]:
     """Return the ranks of all groups that are smaller than the largest; none if no group is the largest."""
     sizes = sorted((len(group["ranks"]) for group in groups), reverse=True)
     if len(sizes) < 2 or sizes[0] == sizes[1]:
@@ -137,7 +137,9 @@ def find_culprits(groups: Sequence[Mapping[str, Any]], ended: Iterable[int] = ()
     collectives = [group for group in waiting if group["kind"] == COLLECTIVE]
     if waiting and without_stack and len(without_stack) < sum(len(group["ranks"]) for group in waiting):
         return without_stack
-    return differing(collectives if len(collectives) == len(waiting) and not working else [*waiting, *working])
+    return find_differing_ranks(
+        collectives if len(collectives) == len(waiting) and not working else [*waiting, *working]
+    )
 
 
 def location(group: Mapping[str, Any]) -> str:

@@ -24,7 +24,7 @@ class RunError(Exception):
     """A run operation that failed, with a message for the user."""
 
 
-def act_as(user: str) -> None:
+def drop_privileges(user: str) -> None:
     """As root, drop to the privileges of the run's user, whose files may be links to anything.
 
     run_as_root() can still regain root's rights.
@@ -44,7 +44,7 @@ def reply_as_user(request: Data, operation: Callable[[Data], Data]) -> Data:
     """
     try:
         if request.get("user"):
-            act_as(request["user"])
+            drop_privileges(request["user"])
         return operation(request)
     except RunError as error:
         return {"error": str(error)}
@@ -68,15 +68,15 @@ def user_name(uid: int) -> str:
         return f"uid {uid}"
 
 
-def regain_root() -> None:
-    """Undo act_as()."""
+def restore_privileges() -> None:
+    """Undo drop_privileges()."""
     os.seteuid(0)
     os.setegid(0)
     os.setgroups([])
 
 
 def become_user() -> None:
-    """Permanently drop privileges to the user selected by act_as()."""
+    """Permanently drop privileges to the user selected by drop_privileges()."""
     user, group = os.geteuid(), os.getegid()
     os.seteuid(0)
     os.setresgid(group, group, group)
@@ -87,7 +87,7 @@ def run_as_root(command: list[str]) -> subprocess.CompletedProcess[str] | None:
     """Run a command as root; return the completed process, or None if root privileges are not available."""
 
     def run(argv: list[str]) -> subprocess.CompletedProcess[str]:
-        regain = None if os.getuid() == os.geteuid() else regain_root
+        regain = None if os.getuid() == os.geteuid() else restore_privileges
         return subprocess.run(
             argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, preexec_fn=regain
         )

@@ -15,7 +15,7 @@ from ansible_collections.muster.training.plugins.module_utils._files.bounded imp
     file_size,
     open_regular,
     parse_json,
-    without_non_finite,
+    replace_non_finite,
 )
 from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import earlier_logs, rank_logs
 from ansible_collections.muster.training.plugins.module_utils._run.safe_files import read_tail, write_private
@@ -36,7 +36,7 @@ NOT_FINITE = "_not_finite"  # key in job_results.jsonl for the names of values t
 MAX_DEPTH = 20  # maximum nesting depth of a job's report: its parsers are recursive
 
 
-def depth(value: Any) -> int:
+def nesting_depth(value: Any) -> int:
     """Return how deeply objects and lists are nested."""
     values, levels = [value], 0
     while True:
@@ -61,13 +61,13 @@ def read_object(text: str) -> Data | None:
         report = parse_json(text)
     except ValueError:
         return None
-    return report if isinstance(report, dict) and depth(report) <= MAX_DEPTH else None
+    return report if isinstance(report, dict) and nesting_depth(report) <= MAX_DEPTH else None
 
 
 def encode_report(report: Data) -> str:
     """Return a report as valid JSON, with null for nan and infinity, and with their names listed under NOT_FINITE."""
     names = [name for name, value in report.items() if isinstance(value, float) and not math.isfinite(value)]
-    fields = without_non_finite(report)
+    fields = replace_non_finite(report)
     return json.dumps({**fields, NOT_FINITE: names} if names else fields)
 
 

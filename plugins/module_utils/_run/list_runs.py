@@ -13,7 +13,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.find_runs imp
     node_directories,
     remove_directory,
 )
-from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError, act_as
+from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError, drop_privileges
 from ansible_collections.muster.training.plugins.module_utils._run.run_summary import (
     first_error,
     job_line,
@@ -21,8 +21,8 @@ from ansible_collections.muster.training.plugins.module_utils._run.run_summary i
 )
 from ansible_collections.muster.training.plugins.module_utils._run.running_supervisors import (
     find_supervisors,
+    has_hidden_processes,
     is_alive,
-    processes_are_hidden,
 )
 from ansible_collections.muster.training.plugins.module_utils._run.status import UNFINISHED_STATES
 from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import read_result, read_status
@@ -68,11 +68,11 @@ def main(request: Data) -> Data:
     """
     try:
         if request.get("active"):
-            if processes_are_hidden():  # another account's run may be active
+            if has_hidden_processes():  # another account's run may be active
                 return {"changed": False}
             return {"changed": False, "active": sorted({supervisor["run_id"] for supervisor in find_supervisors()})}
         if request.get("user"):
-            act_as(request["user"])
+            drop_privileges(request["user"])
         removed = []
         runs = []
         for path, plan in node_directories({**request, "run_id": ""}):

@@ -47,7 +47,7 @@ SAMPLE = {
 STORED_SAMPLE = {**SAMPLE, "node": NAME, "number": range(10**12), "time": TIME}
 
 
-def checked_sample(text: str) -> Data | None:
+def validate_sample(text: str) -> Data | None:
     """Return a node's sample without unknown fields; None if it is invalid."""
     try:
         value = parse_json(text)

@@ -40,7 +40,7 @@ JOIN = {  # a request
 MEMBER = {"node_rank": RANK, "name": NAME, "address": ADDRESS, "generation": range(1, MAX_GENERATION)}
 
 
-def checked_member(message: Mapping[str, Any], nnodes: int) -> Member | None:
+def validate_member(message: Mapping[str, Any], nnodes: int) -> Member | None:
     """Return the replacement node in a message, or None if it is invalid."""
     if not conforms(message, MEMBER) or message["node_rank"] >= nnodes:
         return None

@@ -19,7 +19,7 @@ MAX_TEXT = 100  # characters of each text
 MAX_RANKS = 10_000
 
 
-def checked_setups(value: Any, ranks: Iterable[int]) -> list[Data]:
+def validate_setups(value: Any, ranks: Iterable[int]) -> list[Data]:
     """Return the valid setups of a node's report. ranks: the ranks that the node may report."""
     allowed = set(ranks)
     setups = []

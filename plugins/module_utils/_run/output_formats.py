@@ -54,19 +54,19 @@ def plain_output(text: str) -> str:
         return text
     lines = text.split("\n")
     if GROUP_START in text:
-        lines = without_group_margin(lines)
+        lines = strip_group_margin(lines)
     if "\u256d" in text:
-        lines = without_boxes(lines)
+        lines = strip_boxes(lines)
     if "> File" in text:
-        lines = without_values(lines)
+        lines = strip_values(lines)
     if '": "' in text:
-        lines = without_json(lines)
+        lines = strip_json(lines)
     if flat:
-        lines = indented(lines)
+        lines = restore_indentation(lines)
     return "\n".join(lines)
 
 
-def indented(lines: list[str]) -> list[str]:
+def restore_indentation(lines: list[str]) -> list[str]:
     """Return tracebacks that lost their indentation with their frames and code lines indented again."""
     result: list[str] = []
     after_frame = False
@@ -80,7 +80,7 @@ def indented(lines: list[str]) -> list[str]:
     return result
 
 
-def without_group_margin(lines: list[str]) -> list[str]:
+def strip_group_margin(lines: list[str]) -> list[str]:
     """Return the lines of exception groups without their margins, so that each exception has its own traceback."""
     result: list[str] = []
     inside = False
@@ -94,7 +94,7 @@ def without_group_margin(lines: list[str]) -> list[str]:
     return result
 
 
-def without_boxes(lines: list[str]) -> list[str]:
+def strip_boxes(lines: list[str]) -> list[str]:
     """Return rich's tracebacks as Python's: the path, the function and the source line of each frame.
 
     What a launcher puts before each line of the box is removed from all lines.
@@ -114,13 +114,13 @@ def without_boxes(lines: list[str]) -> list[str]:
         elif inside:
             content = wrapped + line.strip().strip("\u2502").strip()
             wrapped = content if RICH_WRAPPED.match(content) else ""
-            result += box_line(content)
+            result += parse_box_line(content)
         else:
             result.append(line)
     return result
 
 
-def box_line(content: str) -> list[str]:
+def parse_box_line(content: str) -> list[str]:
     """Return a line of a box as a traceback line, or [] if it is neither a frame nor a frame's code line."""
     frame, source = RICH_FRAME.match(content), RICH_SOURCE.match(content)
     if frame:
@@ -128,12 +128,12 @@ def box_line(content: str) -> list[str]:
     return ["    " + source["source"].strip()] if source else []
 
 
-def without_values(lines: list[str]) -> list[str]:
+def strip_values(lines: list[str]) -> list[str]:
     """Return loguru's tracebacks as Python's, without the values of variables."""
     return [LOGURU_FRAME.sub("  ", line) for line in lines if not LOGURU_VALUES.match(line)]
 
 
-def without_json(lines: list[str]) -> list[str]:
+def strip_json(lines: list[str]) -> list[str]:
     """Return the messages and call stacks of torchelastic's JSON error files as text, without the rest of the JSON."""
     result: list[str] = []
     inside = False

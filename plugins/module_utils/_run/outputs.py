@@ -17,7 +17,7 @@ import os
 from ansible_collections.muster.training.plugins.module_utils._files.bounded import FileWalk, open_regular
 from ansible_collections.muster.training.plugins.module_utils._run import archive_selection
 from ansible_collections.muster.training.plugins.module_utils._run.find_runs import node_directories
-from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError, act_as
+from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError, drop_privileges
 from ansible_collections.muster.training.plugins.module_utils._run.internal_files import is_internal
 
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
@@ -155,7 +155,7 @@ def main(request: Data) -> Data:
     """Return the reply to a request; ``error`` in it is a message for the user."""
     try:
         if request.get("user"):
-            act_as(request["user"])
+            drop_privileges(request["user"])
         runs = node_directories(request)
         if not runs:
             return {"changed": False, "node_rank": None, "files": [], "incomplete": False}

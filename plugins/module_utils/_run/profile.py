@@ -76,11 +76,11 @@ def profile(request: Data) -> Data:
     if request["ranks"] and not set(request["ranks"]) & set(ranks):
         return {"changed": False, "node": described, "id": "", "ranks": []}
     order = {"id": os.urandom(8).hex(), "steps": request["steps"], "ranks": request["ranks"], "finish": False}
-    reply = ask_supervisor(path, plan, order)
+    reply = query_supervisor(path, plan, order)
     pids = {entry["rank"]: entry["pid"] for entry in reply["processes"] if entry["rank"] in ranks}
     wait_for_ranks(path, order, list(pids.values()), request["seconds"])
-    if waiting(path, order["id"], list(pids.values())):
-        ask_supervisor(path, plan, {**order, "finish": True})
+    if find_unfinished(path, order["id"], list(pids.values())):
+        query_supervisor(path, plan, {**order, "finish": True})
         wait_for_ranks(path, {**order, "finish": True}, list(pids.values()), PROFILE_EXPORT_TIMEOUT)
     results = [rank_result(path, order["id"], rank, pid) for rank, pid in pids.items()]
     missing = [rank for rank in ranks if rank in reply["unavailable"]]
@@ -88,7 +88,7 @@ def profile(request: Data) -> Data:
     return {"changed": True, "node": described, "id": order["id"], "ranks": results}
 
 
-def ask_supervisor(path: str, plan: Data, order: Data) -> Data:
+def query_supervisor(path: str, plan: Data, order: Data) -> Data:
     """Return the processes that the supervisor has signaled. Raise RunError."""
     with contextlib.suppress(OSError):
         write_json(os.path.join(path, PROFILE_REQUEST), order)
@@ -115,7 +115,7 @@ def read_state(path: str, identifier: str, pid: int) -> Data:
     return state if not state or conforms(state, STATE_SCHEMA) else {"state": "failed", "error": "", "steps": []}
 
 
-def waiting(path: str, identifier: str, pids: list[int]) -> list[int]:
+def find_unfinished(path: str, identifier: str, pids: list[int]) -> list[int]:
     """Return the processes that have not finished profiling."""
     return [pid for pid in pids if read_state(path, identifier, pid).get("state") not in ("profiled", "failed")]
 
@@ -127,7 +127,7 @@ def wait_for_ranks(path: str, order: Data, pids: list[int], seconds: float) -> N
     """
     now = time.monotonic()
     deadline, repeat_due = now + seconds, now + PROFILE_REPEAT_INTERVAL
-    while now < deadline and waiting(path, order["id"], pids) and is_alive(path):
+    while now < deadline and find_unfinished(path, order["id"], pids) and is_alive(path):
         if now >= repeat_due:
             repeat_due = now + PROFILE_REPEAT_INTERVAL
             if any(read_state(path, order["id"], pid).get("state", "importing") == "importing" for pid in pids):

@@ -26,7 +26,7 @@ MAX_NUMBER = 1e20  # larger than any time in nanoseconds since 1970
 MAX_TIME = 1e12  # microseconds: longer times are not real
 
 
-def checked_events(trace: Any) -> list[Data]:
+def validate_events(trace: Any) -> list[Data]:
     """Return a trace's events that have a duration, in order, without malformed events."""
     events = trace.get("traceEvents") if isinstance(trace, dict) else None
     checked = []
@@ -116,7 +116,7 @@ def busy_seconds(intervals: Iterable[tuple[float, float]]) -> float:
 
 def analyze(trace: Any) -> Data:
     """Return the longest-running operations and the collectives in a rank's trace."""
-    events = checked_events(trace)
+    events = validate_events(trace)
     cpu = [event for event in events if event["category"] == "cpu_op"]
     gpu = [(event["name"], event["duration"]) for event in events if event["category"] in GPU_CATEGORIES]
     collectives = find_collectives(events, base_time(trace))

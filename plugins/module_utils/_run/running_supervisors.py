@@ -86,7 +86,7 @@ def is_trusted(pid: int) -> bool:
     return owner_of(pid) in (0, os.geteuid()) or bool(unit_of(pid))
 
 
-def are_supervised(processes: list[Data]) -> list[Data]:
+def supervised_processes(processes: list[Data]) -> list[Data]:
     """Return the processes of other accounts that form a run: a supervisor, started by a guard, in a private directory.
 
     Without a unit, each run has both. Only their account can see more of them.
@@ -115,10 +115,10 @@ def find_supervisors() -> list[Data]:
             owner = user_name(user) if user is not None else ""
             supervisor.update(pid=int(name), user=user, owner=owner)
             (trusted if is_trusted(int(name)) else others).append(supervisor)
-    return trusted + are_supervised([process for process in others if process["user"] is not None])
+    return trusted + supervised_processes([process for process in others if process["user"] is not None])
 
 
-def processes_are_hidden() -> bool:
+def has_hidden_processes() -> bool:
     """Return whether this user cannot see other users' processes because /proc is mounted with hidepid."""
     return not command_line(1)
 

@@ -14,7 +14,7 @@ import stat
 from ansible_collections.muster.training.plugins.module_utils._files.bounded import (
     open_regular,
     read_json,
-    without_non_finite,
+    replace_non_finite,
     write_atomically,
 )
 
@@ -30,7 +30,7 @@ MAX_RANK_FILE_BYTES = 1048576  # size in bytes of a file in which a rank records
 
 def write_json(path: str, value: Any, mode: int = 0o600) -> None:
     """Write a JSON file atomically: a reader sees either the old or the new content. NaN and infinity become null."""
-    write_atomically(path, json.dumps(without_non_finite(value)), mode)
+    write_atomically(path, json.dumps(replace_non_finite(value)), mode)
 
 
 def write_private(path: str, text: str) -> None:

@@ -119,7 +119,7 @@ def user_position(frames: list[Frame]) -> int:
     return installed[-1] if installed else 0
 
 
-def short(frame: Frame) -> str:
+def format_frame(frame: Frame) -> str:
     """Return a frame as "load (data.py:41)"."""
     return f"{frame.function} ({posixpath.basename(frame.file)}:{frame.line})"
 
@@ -143,7 +143,7 @@ def classify(frames: list[Frame], source: str = "") -> Data:
     if kind == ON_GPU and not call:
         match = GPU_LINE.search(source)
         call = match["call"] if match else "synchronize"
-    shown = [short(frame)[: MAX_NAME + MAX_PATH] for frame in frames[:MAX_SHOWN]]
+    shown = [format_frame(frame)[: MAX_NAME + MAX_PATH] for frame in frames[:MAX_SHOWN]]
     return {
         "kind": kind,
         "call": call,

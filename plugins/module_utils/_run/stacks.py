@@ -13,7 +13,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.find_runs imp
     check_alive_elsewhere,
     node_directories,
 )
-from ansible_collections.muster.training.plugins.module_utils._run.hang_analysis import checked_groups
+from ansible_collections.muster.training.plugins.module_utils._run.hang_analysis import validate_groups
 from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError
 from ansible_collections.muster.training.plugins.module_utils._run.running_supervisors import is_alive
 from ansible_collections.muster.training.plugins.module_utils._run.safe_files import read_job_object, write_json
@@ -51,6 +51,6 @@ def read_stacks(request: Data) -> Data:
             node = plan["node"]
             ranks = range(node["first_rank"], node["first_rank"] + node["slots"])
             described = {name: node[name] for name in ("name", "first_rank", "slots")}
-            return {"changed": False, "node": described, "groups": checked_groups(reply.get("groups"), ranks)}
+            return {"changed": False, "node": described, "groups": validate_groups(reply.get("groups"), ranks)}
         time.sleep(STATUS_POLL_INTERVAL)
     raise RunError(f"the supervisor of run {plan['run_id']} did not respond within {STACKS_REQUEST_TIMEOUT:.0f} s")

@@ -125,7 +125,7 @@ def start_locked(request: Data) -> Data:  # noqa: C901
     program = os.path.join(directory, "supervisor.py")
     tail = [directory, plan["run_id"], plan["node"]["address"]]
     if request.get("scheduler") == "slurm":
-        queued_run.mark(directory, request.get("requeue") or 0)
+        queued_run.mark_as_queued(directory, request.get("requeue") or 0)
         queued_run.compile_program(directory)
         return {"changed": True, "directory": directory, "supervision": "Slurm job", "stopped": stopped}
     if in_unit:
@@ -227,7 +227,7 @@ def remove_old_secrets(request: Data, alive: list[str]) -> None:
     alive: directories of the runs that are alive on this machine. A home shared by several nodes also holds the runs of
     the others, and a run that is just starting has no supervisor.json yet.
     """
-    queued_run.forget_ended(runs_directory(request))
+    queued_run.remove_ended_files(runs_directory(request))
     runs = glob.escape(runs_directory(request))
     for secret in [path for name in SECRETS for path in glob.glob(os.path.join(runs, "*", "node*", name))]:
         directory = os.path.dirname(secret)

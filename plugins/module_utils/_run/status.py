@@ -134,9 +134,9 @@ def ages_of_ended_ranks(status: Data, node: Data) -> dict[str, float]:
 
 def describe_hang(status: Data) -> Data | None:
     """Return the ongoing hang reported by rank 0's supervisor, or None on other nodes."""
-    from ansible_collections.muster.training.plugins.module_utils._run.hang_analysis import checked_hang
+    from ansible_collections.muster.training.plugins.module_utils._run.hang_analysis import validate_hang
 
-    return checked_hang(status.get("hang"))
+    return validate_hang(status.get("hang"))
 
 
 def last_line(path: str) -> str:

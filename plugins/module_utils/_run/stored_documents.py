@@ -202,7 +202,7 @@ def is_exit_code(code: object) -> bool:
     return isinstance(code, int) and not isinstance(code, bool) and -128 < code < 256
 
 
-def checked_report(received: Mapping[str, Any]) -> NodeReport:
+def validate_report(received: Mapping[str, Any]) -> NodeReport:
     """Return a node's report with each field converted to its type, so that it cannot crash its readers."""
     report: Any = {
         name: received[name] if is_a(kind, received.get(name)) else default for name, kind, default in REPORT_FIELDS
@@ -236,19 +236,19 @@ def checked_report(received: Mapping[str, Any]) -> NodeReport:
     return report
 
 
-def checked_status(value: Any) -> Data | None:
+def validate_status(value: Any) -> Data | None:
     """Return a node's status with a valid report; None if it is invalid."""
     if not conforms(value, STATUS):
         return None
-    return {**value, "report": checked_report(value["report"]) if value.get("report") is not None else None}
+    return {**value, "report": validate_report(value["report"]) if value.get("report") is not None else None}
 
 
-def checked_result(value: Any) -> Data | None:
+def validate_result(value: Any) -> Data | None:
     """Return a run's result with valid reports; None if it is invalid."""
     if not conforms(value, RESULT):
         return None
     nodes = [
-        {**node, "report": checked_report(node["report"]) if node.get("report") is not None else None}
+        {**node, "report": validate_report(node["report"]) if node.get("report") is not None else None}
         for node in value["nodes"]
     ]
     return {**value, "nodes": nodes}
@@ -286,12 +286,12 @@ def read_plan(directory: str) -> Data | None:
 
 def read_status(directory: str) -> Data | None:
     """Return the status in a node's run directory; None if it is missing or invalid."""
-    return checked_status(read_json(os.path.join(directory, "status.json"), MAX_STATUS_BYTES))
+    return validate_status(read_json(os.path.join(directory, "status.json"), MAX_STATUS_BYTES))
 
 
 def read_result(directory: str) -> Data | None:
     """Return the result in a node's run directory; None if it is missing or invalid."""
-    return checked_result(read_json(os.path.join(directory, "result.json"), MAX_RESULT_BYTES))
+    return validate_result(read_json(os.path.join(directory, "result.json"), MAX_RESULT_BYTES))
 
 
 def read_supervisor_pid(directory: str) -> int | None:

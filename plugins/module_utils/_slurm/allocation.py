@@ -17,7 +17,7 @@ import shlex
 import time
 
 from ansible_collections.muster.training.plugins.module_utils._files.bounded import write_atomically
-from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError, act_as
+from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError, drop_privileges
 from ansible_collections.muster.training.plugins.module_utils._run.safe_files import make_private_directory
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
     ALLOCATION_HOLD_TIMEOUT,
@@ -115,7 +115,7 @@ def wait(request: Data) -> Data:
     deadline = time.monotonic() + LONG_POLL_TIMEOUT
     while True:
         try:
-            reply = look(request["job"])
+            reply = inspect_job(request["job"])
         except RunError as error:
             if "Invalid job id" in str(error):  # Slurm forgets a job a few minutes after its end
                 return {"state": "ended", "message": f"Slurm job {request['job']} has ended"}
@@ -125,7 +125,7 @@ def wait(request: Data) -> Data:
         time.sleep(QUEUE_POLL_INTERVAL)
 
 
-def look(number: str) -> Data:
+def inspect_job(number: str) -> Data:
     """Return the state and message of a job, and its nodes once it has them. Raise RunError."""
     job = parse_job(queue.run("scontrol", "show", "job", number, "--oneliner"))
     state, reason = job.get("JobState", ""), job.get("Reason", "")
@@ -198,7 +198,7 @@ def main(request: Data) -> Data:
     """Return the reply to a request; ``error`` in it is a message for the user."""
     try:
         if request.get("user"):
-            act_as(request["user"])
+            drop_privileges(request["user"])
         return OPERATIONS[request["operation"]](request)
     except RunError as error:
         return {"error": f"{error}"}

@@ -84,7 +84,7 @@ def check_node(mode: str, settings: Data, files: Files) -> int:
     node = health_findings.parse_node(queue.run("scontrol", "show", "node", settings["node"], "--oneliner"))
     drained_for = files.read_drained_for()
     decision = health_findings.decide(node, findings, drained_for)
-    carry_out(decision, settings["node"])
+    apply_decision(decision, settings["node"])
     if decision.drained_for != drained_for:
         files.write_drained_for(decision.drained_for)
     if not is_prolog:
@@ -94,7 +94,7 @@ def check_node(mode: str, settings: Data, files: Files) -> int:
     return REFUSED if is_prolog and not decision.accepted else 0
 
 
-def carry_out(decision: Decision, node: str) -> None:
+def apply_decision(decision: Decision, node: str) -> None:
     """Drain or resume the node."""
     if decision.action in ("drain", "explain"):
         queue.run("scontrol", "update", f"NodeName={node}", "State=DRAIN", f"Reason={decision.reason}")

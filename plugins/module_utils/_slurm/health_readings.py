@@ -17,7 +17,7 @@ from ansible_collections.muster.training.plugins.module_utils._facts.gpus import
     SMI_TIMEOUT,
     diagnose,
     find_smi,
-    smi_query,
+    start_smi_query,
 )
 from ansible_collections.muster.training.plugins.module_utils._facts.health import HealthQuery, KernelLogQuery
 from ansible_collections.muster.training.plugins.module_utils._facts.slurm_jobs import ROOT, STEP
@@ -65,7 +65,7 @@ def read_gpus() -> Data:
     smi = find_smi()
     if smi is None:
         return {"smi": "", "gpus": [], "nvlinks": []}
-    query, health = smi_query(smi, "gpu", GPU_FIELDS), HealthQuery()
+    query, health = start_smi_query(smi, "gpu", GPU_FIELDS), HealthQuery()
     state, _message = diagnose(query.output(time.monotonic() + SMI_TIMEOUT))
     readings = health.result()
     return {"smi": state, "gpus": readings["gpus"], "nvlinks": readings["nvlinks"]}

@@ -82,10 +82,10 @@ def begin_life(directory: str, environment: Mapping[str, str]) -> None:
         move_files(directory, life)
         restore(directory)
     elif not life and not has_kept:
-        keep(directory)
+        keep_first_life(directory)
 
 
-def keep(directory: str) -> None:
+def keep_first_life(directory: str) -> None:
     """Keep the plan and secrets from the first life."""
     kept = os.path.join(directory, KEPT)
     make_private_directory(kept)
@@ -156,7 +156,7 @@ def end_life(directory: str, exit_code: int, environment: Mapping[str, str]) -> 
     state = (read_status(directory) or {}).get("state")
     is_requested = state == "stopped" and os.path.lexists(os.path.join(directory, STOP))
     if state == "succeeded" or is_requested:  # a run that Slurm has stopped may have been preempted
-        forget(directory)
+        remove_kept_files(directory)
         return ""
     result, plan = read_result(directory), read_plan(directory)
     life = restart_count(environment)
@@ -181,7 +181,7 @@ def end_job_of_lost_nodes(directory: str, environment: Mapping[str, str]) -> Non
             queue.run("scancel", "--batch", f"--signal={name}", job)
 
 
-def forget(directory: str) -> None:
+def remove_kept_files(directory: str) -> None:
     """Remove the files kept in case the job is requeued."""
     with contextlib.suppress(OSError):
         remove_tree(os.path.join(directory, KEPT))

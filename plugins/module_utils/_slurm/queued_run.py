@@ -24,7 +24,7 @@ LOG = "supervisor.slurm.log"  # the batch script's log
 KEPT = "requeue"  # directory containing what another life of the run needs, see lives.py
 
 
-def mark(directory: str, requeue: int = 0) -> None:
+def mark_as_queued(directory: str, requeue: int = 0) -> None:
     """Record that Slurm starts this run directory's supervisor; requeue: how often Slurm may start it again."""
     settings = {"requeue": requeue} if requeue else {}
     write_private(os.path.join(directory, MARKER), f"{json.dumps(settings)}\n")
@@ -60,7 +60,7 @@ def describe(directory: str, run_id: str) -> str:
     return queue_message(run_id)
 
 
-def forget_ended(runs: str) -> None:
+def remove_ended_files(runs: str) -> None:
     """Remove the files that runs keep for another life if their jobs have ended; runs: the directory of all runs.
 
     A run that Slurm stops cannot tell whether its job was cancelled or will be started again.

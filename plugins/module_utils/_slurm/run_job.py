@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 
-from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError, act_as
+from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError, drop_privileges
 from ansible_collections.muster.training.plugins.module_utils._run.safe_files import read_tail
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
     LONG_POLL_TIMEOUT,
@@ -76,7 +76,7 @@ def main(request: Data) -> Data:
     """Return the reply to a request; ``error`` in it is a message for the user."""
     try:
         if request.get("user"):
-            act_as(request["user"])
+            drop_privileges(request["user"])
         return {"submit": submit, "wait": wait}[request["operation"]](request)
     except RunError as error:
         return {"error": f"{error}"}

@@ -20,7 +20,7 @@ MAX_ATTEMPTS = 1000
 ATTEMPT = {"number": range(MAX_ATTEMPTS), "members": [range(10**6)], "master_port": range(1, 65536)}
 
 
-def checked_attempt(message: Data, nnodes: int) -> Attempt | None:
+def validate_attempt(message: Data, nnodes: int) -> Attempt | None:
     """Return the attempt in a message from rank 0's supervisor; None if it is invalid."""
     if not conforms(message, ATTEMPT):
         return None

@@ -37,7 +37,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.restar
     decide,
     format_seconds,
     has_left,
-    with_first,
+    move_to_front,
 )
 
 TYPE_CHECKING = False
@@ -122,7 +122,7 @@ class Attempts:
             end_class = classify_end(end.first_node, members)
         for node in members:
             broken = end_class in (HARDWARE, INTERRUPTED) and node["name"] == end.first_node
-            node["excluded"] = node["excluded"] or broken or leaves_something(node)
+            node["excluded"] = node["excluded"] or broken or has_leftovers(node)
         lost = next((node["name"] for node in members if has_left(node)), "") if end_class == NODE_LOST else ""
         self.history.append(
             {
@@ -185,7 +185,7 @@ class Attempts:
             self.needs_hub = bool(members)
             self.refused = self.describe_shortage(checked, nodes)
             return None
-        members = with_first(members, hub)
+        members = move_to_front(members, hub)
         if self.preparation is not None and not self.agree(members, sorted(connected), now):
             return None
         port = free_port(self.policy["master_port"], self.plan["lifeline"]["port"]) or self.policy["master_port"]
@@ -303,10 +303,10 @@ class Attempts:
 def is_usable(node: NodeView) -> bool:
     """Return whether a node can take part in the next attempt: its processes have ended, and it is healthy."""
     shuts_down = bool(node["report"] and node["report"]["shutdown"])
-    return node["state"] in ("ended", "spare") and not (node["excluded"] or shuts_down or leaves_something(node))
+    return node["state"] in ("ended", "spare") and not (node["excluded"] or shuts_down or has_leftovers(node))
 
 
-def leaves_something(node: NodeView) -> bool:
+def has_leftovers(node: NodeView) -> bool:
     """Return whether anything from an attempt that has ended remains on a node, where it may be holding GPUs."""
     report = node["report"]
     if report is None:

@@ -11,7 +11,7 @@ import sys
 import time
 
 from ansible_collections.muster.training.plugins.module_utils._files.bounded import parse_json
-from ansible_collections.muster.training.plugins.module_utils._run.flight_records import checked_operations
+from ansible_collections.muster.training.plugins.module_utils._run.flight_records import validate_operations
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import FLIGHT_RECORDER_TIMEOUT
 from ansible_collections.muster.training.plugins.module_utils._supervisor.programs import flight_reader
 
@@ -36,7 +36,7 @@ def read_operations(directory: str, plan: Plan, since: float, timeout: float = F
             readers[rank] = start_reader(path)
     rows = []
     for rank, reader in readers.items():
-        rows += checked_operations([{**row, "rank": rank} for row in output(reader, deadline)], [rank])
+        rows += validate_operations([{**row, "rank": rank} for row in output(reader, deadline)], [rank])
     return rows
 
 

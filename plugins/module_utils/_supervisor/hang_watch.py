@@ -13,10 +13,10 @@ from ansible_collections.muster.training.plugins.module_utils._files.bounded imp
 from ansible_collections.muster.training.plugins.module_utils._run.ended_ranks import format_age
 from ansible_collections.muster.training.plugins.module_utils._run.hang_analysis import (
     WAITING,
-    checked_groups,
     describe,
     find_culprits,
     merge_groups,
+    validate_groups,
 )
 from ansible_collections.muster.training.plugins.module_utils._run.processes import descendants
 from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import log_directory, rank_logs
@@ -193,7 +193,7 @@ class HangWatch:
     def take(self, node_rank: int, groups: Any) -> None:
         """Take a node's groups; its supervisor is trusted as little as its job."""
         node = self.plan["nodes"][node_rank]
-        self.replies[node_rank] = checked_groups(groups, range(node["first_rank"], node["first_rank"] + node["slots"]))
+        self.replies[node_rank] = validate_groups(groups, range(node["first_rank"], node["first_rank"] + node["slots"]))
 
     def step(self, now: float, running: Sequence[int], ended: Sequence[int]) -> bool:
         """Return whether all nodes should send their stacks now.

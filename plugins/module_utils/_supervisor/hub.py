@@ -14,17 +14,17 @@ import socket
 import time
 
 from ansible_collections.muster.training.plugins.module_utils._run.ended_ranks import RANK_NUMBER, describe_ended_ranks
-from ansible_collections.muster.training.plugins.module_utils._run.flight_records import checked_operations
-from ansible_collections.muster.training.plugins.module_utils._run.hang_analysis import HANG, checked_groups
+from ansible_collections.muster.training.plugins.module_utils._run.flight_records import validate_operations
+from ansible_collections.muster.training.plugins.module_utils._run.hang_analysis import HANG, validate_groups
 from ansible_collections.muster.training.plugins.module_utils._run.hub_node import can_succeed
 from ansible_collections.muster.training.plugins.module_utils._run.members import (
     connection_name,
     generation_of,
     possible_followers,
 )
-from ansible_collections.muster.training.plugins.module_utils._run.nccl_setups import checked_setups
+from ansible_collections.muster.training.plugins.module_utils._run.nccl_setups import validate_setups
 from ansible_collections.muster.training.plugins.module_utils._run.processes import describe_exit
-from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import checked_report
+from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import validate_report
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
     AUTHENTICATION_TIMEOUT,
     HEAD_START_INTERVAL,
@@ -75,7 +75,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.node_v
 )
 from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.hub_notices import (
     HubNotices,
-    checked_notice,
+    validate_notice,
 )
 from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.save_watch import SaveWatch
 from ansible_collections.muster.training.plugins.module_utils._supervisor.preparation.hub_preparation import (
@@ -85,7 +85,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_w
 from ansible_collections.muster.training.plugins.module_utils._supervisor.remote_start import RemoteStart
 from ansible_collections.muster.training.plugins.module_utils._supervisor.replica import Replicator
 from ansible_collections.muster.training.plugins.module_utils._supervisor.succession import (
-    keeps_quorum,
+    has_quorum,
     lifeline_name,
     majority,
 )
@@ -249,10 +249,10 @@ class Hub(LifelineEnd):
         elif kind == "running" and node["state"] not in ("ended", "spare"):
             self.set_node(node, "running")
         elif kind == "report" and isinstance(message.get("report"), dict):
-            report = checked_report(message["report"])
-            report["stacks"] = checked_groups(report["stacks"], self.ranks_of(node["node_rank"]))
-            report["operations"] = checked_operations(report["operations"], self.ranks_of(node["node_rank"]))
-            report["nccl"] = checked_setups(report["nccl"], self.ranks_of(node["node_rank"]))
+            report = validate_report(message["report"])
+            report["stacks"] = validate_groups(report["stacks"], self.ranks_of(node["node_rank"]))
+            report["operations"] = validate_operations(report["operations"], self.ranks_of(node["node_rank"]))
+            report["nccl"] = validate_setups(report["nccl"], self.ranks_of(node["node_rank"]))
             self.take_report(node, report)
         elif kind == "stop":
             self.stop_everywhere(str(message.get("reason", "")), requested=True)
@@ -405,7 +405,7 @@ class Hub(LifelineEnd):
 
     def has_quorum(self) -> bool:
         """Return whether no successor can be leading the run on the nodes that this one cannot reach."""
-        return keeps_quorum(self.plan, self.own, [node["node_rank"] for node in self.nodes if node["state"] != "lost"])
+        return has_quorum(self.plan, self.own, [node["node_rank"] for node in self.nodes if node["state"] != "lost"])
 
     def add_spare(self, node: NodeView, is_back: bool = True) -> None:
         """Keep a node that does not take part in this attempt for the next; is_back: after it was lost."""
@@ -508,7 +508,7 @@ class Hub(LifelineEnd):
 
     def raise_notice(self, fields: Data, node: str = "") -> None:
         """Send a notice to the ranks on all nodes, since saving is collective; node: where the notice comes from."""
-        now, notice = time.monotonic(), checked_notice(fields, node or self.names[self.own])
+        now, notice = time.monotonic(), validate_notice(fields, node or self.names[self.own])
         member = self.nodes[self.names.index(notice["node"])]
         is_reclaimed = notice["ends"] and notice["machine"]
         if is_reclaimed and not self.plan["elastic"]:
@@ -671,7 +671,7 @@ class Hub(LifelineEnd):
         attempt = self.attempts.next(connected, self.nodes, now)
         waits = bool(self.attempts.waiting) and not self.attempts.lacks_nodes  # without a majority, no node can join
         may_wait = waits or self.stop_requested or not (self.go or self.attempts.number)
-        if not may_wait and not keeps_quorum(self.plan, self.own, connected):
+        if not may_wait and not has_quorum(self.plan, self.own, connected):
             self.is_cut_off = True
             self.refuse_without_quorum(attempt, connected)
             attempt, self.attempts.waiting = None, ""

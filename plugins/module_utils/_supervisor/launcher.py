@@ -63,7 +63,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.own_er
 )
 from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_reports import (
     CLOSING,
-    first_to_fail,
+    first_failed_rank,
     launcher_error,
     rank_end,
     rank_reports,
@@ -354,7 +354,7 @@ class LauncherProcess:
     def end_after_failed_rank(self, now: float) -> None:
         """End the remaining processes after a rank has failed: the launcher may be slow to notice, or never do so."""
         ends = [rank_end(self.journal.log_path(""), number) for number in range(self.plan["node"]["slots"])]
-        failed = first_to_fail(ends, math.inf)
+        failed = first_failed_rank(ends, math.inf)
         if failed is not None:
             rank = self.plan["node"]["first_rank"] + failed
             self.rank_failed = f"rank {rank} on {self.name} ended with {describe_exit(ends[failed][0])}"

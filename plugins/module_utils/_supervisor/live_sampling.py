@@ -22,8 +22,8 @@ from ansible_collections.muster.training.plugins.module_utils._run.live_samples 
     GPU,
     MAX_FILE_BYTES,
     MAX_GPUS,
-    checked_sample,
     thin,
+    validate_sample,
 )
 from ansible_collections.muster.training.plugins.module_utils._run.safe_files import open_private, read_tail
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import GPU_SILENCE_TIMEOUT
@@ -105,7 +105,7 @@ class SampleLog:
     def take(self, node: str, text: str) -> Data | None:
         """Append a node's sample, and return it, unless it is invalid or follows the previous one too soon."""
         now = time.monotonic()
-        sample = checked_sample(text)
+        sample = validate_sample(text)
         if sample is None or now - self.taken.get(node, -self.interval) < self.interval / 2:
             return None
         self.taken[node] = now

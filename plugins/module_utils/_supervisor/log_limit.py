@@ -41,7 +41,7 @@ def disk_use(path: str) -> int:
     return status.st_blocks * 512 if stat.S_ISREG(status.st_mode) and status.st_nlink == 1 else 0
 
 
-def bound_logs(logs: list[str], limit: int) -> list[str]:
+def limit_logs(logs: list[str], limit: int) -> list[str]:
     """Shorten the longest of these logs if they use more than `limit` bytes of disk in total; return those shortened.
 
     Leaves half of the limit for new output. Raise OSError if the file system does not support it.

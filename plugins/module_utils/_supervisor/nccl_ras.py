@@ -83,7 +83,7 @@ def receive(connection: socket.socket, deadline: float, end: bytes = b"") -> byt
     return reply[:MAX_REPLY]
 
 
-def launched(match: re.Match[str], subject: str) -> str:
+def format_launched_counts(match: re.Match[str], subject: str) -> str:
     """Return how many operations ranks have launched."""
     return f"{subject} launched {'up to operation ' + match['count'] if match['count'] else 'none'}"
 
@@ -114,9 +114,9 @@ class Differences:
         """Take a line that says how many operations some ranks have launched."""
         many, single = MANY.match(line), SINGLE.match(line)
         if many:
-            self.operations[-1][1].append(launched(many, f"{many['number']} ranks"))
+            self.operations[-1][1].append(format_launched_counts(many, f"{many['number']} ranks"))
         elif single:
-            self.operations[-1][1].append(launched(single, f"rank {single['rank']}"))
+            self.operations[-1][1].append(format_launched_counts(single, f"rank {single['rank']}"))
 
 
 def differences(status: str) -> list[str]:

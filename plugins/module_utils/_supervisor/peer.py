@@ -14,10 +14,10 @@ import time
 
 from ansible_collections.muster.training.plugins.module_utils._run.hub_node import can_succeed
 from ansible_collections.muster.training.plugins.module_utils._run.members import (
-    checked_member,
     connection_name,
     generation_of,
     replace_member,
+    validate_member,
 )
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
     AUTHENTICATION_TIMEOUT,
@@ -30,9 +30,9 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
     UNPROMPTED_BEAT_INTERVAL,
 )
 from ansible_collections.muster.training.plugins.module_utils._supervisor.attempt_plan import (
-    checked_attempt,
     first_attempt,
     plan_with_hub,
+    validate_attempt,
 )
 from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline import (
     LifelineConnection,
@@ -49,12 +49,12 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeli
     TakeOver,
     shutdown_reason,
 )
-from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.hub_notices import checked_notice
+from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.hub_notices import validate_notice
 from ansible_collections.muster.training.plugins.module_utils._supervisor.ports import lifeline_port
 from ansible_collections.muster.training.plugins.module_utils._supervisor.replica import KINDS, Replica
 from ansible_collections.muster.training.plugins.module_utils._supervisor.succession import (
     choose_candidate,
-    gives_up,
+    has_given_up,
     lifeline_name,
     takeover_delay,
 )
@@ -253,7 +253,7 @@ class Peer(LifelineEnd):
         elif kind == "member":
             self.take_member(message)
         elif kind == "attempt":
-            attempt = checked_attempt(message, len(self.names))
+            attempt = validate_attempt(message, len(self.names))
             if attempt is not None:
                 self.begin_attempt(attempt)
         elif kind == "handover" and can_succeed(self.plan):
@@ -262,7 +262,7 @@ class Peer(LifelineEnd):
 
     def take_member(self, message: Data) -> None:
         """Record that a node was replaced, and acknowledge this to the hub."""
-        member = checked_member(message, len(self.names))
+        member = validate_member(message, len(self.names))
         if member is None:
             return
         rank = member["node_rank"]
@@ -328,7 +328,7 @@ class Peer(LifelineEnd):
         if isinstance(number, int) and number > self.notice_number:
             self.notice_number = number
             fields = message["notice"]
-            notice = checked_notice(fields, str(fields.get("node", ""))[:255])
+            notice = validate_notice(fields, str(fields.get("node", ""))[:255])
             self.is_ending = self.is_ending or notice["ends"]
             self.orders.append(Save(notice, number))
 
@@ -412,7 +412,7 @@ class Peer(LifelineEnd):
         if self.connection is not None and self.connection.stage != "nonce":  # a candidate is answering
             return
         total, elapsed = len(self.names), now - self.election
-        if gives_up(self.node_rank, self.hub, elapsed, total):
+        if has_given_up(self.node_rank, self.hub, elapsed, total):
             self.stop(self.loss)
             self.result_state = "failed"
             return

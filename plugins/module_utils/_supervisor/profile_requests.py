@@ -49,7 +49,7 @@ def choose_processes(
     return chosen, [rank for rank in requested if rank not in chosen]
 
 
-def answer_profile_request(journal: Journal, launcher: LauncherProcess) -> None:
+def handle_profile_request(journal: Journal, launcher: LauncherProcess) -> None:
     """If a profile is requested, signal the ranks to be profiled, and record which ranks they are."""
     path = journal.path(PROFILE_REQUEST)
     if not os.path.lexists(path):

@@ -101,7 +101,7 @@ def rank_reports(
     ends = []
     if plan["rank_logs"] == "ranks":
         ends = [rank_end(logs, local_rank) for local_rank in range(node["slots"])]
-        first = first_to_fail(ends, end.moment)
+        first = first_failed_rank(ends, end.moment)
     reports: list[RankReport] = []
     for local_rank in range(node["slots"]):
         rank, code, closed = failures.get(local_rank, (ranks[local_rank], None, False))
@@ -156,7 +156,7 @@ def rank_error(code: int | None, log: str, rank: int, by_us: bool) -> str:
         return uncaught_error(text, rank)
     error = first_error(text)
     if not error and code < 0:
-        error = ABORTED_AT_ITS_END if ended_by_force(code, text) else abort_error(text)
+        error = ABORTED_AT_ITS_END if was_aborted_by_runtime(code, text) else abort_error(text)
     output = final_message(text)
     if not error and output and code > 0 and not by_us:
         # argparse, sys.exit("..."), a missing file
@@ -164,7 +164,7 @@ def rank_error(code: int | None, log: str, rank: int, by_us: bool) -> str:
     return error
 
 
-def ended_by_force(code: int, text: str) -> bool:
+def was_aborted_by_runtime(code: int, text: str) -> bool:
     """Return whether a rank was aborted by its C++ runtime because the interpreter ended one of its threads."""
     return code == -signal.SIGABRT and ENDED_BY_FORCE in text
 
@@ -291,7 +291,7 @@ def rank_end(directory: str, local_rank: int) -> tuple[int | None, float]:
     return code, ended
 
 
-def first_to_fail(ends: list[tuple[int | None, float]], until: float) -> int | None:
+def first_failed_rank(ends: list[tuple[int | None, float]], until: float) -> int | None:
     """Return the local rank that failed first, or None if none failed; ends: each rank's exit code and end time.
 
     until: when the supervisor began to end this node's processes. A rank that SIGTERM ended earlier was ended by its

@@ -155,7 +155,7 @@ def assign(previous: Sequence[int], usable: Sequence[int], policy: Mapping[str, 
     return members if isinstance(least, int) and len(members) >= least else []
 
 
-def with_first(members: Sequence[int], hub: int) -> list[int]:
+def move_to_front(members: Sequence[int], hub: int) -> list[int]:
     """Return an attempt's nodes with the hub swapped to the front."""
     swapped = {hub: members[0], members[0]: hub}
     return [swapped.get(member, member) for member in members]

@@ -45,10 +45,10 @@ from ansible_collections.muster.training.plugins.module_utils._run.stack_dump im
     NO_STACK,
     STOPPED,
     classify,
+    format_frame,
     main_stack,
     parse_dump,
     parse_traceback,
-    short,
     user_position,
 )
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import WORKER_STACKS_TIMEOUT
@@ -383,7 +383,7 @@ def empty_group(state: str, cpu: str) -> Data:
 def describe_worker(frames: list[Frame]) -> str:
     """Return where a worker is in its code: the innermost frame, and the innermost frame of the user's code."""
     user, innermost = frames[user_position(frames)], frames[0]
-    return short(user) if user == innermost else f"{short(innermost)} called by {short(user)}"
+    return format_frame(user) if user == innermost else f"{format_frame(innermost)} called by {format_frame(user)}"
 
 
 def is_below(process: Process, ancestor: Process, processes: dict[int, Process]) -> bool:

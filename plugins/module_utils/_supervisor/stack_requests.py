@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
     from ansible_collections.muster.training.plugins.module_utils._supervisor.launcher import LauncherProcess
 
 
-def answer_request(journal: Journal, launcher: LauncherProcess) -> None:
+def handle_stack_request(journal: Journal, launcher: LauncherProcess) -> None:
     """Write the stacks to the run directory if someone has asked for them."""
     path = journal.path(REQUEST)
     if not os.path.lexists(path):

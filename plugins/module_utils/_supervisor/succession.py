@@ -35,7 +35,7 @@ def majority(nnodes: int) -> int:
     return nnodes // 2 + 1
 
 
-def keeps_quorum(plan: Plan, hub: int, connected: Collection[int]) -> bool:
+def has_quorum(plan: Plan, hub: int, connected: Collection[int]) -> bool:
     """Return whether a hub may start another attempt; connected: the nodes that the hub can reach.
 
     If not, the other nodes are a majority and may have a successor. A node follows only nodes before it, except for a
@@ -61,7 +61,7 @@ def gather_timeout(nnodes: int) -> float:
     return CANDIDATE_TIMEOUT * (min(nnodes, MAX_CANDIDATES) + 1)
 
 
-def gives_up(own: int, hub: int, elapsed: float, total: int) -> bool:
+def has_given_up(own: int, hub: int, elapsed: float, total: int) -> bool:
     """Return whether a node has looked for a leader for long enough, if it cannot become a candidate in time.
 
     A node before the hub only follows. Other nodes wait for all candidates before them, which may be many.

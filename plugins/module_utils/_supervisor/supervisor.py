@@ -73,7 +73,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.prepar
     NodePreparation,
 )
 from ansible_collections.muster.training.plugins.module_utils._supervisor.profile_requests import (
-    answer_profile_request,
+    handle_profile_request,
 )
 from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_reports import last_output, other_outputs
 from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_watch import RankWatch
@@ -81,7 +81,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.report
     shorten_groups,
     shorten_report,
 )
-from ansible_collections.muster.training.plugins.module_utils._supervisor.stack_requests import answer_request
+from ansible_collections.muster.training.plugins.module_utils._supervisor.stack_requests import handle_stack_request
 from ansible_collections.muster.training.plugins.module_utils._supervisor.successor import Successor
 from ansible_collections.muster.training.plugins.module_utils._supervisor.watchers import Watchers
 
@@ -301,8 +301,8 @@ class Supervisor:
         if running:
             notices += self.rank_watch.step(now, self.launcher) + self.debugger.step()
             self.lifeline.quiet = self.progress.quiet(now)
-            answer_request(self.journal, self.launcher)
-            answer_profile_request(self.journal, self.launcher)
+            handle_stack_request(self.journal, self.launcher)
+            handle_profile_request(self.journal, self.launcher)
         phase = self.launcher.phase
         ended_phase = phase if self.report is None and isinstance(phase, LauncherEnded) else None
         failed = self.launcher.has_failed()

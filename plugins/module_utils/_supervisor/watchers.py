@@ -31,7 +31,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
     MOUNT_CHECK_INTERVAL,
     MOUNT_CHECK_TIMEOUT,
 )
-from ansible_collections.muster.training.plugins.module_utils._supervisor.log_limit import all_logs, bound_logs
+from ansible_collections.muster.training.plugins.module_utils._supervisor.log_limit import all_logs, limit_logs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
@@ -275,7 +275,7 @@ class Watchers:
             return []
         self.logs_due = now + LOG_CHECK_INTERVAL
         try:
-            shortened_logs = bound_logs(all_logs(self.plan, self.journal.directory), limit)
+            shortened_logs = limit_logs(all_logs(self.plan, self.journal.directory), limit)
             message = (
                 f"the middle of {shortened_logs[0]}{' and others' if shortened_logs[1:] else ''} was removed"
                 if shortened_logs

@@ -105,7 +105,7 @@ def neighbors(release: str, torch: str, cuda: str) -> list[tuple[str, str, str]]
     return sorted((triple for triple in triples if triple != (release, minor, major)), key=distance)
 
 
-def loads(release: str, glibc: str) -> bool:
+def can_load(release: str, glibc: str) -> bool:
     """Return whether a system with this glibc can load a release's wheels, as far as is known."""
     return release not in RELEASES or not glibc or version_tuple(glibc) >= version_tuple(RELEASES[release][2])
 
@@ -273,7 +273,7 @@ def choose_uncached(request: Data) -> Data:
     for release in releases:
         name = wheel_name(release, **build)
         url = wheel_url(request["wheels"], release, name)
-        if name and loads(release, glibc) and url_exists(url):
+        if name and can_load(release, glibc) and url_exists(url):
             digest = f"#sha256={request['sha256']}" if request["sha256"] else ""
             return {"requirements": [f"flash-attn @ {url}{digest}"], "environment": {}, "options": [], "summary": name}
     release = releases[0]
@@ -300,7 +300,7 @@ def choose_uncached(request: Data) -> Data:
         if len(near) == 3:
             break
         name = wheel_name(candidate, **{**build, "torch": torch, "cuda": cuda})
-        if loads(candidate, glibc) and url_exists(wheel_url(request["wheels"], candidate, name)):
+        if can_load(candidate, glibc) and url_exists(wheel_url(request["wheels"], candidate, name)):
             near.append(f"flash-attention {candidate} with torch {torch} for CUDA {cuda}")
     raise StepError(
         f"there is no flash-attention {' or '.join(releases)} wheel for torch {build['torch']}, CUDA "

@@ -14,8 +14,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._checks.findings i
 from ansible_collections.muster.training.plugins.plugin_utils._record.bad_nodes import (
     BadNode,
     describe_entry,
+    exclude_shared_numbers,
     matches,
-    without_shared_numbers,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._record.machine_identity import summarize_identity
 
@@ -31,7 +31,7 @@ def check_bad_nodes(context: CheckContext, entries: Iterable[BadNode]) -> list[F
     listed = list(entries)
     if not listed:
         return []
-    identities = without_shared_numbers(
+    identities = exclude_shared_numbers(
         {node.name: summarize_identity(context.facts[node.name].get("health")) for node in context.nodes}
     )
     findings = []

@@ -143,7 +143,7 @@ COMPILE_OPTION = re.compile(r"--(torch[-_])?compile(=([Tt]rue|1))?")
 NO_COMPILE_OPTION = re.compile(r"--(torch[-_])?compile=([Ff]alse|0)|--no[-_](torch[-_])?compile")
 
 
-def one_line(text: str) -> str:
+def format_exception(text: str) -> str:
     """Format an exception as a single line of limited length."""
     line = " ".join(text.split())
     return line if len(line) <= MAX_ERROR else f"{line[:MAX_ERROR]} ..."
@@ -171,7 +171,7 @@ def missing_module(failure: Mapping[str, Any]) -> str:
 
     A part of an installed package is returned only if another package provides it.
     """
-    match = MISSING_MODULE.fullmatch(one_line(failure["error"]))
+    match = MISSING_MODULE.fullmatch(format_exception(failure["error"]))
     return match[1] if match and ("." not in match[1] or match[1] in PACKAGE_NAMES) else ""
 
 
@@ -204,7 +204,7 @@ def install_remedy(modules: list[str], is_certain: bool, is_outdated: bool) -> s
 
 def describe_failures(failures: list[dict[str, Any]], interpreter: str) -> str:
     """Describe failed imports that have the same remedy."""
-    texts = [one_line(failure["error"]) for failure in failures]
+    texts = [format_exception(failure["error"]) for failure in failures]
     locations = [describe_location(failure) for failure in failures]
     uncertainty = (
         f"; the job changes its search path, so it may still find {'these modules' if failures[1:] else 'the module'}"
@@ -241,7 +241,9 @@ def group_failures(failures: list[dict[str, Any]], is_outdated: bool) -> list[tu
     groups: dict[tuple[bool, str], list[dict[str, Any]]] = {}
     for failure in failures:
         is_missing = bool(missing_module(failure))
-        remedy = "" if is_missing else choose_remedy(one_line(failure["error"]), IMPORT_REMEDIES, DEFAULT_REMEDY)
+        remedy = (
+            "" if is_missing else choose_remedy(format_exception(failure["error"]), IMPORT_REMEDIES, DEFAULT_REMEDY)
+        )
         groups.setdefault((failure["certain"], remedy), []).append(failure)
     return [
         (remedy or install_remedy(list(dict.fromkeys(map(missing_module, group))), is_certain, is_outdated), group)
@@ -304,7 +306,7 @@ def check_cuda(context: CheckContext) -> list[Finding]:
                 if failure["gpu"] < 0
                 else f"GPU {failure['gpu']} cannot run a kernel"
             )
-            text = one_line(failure["error"])
+            text = format_exception(failure["error"])
             default = f"look for '{vendor.kernel_messages}' in dmesg, and reboot the node"
             findings.append(
                 error(

@@ -19,7 +19,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._checks.deepspeed_
     is_enabled,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding, error, warning
-from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import get_launcher, without_spares
+from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import exclude_spares, get_launcher
 from ansible_collections.muster.training.plugins.plugin_utils._software.versions import version_tuple
 from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
 
@@ -218,7 +218,7 @@ def check_batch(context: CheckContext) -> list[Finding]:
     )
     if config is None:
         return []
-    batch_error = check_batch_sizes(config, context.job.args, without_spares(context.job, context.table).world_size)
+    batch_error = check_batch_sizes(config, context.job.args, exclude_spares(context.job, context.table).world_size)
     if batch_error is None:
         return []
     problem, requirement, remedy = batch_error

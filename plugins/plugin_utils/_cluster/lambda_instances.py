@@ -56,8 +56,8 @@ def sort_key(entry: tuple[str, str, LambdaInstance]) -> tuple[Any, str]:
 
 def make_variables(entry: Mapping[str, Any]) -> dict[str, Any]:
     """Return an instance's host variables, omitting values that the API does not list."""
-    cents = _number(entry, "instance_type", "price_cents_per_hour")
-    gpus = _number(entry, "instance_type", "specs", "gpus")
+    cents = _read_number(entry, "instance_type", "price_cents_per_hour")
+    gpus = _read_number(entry, "instance_type", "specs", "gpus")
     private = _address(entry, "private_ip")
     variables = {
         "ansible_host": _address(entry, "ip") or private,
@@ -78,7 +78,7 @@ def _value(entry: Any, *path: str) -> Any:
     return entry
 
 
-def _number(entry: Mapping[str, Any], *path: str) -> float | None:
+def _read_number(entry: Mapping[str, Any], *path: str) -> float | None:
     """Return the number from 0 to ten million at a path of keys, or None."""
     value = _value(entry, *path)
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)

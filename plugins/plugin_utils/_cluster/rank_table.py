@@ -233,7 +233,7 @@ def natural_key(name: str) -> tuple[tuple[tuple[int, int, str], ...], str]:
     return tuple((0, int(part), "") if part[0] in "0123456789" else (1, 0, part) for part in parts), name
 
 
-def whole_number(value: object) -> int | None:
+def parse_whole_number(value: object) -> int | None:
     """Return the value as a number >= 0 if it is an integer or a string of ASCII decimal digits, or None otherwise."""
     if isinstance(value, int) and not isinstance(value, bool):
         return int(value) if value >= 0 else None
@@ -358,7 +358,7 @@ def _read_mapping(item: Mapping[str, Any], requirement: str, problems: list[Rank
 def _read_nnodes(nnodes: object, group: list[HostSpec], problems: list[RankTableProblem]) -> int:
     if nnodes is None:
         return len(group)
-    count = whole_number(nnodes)
+    count = parse_whole_number(nnodes)
     if count is None or count < 1 or count > len(group) > 0:
         problem = (
             f"nnodes is {format_value(nnodes)}, but the group has {len(group)} host{'' if len(group) == 1 else 's'}"
@@ -476,7 +476,7 @@ def _misleading_name_error(name: str, address: _Address, owners: Mapping[_Addres
 def _check_slots(group: list[HostSpec], problems: list[RankTableProblem]) -> list[int]:
     slots: list[int] = []
     for host in group:
-        count = whole_number(host.slots)
+        count = parse_whole_number(host.slots)
         slots.append(count or 0)
         if count is None or not 1 <= count <= MAX_SLOTS:
             problem = (
@@ -502,7 +502,7 @@ def _check_ranks(group: list[HostSpec], problems: list[RankTableProblem]) -> lis
     for host in group:
         if host.rank is None:
             continue
-        rank = whole_number(host.rank)
+        rank = parse_whole_number(host.rank)
         if rank is None:
             problems.append(_host_problem(host, f"its node_rank is {format_value(host.rank)}", requirement, remedy))
             continue

@@ -21,7 +21,7 @@ class PlaybookVariables(NamedTuple):
     roles: tuple[str, ...]
 
 
-def reads(names: str, *roles: str) -> PlaybookVariables:
+def make_entry(names: str, *roles: str) -> PlaybookVariables:
     """Return a playbook's entry. names: separated by spaces."""
     return PlaybookVariables(frozenset(names.split()), roles)
 
@@ -40,49 +40,49 @@ PROVISION = f"""
     provision_zones
 """
 PLAYBOOKS = {
-    "benchmark": reads("job nnodes nodes", "benchmark", *RUN_ROLES),
-    "bucket_move": reads(
+    "benchmark": make_entry("job nnodes nodes", "benchmark", *RUN_ROLES),
+    "bucket_move": make_entry(
         "bucket_move_price_per_1000_requests bucket_move_price_per_gb bucket_move_workers endpoint_url region replace "
         "source target"
     ),
-    "check": reads("check_script check_skip code_source job launch_group launch_launcher launch_script"),
-    "checkpoints": reads("", "checkpoints", "python_env", "s3_client", "stage_data"),
-    "cost": reads(f"{ACCESS} idle_watch_ttl jmespath"),
-    "diff": reads("launch_group launch_run_id launch_runs_directory lines other_run run_id"),
-    "docker": reads("site_group", "docker_data_root", "docker_engine"),
-    "env": reads("site_group", "python_env"),
-    "fetch": reads("run_id", *RUN_ROLES),
-    "fit": reads("", "fit", *RUN_ROLES),
-    "forgive": reads("add launch_group node reason"),
-    "image": reads(
+    "check": make_entry("check_script check_skip code_source job launch_group launch_launcher launch_script"),
+    "checkpoints": make_entry("", "checkpoints", "python_env", "s3_client", "stage_data"),
+    "cost": make_entry(f"{ACCESS} idle_watch_ttl jmespath"),
+    "diff": make_entry("launch_group launch_run_id launch_runs_directory lines other_run run_id"),
+    "docker": make_entry("site_group", "docker_data_root", "docker_engine"),
+    "env": make_entry("site_group", "python_env"),
+    "fetch": make_entry("run_id", *RUN_ROLES),
+    "fit": make_entry("", "fit", *RUN_ROLES),
+    "forgive": make_entry("add launch_group node reason"),
+    "image": make_entry(
         "cluster force image image_more launch_runs_directory node provision_cluster provision_network_id template"
     ),
-    "init": reads("", "init"),
-    "join": reads("node run_id", *RUN_ROLES),
-    "keep": reads(f"{PROVISION} keep_interval launch_run_id run_id", "idle_watch"),  # keep starts provision.yml
-    "keys": reads("key launch_group"),
-    "launch": reads("job nnodes nodes", *RUN_ROLES),
-    "logs": reads("attempt fetch rank run_id", *RUN_ROLES),
-    "page": reads("", *RUN_ROLES),
-    "ping": reads("launch_group"),
-    "preflight": reads("job nnodes nodes", "preflight", *RUN_ROLES),
-    "profile": reads("run_id", *RUN_ROLES),
-    "provision": reads(PROVISION, "idle_watch"),
-    "rehearse": reads("", "rehearse", *RUN_ROLES),
-    "report": reads(
+    "init": make_entry("", "init"),
+    "join": make_entry("node run_id", *RUN_ROLES),
+    "keep": make_entry(f"{PROVISION} keep_interval launch_run_id run_id", "idle_watch"),  # keep starts provision.yml
+    "keys": make_entry("key launch_group"),
+    "launch": make_entry("job nnodes nodes", *RUN_ROLES),
+    "logs": make_entry("attempt fetch rank run_id", *RUN_ROLES),
+    "page": make_entry("", *RUN_ROLES),
+    "ping": make_entry("launch_group"),
+    "preflight": make_entry("job nnodes nodes", "preflight", *RUN_ROLES),
+    "profile": make_entry("run_id", *RUN_ROLES),
+    "provision": make_entry(PROVISION, "idle_watch"),
+    "rehearse": make_entry("", "rehearse", *RUN_ROLES),
+    "report": make_entry(
         "bundle fetch job launch_group launch_node_directory launch_run_id launch_runs_directory launch_user "
         "report_directory run_id runs"
     ),
-    "runs": reads("", *RUN_ROLES),
-    "save": reads("run_id", *RUN_ROLES),
-    "shell": reads("nodes", *RUN_ROLES),
-    "site": reads("job site_group"),  # its roles and their switches: see the module check_site
-    "stacks": reads("run_id", *RUN_ROLES),
-    "stage_data": reads("", "python_env", "s3_client", "stage_data"),
-    "status": reads("jmespath mounts preflight_mounts run_id", *RUN_ROLES),
-    "stop": reads("run_id", *RUN_ROLES),
-    "sweep": reads("", "sweep", "fit", *RUN_ROLES),
-    "teardown": reads(
+    "runs": make_entry("", *RUN_ROLES),
+    "save": make_entry("run_id", *RUN_ROLES),
+    "shell": make_entry("nodes", *RUN_ROLES),
+    "site": make_entry("job site_group"),  # its roles and their switches: see the module check_site
+    "stacks": make_entry("run_id", *RUN_ROLES),
+    "stage_data": make_entry("", "python_env", "s3_client", "stage_data"),
+    "status": make_entry("jmespath mounts preflight_mounts run_id", *RUN_ROLES),
+    "stop": make_entry("run_id", *RUN_ROLES),
+    "sweep": make_entry("", "sweep", "fit", *RUN_ROLES),
+    "teardown": make_entry(
         f"{ACCESS} confirm force launch_runs_directory provision_network_id teardown teardown_drive teardown_template"
     ),
 }

@@ -30,9 +30,9 @@ from ansible_collections.muster.training.plugins.plugin_utils._command_line.extr
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.role_variables import documented_options
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.unused_site_options import (
     TOOLS,
-    words_in_files,
-    words_in_strings,
-    words_in_templates,
+    names_in_files,
+    names_in_strings,
+    names_in_templates,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job_file import read_job_keys
 
@@ -134,9 +134,9 @@ def names_read_elsewhere(typed: Mapping[str, Any], task_vars: Mapping[str, Any])
     values = [value for host_variables in hosts for name, value in host_variables.items() if name not in typed]
     local_values = [value for name, value in task_vars.items() if name not in ("hostvars", "vars")]
     return (
-        words_in_strings(values)
-        | words_in_templates([local_values, typed])
-        | words_in_files(inventory_files(task_vars))
+        names_in_strings(values)
+        | names_in_templates([local_values, typed])
+        | names_in_files(inventory_files(task_vars))
     )
 
 

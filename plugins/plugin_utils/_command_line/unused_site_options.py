@@ -144,7 +144,7 @@ def required_collections(roles: Iterable[PlayRole]) -> dict[str, list[str]]:
     return collections
 
 
-def words_in_files(files: Iterable[Path]) -> set[str]:
+def names_in_files(files: Iterable[Path]) -> set[str]:
     """Return all words in these files, except in comments, that could be variable names."""
     texts = (file.read_text(encoding="utf-8", errors="replace") for file in files)
     return {word for text in texts for word in WORD.findall(COMMENT.sub("", text))}
@@ -159,11 +159,11 @@ def strings_in(value: object) -> Iterator[str]:
         yield from strings_in(item)
 
 
-def words_in_strings(value: object) -> set[str]:
+def names_in_strings(value: object) -> set[str]:
     """Return all words in a nested value's strings that could be variable names."""
     return {word for text in strings_in(value) for word in WORD.findall(text)}
 
 
-def words_in_templates(value: object) -> set[str]:
+def names_in_templates(value: object) -> set[str]:
     """Return all words in a nested value's templates that could be variable names."""
     return {word for text in strings_in(value) for span in TEMPLATE.findall(text) for word in WORD.findall(span)}

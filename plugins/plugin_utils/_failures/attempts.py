@@ -64,7 +64,7 @@ def summarize(plan: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, A
     }
 
 
-def of_last_attempt(result: Mapping[str, Any]) -> list[Any]:
+def nodes_of_last_attempt(result: Mapping[str, Any]) -> list[Any]:
     """Return the nodes that took part in the last attempt, because only these can have ended it."""
     records = result.get("attempts") or []
     return [node for node in result["nodes"] if not records or node["name"] in records[-1]["nodes"]]

@@ -228,11 +228,11 @@ def explain_failure(error: str, last_lines: Iterable[str], facts: RunFacts = NOT
         return None
     selected = select_cause(explanation, error, lines, facts)
     if selected is explanation:
-        selected = with_clue(explanation, error, lines)
-    return with_local_advice(selected, [error, *lines])
+        selected = add_clue(explanation, error, lines)
+    return add_local_advice(selected, [error, *lines])
 
 
-def with_clue(explanation: Explanation, error: str, lines: list[str]) -> Explanation:
+def add_clue(explanation: Explanation, error: str, lines: list[str]) -> Explanation:
     """Return the explanation of a timeout, with the most likely reason and its remedy first."""
     clue = clue_of(explanation["id"], error, lines)
     if clue is None:
@@ -248,9 +248,9 @@ def explain_by_catalogue(error: str, lines: list[str], own: Match | None) -> Exp
     """Look up the explanation of a failure in the catalogue; return None if there is none. own: the catalogue entry
     that the error itself matched.
     """
-    match = better_match(error, own, causes_in_log(lines, error, own))
+    match = find_better_match(error, own, find_causes(lines, error, own))
     if match is not None:
-        match = refinement(match, causes_in_log(lines, error, match)) or match
+        match = find_refinement(match, find_causes(lines, error, match)) or match
         return explanation_of(match, "log", match.line)
     if own is None:
         return None
@@ -270,7 +270,7 @@ def explain_by_frames(
         own: The error's own match in the catalogue.
         explanation: The catalogue's explanation.
     """
-    if says_little(error, own):
+    if is_uninformative(error, own):
         output = LAST_OUTPUT.match(error)
         if output is None or not EXCEPTION.match(output["text"]) or explanation is not None:
             return explain_crash(lines) if explanation is None or explanation["id"] in CRASHES else None
@@ -280,13 +280,13 @@ def explain_by_frames(
     if own is None and explanation is not None and REPORT.match(error):
         return None  # the other program's own message
     chain = chain_of(SHARED_LOG.sub("", error), lines)
-    earlier = cause_in_chain(chain) if own is None else None
+    earlier = explain_cause(chain) if own is None else None
     if earlier is not None:
         return earlier
     return explain_chain(chain, None if own is None else own.entry.id, fallback=explanation is None or own is not None)
 
 
-def cause_in_chain(chain: list[RaisedError]) -> Explanation | None:
+def explain_cause(chain: list[RaisedError]) -> Explanation | None:
     """Explain an exception that led to another one, or return None if the catalogue does not list its cause."""
     for number, raised in enumerate(chain):
         match = next((match for match in explain(raised.text) if priority(match) == 0), None)
@@ -296,7 +296,7 @@ def cause_in_chain(chain: list[RaisedError]) -> Explanation | None:
     return None
 
 
-def better_match(error: str, own: Match | None, of_log: list[Match]) -> Match | None:
+def find_better_match(error: str, own: Match | None, of_log: list[Match]) -> Match | None:
     """Return a log line that is more informative than the error itself, or None.
 
     Args:
@@ -304,8 +304,8 @@ def better_match(error: str, own: Match | None, of_log: list[Match]) -> Match | 
         own: The error's most important match.
         of_log: The matches in its log, most important first.
     """
-    vague = says_little(error, own) or bool(REPORT.match(error))
-    refined = None if own is None else refinement(own, of_log)
+    vague = is_uninformative(error, own) or bool(REPORT.match(error))
+    refined = None if own is None else find_refinement(own, of_log)
     if refined is not None and own is not None and priority(own) and refined.entry.recoverable:
         return next(filter(is_certain, of_log), refined)
     if refined is not None or (own is not None and priority(own) == 0 and not own.entry.general):
@@ -340,12 +340,12 @@ def is_certain(match: Match) -> bool:
     return priority(match) == 0 and not (match.entry.general or match.entry.recoverable)
 
 
-def says_little(error: str, own: Match | None) -> bool:
+def is_uninformative(error: str, own: Match | None) -> bool:
     """Return whether an error only says that a process ended, in which case the log is more informative."""
     return bool(VAGUE.match(error)) or (own is not None and own.entry.summary)
 
 
-def refinement(match: Match, of_log: list[Match]) -> Match | None:
+def find_refinement(match: Match, of_log: list[Match]) -> Match | None:
     """Return the log line that should replace a match, or None."""
     return next((other for other in of_log if match.entry.id in other.entry.refines), None)
 
@@ -355,7 +355,7 @@ def shows_cause(error: str) -> bool:
     return any(priority(match) == 0 for match in explain(error))
 
 
-def causes_in_log(last_lines: Iterable[str], error: str = "", own: Match | None = None) -> list[Match]:
+def find_causes(last_lines: Iterable[str], error: str = "", own: Match | None = None) -> list[Match]:
     """Return the matches at the end of a log that may explain why the program ended, in order of importance.
 
     Excludes the messages that programs also print when they continue, unless they are about the same file, path, host
@@ -370,7 +370,7 @@ def causes_in_log(last_lines: Iterable[str], error: str = "", own: Match | None 
     progress = [index for index, line in enumerate(lines) if PROGRESS.search(line[:MAX_LINE])]
     if len(progress) >= MIN_PROGRESS:
         lines = lines[progress[-MIN_PROGRESS] :]
-    vague = says_little(error, own) or bool(REPORT.match(error))
+    vague = is_uninformative(error, own) or bool(REPORT.match(error))
     exceptions = [raised.text for raised in read_tracebacks(lines)]
 
     def counts(match: Match) -> bool:
@@ -428,7 +428,7 @@ def explanation_of(match: Match, confidence: Confidence, seen: str) -> Explanati
     return {"id": entry.id, "cause": entry.cause, "remedy": entry.remedy, "evidence": seen, "confidence": confidence}
 
 
-def with_local_advice(explanation: Explanation, lines: Iterable[str]) -> Explanation:
+def add_local_advice(explanation: Explanation, lines: Iterable[str]) -> Explanation:
     """Add advice to an explanation that is specific to the kind of cluster that the lines indicate."""
     advice = local_advice(explanation["id"], lines)
     return {**explanation, "remedy": ". ".join([explanation["remedy"], *advice])}

@@ -73,7 +73,7 @@ def read_work(match: re.Match[str], text: str, rank: int) -> Work:
     )
 
 
-def not_started(works: list[Work], failures: Iterable[Mapping[str, Any]]) -> tuple[str, list[int]]:
+def describe_unstarted_ranks(works: list[Work], failures: Iterable[Mapping[str, Any]]) -> tuple[str, list[int]]:
     """Describe which ranks have not started the collective that others wait in, and return them; else ("", []).
 
     Args:

@@ -13,6 +13,6 @@ from collections.abc import Mapping
 SHELL_SYNTAX = re.compile(r"""[$`;|&<>!\\\n'"]""")
 
 
-def without_shell_syntax(fields: Mapping[str, str]) -> dict[str, str]:
+def replace_shell_syntax(fields: Mapping[str, str]) -> dict[str, str]:
     """Return the fields of a remedy with _ for each character that has a meaning to a shell."""
     return {name: SHELL_SYNTAX.sub("_", value) for name, value in fields.items()}

@@ -42,7 +42,7 @@ def explain_earlier_error(
         if (
             raised.exception in (ENDED if reported else (*TRIED, *ENDED))
             or raised.user_frame is None
-            or continued(raised, lines)
+            or has_continued(raised, lines)
         ):
             return None
         explanation = explain_chain([raised], None, fallback=True)
@@ -57,7 +57,7 @@ def first_line(raised: RaisedError) -> str:
     return raised.text.partition("\n")[0][:MAX_SEEN]
 
 
-def continued(raised: RaisedError, lines: list[str]) -> bool:
+def has_continued(raised: RaisedError, lines: list[str]) -> bool:
     """Return whether the program went on after the last line that has the message of an exception."""
     text = first_line(raised)
     position = next((index for index in range(len(lines) - 1, -1, -1) if text in lines[index]), len(lines) - 1)

@@ -99,8 +99,8 @@ def read_facts(plan: Mapping[str, Any] | None, rank: Any = None) -> RunFacts:
     return RunFacts(
         addresses=tuple(map(plain_name, addresses)) if all(map(plain_name, addresses)) else (),
         interface=plain_name(environment.get("GLOO_SOCKET_IFNAME")),
-        slots=counts(slots),
-        gpus=counts(gpus) if len(gpus) == len(nodes) else (),
+        slots=parse_counts(slots),
+        gpus=parse_counts(gpus) if len(gpus) == len(nodes) else (),
         port=plain_name(environment.get("MASTER_PORT")),
         variables=frozenset(filter(None, map(plain_name, to_list(plan.get("variables"))))),
         rank=rank if is_count(rank) else None,
@@ -112,7 +112,7 @@ def plain_name(value: Any) -> str:
     return value if isinstance(value, str) and NAME.match(value) else ""
 
 
-def counts(values: list[Any]) -> tuple[int, ...]:
+def parse_counts(values: list[Any]) -> tuple[int, ...]:
     """Return counts, or () if one of them is invalid."""
     return tuple(int(value) for value in values) if all(map(is_count, values)) else ()
 

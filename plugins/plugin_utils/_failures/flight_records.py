@@ -16,7 +16,7 @@ MAX_SHOWN = 4  # number of different operations in a message
 UNNAMED = ("", "undefined")  # descriptions of process groups that have none of their own
 
 
-def by_group(rows: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
+def group_by_process_group(rows: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
     """Return the rows of each process group in which a rank is waiting, starting with the group with the most waiting
     ranks.
     """
@@ -34,7 +34,7 @@ def position(row: Mapping[str, Any]) -> tuple[Any, ...]:
     return row["number"], row["state"], row["operation"], row["sizes"]
 
 
-def behind(rows: Sequence[Mapping[str, Any]]) -> list[int]:
+def find_ranks_behind(rows: Sequence[Mapping[str, Any]]) -> list[int]:
     """Return the ranks of a process group that the others are waiting for, or none if that is unknown.
 
     They have launched fewer operations than the others or, at the same number, a different operation from most.
@@ -52,7 +52,7 @@ def behind(rows: Sequence[Mapping[str, Any]]) -> list[int]:
     return sorted(rank for ranks in counts.values() if len(ranks) < sizes[0] for rank in ranks)
 
 
-def clause(rows: Sequence[Mapping[str, Any]], with_sizes: bool) -> str:
+def describe_position(rows: Sequence[Mapping[str, Any]], with_sizes: bool) -> str:
     """Describe ranks at the same position: "ranks 0-2 wait in all_reduce 7"."""
     row, many = rows[0], len(rows) > 1
     ranks = format_ranks(sorted(row["rank"] for row in rows))
@@ -69,20 +69,20 @@ def describe_operations(rows: Sequence[Mapping[str, Any]]) -> tuple[str, list[in
 
     It covers the process group with the most waiting ranks, preferably one whose ranks differ.
     """
-    groups = [(group, by_position(group)) for group in by_group(rows)]
+    groups = [(group, group_by_position(group)) for group in group_by_process_group(rows)]
     if not groups:
         return "", []
     group, positions = next(((group, positions) for group, positions in groups if len(positions) > 1), groups[0])
     operations = {(row["number"], row["operation"]) for row in group if row["state"] == WAITING}
     with_sizes = len(operations) < sum(key[1] == WAITING for key in positions)
     ordered = sorted(positions.values(), key=lambda members: (-len(members), members[0]["rank"]))
-    clauses = [clause(members, with_sizes) for members in ordered[:MAX_SHOWN]]
+    clauses = [describe_position(members, with_sizes) for members in ordered[:MAX_SHOWN]]
     description = group[0]["description"]
     name = f" of {description}" if description not in UNNAMED else ""
-    return f"flight recorder{name}: {', '.join(clauses)}", behind(group)
+    return f"flight recorder{name}: {', '.join(clauses)}", find_ranks_behind(group)
 
 
-def by_position(rows: Sequence[Mapping[str, Any]]) -> dict[tuple[Any, ...], list[Mapping[str, Any]]]:
+def group_by_position(rows: Sequence[Mapping[str, Any]]) -> dict[tuple[Any, ...], list[Mapping[str, Any]]]:
     """Return the rows of a process group by position."""
     positions: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for row in rows:

@@ -12,15 +12,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.muster.training.plugins.module_utils._run.ended_ranks import format_ranks
-from ansible_collections.muster.training.plugins.module_utils._run.flight_records import checked_operations
+from ansible_collections.muster.training.plugins.module_utils._run.flight_records import validate_operations
 from ansible_collections.muster.training.plugins.module_utils._run.hang_analysis import (
     HANG,
     activity,
-    checked_groups,
-    checked_hang,
     find_culprits,
     location,
     merge_groups,
+    validate_groups,
+    validate_hang,
 )
 from ansible_collections.muster.training.plugins.module_utils._run.stack_dump import CODE, COLLECTIVE, NO_STACK
 from ansible_collections.muster.training.plugins.plugin_utils._failures.flight_records import describe_operations
@@ -49,8 +49,8 @@ def recorded_stacks(result: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]
     groups: list[Mapping[str, Any]] = []
     for node, peer in zip(result["nodes"], nodes, strict=False):
         first_rank, slots = peer.get("first_rank", 0), peer.get("slots", 0)
-        groups += checked_groups((node["report"] or {}).get("stacks"), range(first_rank, first_rank + slots))
-    return {"hang": checked_hang(result.get("hang")), "stacks": merge_groups(groups)}
+        groups += validate_groups((node["report"] or {}).get("stacks"), range(first_rank, first_rank + slots))
+    return {"hang": validate_hang(result.get("hang")), "stacks": merge_groups(groups)}
 
 
 class RunRanks:
@@ -64,8 +64,8 @@ class RunRanks:
         for node, peer in zip(result["nodes"], nodes, strict=False):
             report = node.get("report") or {}
             numbers = range(peer.get("first_rank", 0), peer.get("first_rank", 0) + peer.get("slots", 0))
-            groups += checked_groups(report.get("stacks"), numbers)
-            operations += checked_operations(report.get("operations"), numbers)
+            groups += validate_groups(report.get("stacks"), numbers)
+            operations += validate_operations(report.get("operations"), numbers)
             for rank in report.get("ranks", []):
                 if rank["rank"] in numbers:
                     self.reports[rank["rank"]], self.nodes[rank["rank"]] = rank, node
@@ -105,7 +105,7 @@ class RunRanks:
         return sorted(
             rank
             for rank, report in self.reports.items()
-            if (report["exit_code"] == 0 or rank in early or exited_before(self.nodes[rank]["report"], report))
+            if (report["exit_code"] == 0 or rank in early or has_already_exited(self.nodes[rank]["report"], report))
             and report["exit_code"] in (0, None)  # torchrun ended some ranks that were missing for a moment
             and not report["error"]
         )
@@ -120,7 +120,7 @@ class RunRanks:
         )
 
 
-def exited_before(report: Mapping[str, Any], rank: Mapping[str, Any]) -> bool:
+def has_already_exited(report: Mapping[str, Any], rank: Mapping[str, Any]) -> bool:
     """Return whether a rank had already exited with 0: torchrun lists all others once one of its ranks has failed."""
     listed = any(other["exit_code"] is not None for other in report["ranks"])
     return bool(report.get("exit_code") == 1 and listed and rank["exit_code"] is None and not rank.get("closed"))
@@ -131,7 +131,7 @@ def is_consequence(failure: Mapping[str, Any], ranks: RunRanks) -> bool:
     return failure["rank"] in ranks.victims or bool(TIMED_OUT.search(failure["error"]))
 
 
-def waited_clause(ranks: RunRanks, culprits: Sequence[int]) -> str:
+def describe_wait(ranks: RunRanks, culprits: Sequence[int]) -> str:
     """Return where most of the other ranks were waiting, such as " in all_reduce (train.py:88)"; empty if unknown."""
     waiting = [
         group
@@ -145,7 +145,7 @@ def describe_culprits(ranks: RunRanks, culprits: Sequence[int], ended: Sequence[
     """Return the activity of the ranks that the others waited for, as an error."""
     pronoun, was = ("it", "it was") if len(culprits) == 1 else ("them", "they were")
     until = " until they timed out" if ranks.timed_out else ""
-    waited = f"the other ranks waited for {pronoun}{waited_clause(ranks, culprits)}{until}"
+    waited = f"the other ranks waited for {pronoun}{describe_wait(ranks, culprits)}{until}"
     shown = f" ({format_ranks(culprits[:MAX_NAMED])})" if culprits[1:] else ""
     groups = [group for group in ranks.groups if set(group["ranks"]) & set(culprits)]
     if set(culprits) <= set(ended):
@@ -190,7 +190,7 @@ def blame_hang(
     ended = ranks.ended_well(result.get("ended_early") or [])
     culprits = [] if stopped else choose_culprits(ranks, ended)
     if not culprits:
-        hang = checked_hang(result.get("hang")) or {"awaited_ranks": [], "groups": []}
+        hang = validate_hang(result.get("hang")) or {"awaited_ranks": [], "groups": []}
         ranks.groups = merge_groups(hang["groups"])
         culprits = [rank for rank in hang["awaited_ranks"] if rank in ranks.nodes]
     if not culprits:

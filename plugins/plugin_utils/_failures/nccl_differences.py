@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.muster.training.plugins.module_utils._run.ended_ranks import locate_ranks
-from ansible_collections.muster.training.plugins.module_utils._run.nccl_setups import checked_setups
+from ansible_collections.muster.training.plugins.module_utils._run.nccl_setups import validate_setups
 from ansible_collections.muster.training.plugins.plugin_utils._failures.collective_progress import WORK
 from ansible_collections.muster.training.plugins.plugin_utils._failures.explanation import Explanation
 from ansible_collections.muster.training.plugins.plugin_utils._software.versions import public_version
@@ -128,14 +128,14 @@ def reported_setups(result: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]
         nodes: Those of its plan, with first_rank, slots and address.
     """
     setups = []
-    for node, peer in zip(result["nodes"], with_defaults(nodes), strict=False):
+    for node, peer in zip(result["nodes"], add_defaults(nodes), strict=False):
         numbers = range(peer["first_rank"], peer["first_rank"] + peer["slots"])
         address = str(peer["address"])
-        setups += [(setup, address) for setup in checked_setups((node.get("report") or {}).get("nccl"), numbers)]
+        setups += [(setup, address) for setup in validate_setups((node.get("report") or {}).get("nccl"), numbers)]
     return setups
 
 
-def with_defaults(nodes: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def add_defaults(nodes: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return nodes of a plan with the values that their records lack."""
     return [{**NODE, **node} for node in nodes]
 
@@ -147,7 +147,7 @@ def describe_differences(setups: Sequence[tuple[Mapping[str, Any], str]], nodes:
         setups: Those of the ranks, with the address of their node.
         nodes: Those of the plan.
     """
-    nodes = with_defaults(nodes)
+    nodes = add_defaults(nodes)
     for aspect in ASPECTS:
         ranks: dict[str, list[int]] = {}
         for setup, _address in setups:
@@ -167,10 +167,10 @@ def describe_differences(setups: Sequence[tuple[Mapping[str, Any], str]], nodes:
 
 def is_same_address(left: str, right: str) -> bool:
     """Return whether two texts are the same IP address, in any notation and without its zone, or the same text."""
-    return normalized_address(left) == normalized_address(right)
+    return normalize_address(left) == normalize_address(right)
 
 
-def normalized_address(text: str) -> str:
+def normalize_address(text: str) -> str:
     """Return an IP address in its canonical notation without its zone, or the text if it is no IP address."""
     try:
         return str(ipaddress.ip_address(text.partition("%")[0]))
@@ -192,7 +192,7 @@ def spans_nodes(groups: Iterable[Sequence[int]], nodes: Sequence[Mapping[str, An
     return len(set().union(*owners)) > 1
 
 
-def had_worked(texts: Iterable[str]) -> bool:
+def has_completed_collective(texts: Iterable[str]) -> bool:
     """Return whether logs or errors show that a collective completed, which proves that the nodes can reach each
     other.
     """

@@ -117,16 +117,16 @@ def explains_reaction(root: CatalogueEntry, raised: bool, reaction: CatalogueEnt
     listed = precedence is not None and reaction.id in precedence.reactions
     if root.kind != "root" or not (listed or (reaction.kind == "consequence" and raised)):
         return False
-    return not went_on(root, lines)
+    return not has_continued(root, lines)
 
 
 def explains_end(root: CatalogueEntry, lines: list[str]) -> bool:
     """Return whether the message of a recoverable entry is why the program ended without an error of its own."""
     precedence = BY_ROOT.get(root.id)
-    return precedence is not None and precedence.ends and not went_on(root, lines)
+    return precedence is not None and precedence.ends and not has_continued(root, lines)
 
 
-def went_on(root: CatalogueEntry, lines: list[str]) -> bool:
+def has_continued(root: CatalogueEntry, lines: list[str]) -> bool:
     """Return whether a program continued after an entry's last message, or the log shows that the message was
     harmless.
     """

@@ -25,7 +25,7 @@ def states_cause(failure: Mapping[str, Any]) -> bool:
     return explanation["id"] in ROOTS or explain_earlier_error(failure["last_lines"], is_reaction) is not None
 
 
-def with_stated_cause(first: dict[str, Any], failures: list[dict[str, Any]]) -> dict[str, Any] | None:
+def find_stated_cause(first: dict[str, Any], failures: list[dict[str, Any]]) -> dict[str, Any] | None:
     """Return the earliest failure whose log states a cause; None if the first failure's log states one, or no log does.
 
     Args:

@@ -23,10 +23,10 @@ MAX_PATH = 300  # characters
 
 def for_run(explanation: Explanation | None, plan: Mapping[str, Any]) -> Explanation | None:
     """Return an explanation with the run's start directory, and with advice on the user's own Python."""
-    return None if explanation is None else with_directory(with_own_python(explanation, plan), plan)
+    return None if explanation is None else add_directory(add_python_advice(explanation, plan), plan)
 
 
-def with_directory(explanation: Explanation, plan: Mapping[str, Any]) -> Explanation:
+def add_directory(explanation: Explanation, plan: Mapping[str, Any]) -> Explanation:
     """Name the directory that relative paths are resolved against."""
     directory = plan.get("working_directory")
     if not isinstance(directory, str) or not directory.startswith("/"):
@@ -48,7 +48,7 @@ def own_python(plan: Mapping[str, Any]) -> str:
     return clean_line(python[:MAX_PATH])
 
 
-def with_own_python(explanation: Explanation, plan: Mapping[str, Any]) -> Explanation:
+def add_python_advice(explanation: Explanation, plan: Mapping[str, Any]) -> Explanation:
     """Extend a remedy that installs packages with how to install them into the user's own Python."""
     python = own_python(plan)
     if not python or INSTALLS.search(explanation["remedy"]) is None:

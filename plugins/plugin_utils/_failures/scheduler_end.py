@@ -18,7 +18,7 @@ CANCELLED = re.compile(
 )
 
 
-def ended_by_scheduler(nodes: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
+def find_scheduler_end(nodes: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
     """Return the scheduler's message as a failure, or None if no log ends with it.
 
     Args:

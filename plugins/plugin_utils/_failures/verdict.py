@@ -19,7 +19,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.output_format
 from ansible_collections.muster.training.plugins.module_utils._run.processes import FATAL_SIGNALS, KILLED, describe_exit
 from ansible_collections.muster.training.plugins.plugin_utils._failures.attempts import (
     continue_command,
-    of_last_attempt,
+    nodes_of_last_attempt,
     render_attempts,
     summarize,
     unknown_values,
@@ -41,22 +41,22 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.hang imp
 )
 from ansible_collections.muster.training.plugins.plugin_utils._failures.nccl_differences import (
     describe_differences,
-    had_worked,
+    has_completed_collective,
     reported_setups,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._failures.node_output import MAX_LINE, last_lines_of
-from ansible_collections.muster.training.plugins.plugin_utils._failures.root_rank import with_stated_cause
-from ansible_collections.muster.training.plugins.plugin_utils._failures.scheduler_end import ended_by_scheduler
+from ansible_collections.muster.training.plugins.plugin_utils._failures.root_rank import find_stated_cause
+from ansible_collections.muster.training.plugins.plugin_utils._failures.scheduler_end import find_scheduler_end
 from ansible_collections.muster.training.plugins.plugin_utils._failures.settings_of_ranks import describe_settings
 from ansible_collections.muster.training.plugins.plugin_utils._failures.waiting import (
-    at_different_lines,
-    exited_early,
-    left_early,
+    find_absent_rank,
+    find_departed_rank,
+    find_different_lines,
+    find_early_exit,
+    find_running_rank,
+    find_unstarted_rank,
     name_different_collectives,
     name_odd_fingerprint,
-    never_arrived,
-    never_started,
-    still_running,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._plan.cost import CURRENCY, format_amount, run_cost
 from ansible_collections.muster.training.plugins.plugin_utils._text.duration import format_duration
@@ -210,7 +210,7 @@ def earliest_failure(failures: list[dict[str, Any]], first_node: str | None) -> 
         )
 
     best = min(failures, key=order, default=None)
-    earlier = None if best is None else clearly_earlier(best, failures)
+    earlier = None if best is None else find_earlier_error(best, failures)
     if earlier is not None:
         return earlier
     if best is None or not (best["silent"] or shows_nothing(best)):
@@ -219,7 +219,7 @@ def earliest_failure(failures: list[dict[str, Any]], first_node: str | None) -> 
     return min(rivals, key=order, default=best)
 
 
-def clearly_earlier(best: Mapping[str, Any], failures: list[dict[str, Any]]) -> dict[str, Any] | None:
+def find_earlier_error(best: Mapping[str, Any], failures: list[dict[str, Any]]) -> dict[str, Any] | None:
     """Return the earliest error of a rank that was ended with the run, if clearly earlier than a failure, or None.
 
     Such a rank has raised an exception and then hung, until another one failed later.
@@ -273,7 +273,7 @@ def first_failure(result: Mapping[str, Any]) -> dict[str, Any] | None:
     first_node = result.get("first_node")
     # a node whose loss an elastic run survived did not end the run, unless the end followed immediately
     end = next((node["since"] for node in result["nodes"] if node["name"] == first_node), result["ended"])
-    members = of_last_attempt(result)
+    members = nodes_of_last_attempt(result)
     nodes = [node for node in members if not (node.get("survived") and end - node["since"] > AFTERMATH)]
     lost = [node for node in nodes if node["state"] == "lost"]
     failures = [failure for node in nodes for failure in failure_candidates(node)]
@@ -288,35 +288,35 @@ def first_failure(result: Mapping[str, Any]) -> dict[str, Any] | None:
         base = {"node": node["name"], "node_rank": node["node_rank"]}
         return {**base, "rank": None, "error": error, "log": log, "last_lines": []}
     if best is None:
-        return ended_by_scheduler(nodes)
+        return find_scheduler_end(nodes)
     if best["weight"] == CONSEQUENCE:
-        best = without_reactions(result, best, failures)
+        best = replace_reactions(result, best, failures)
     else:
         best = name_odd_fingerprint(best, failures)
     return {key: best[key] for key in ("node", "node_rank", "rank", "error", "log", "last_lines")}
 
 
-def without_reactions(
+def replace_reactions(
     result: Mapping[str, Any], best: dict[str, Any], failures: list[dict[str, Any]]
 ) -> dict[str, Any]:
     """Return the failure that explains why ranks were only waiting or lost a connection, by default the first of these
     ranks.
     """
     culprit = (
-        exited_early(result, failures)
-        or never_started(failures)
-        or never_arrived(result, failures)
-        or left_early(result, failures)
+        find_early_exit(result, failures)
+        or find_unstarted_rank(failures)
+        or find_absent_rank(result, failures)
+        or find_departed_rank(result, failures)
     )
     if culprit is None:
         named = name_different_collectives(best, failures)
-        culprit = named if named is not best else still_running(result, failures)
-        culprit = culprit or with_stated_cause(best, [*failures, *ended_ranks(of_last_attempt(result), failures)])
-        culprit = culprit or with_agreement(result, best, failures) or at_different_lines(failures)
+        culprit = named if named is not best else find_running_rank(result, failures)
+        culprit = culprit or find_stated_cause(best, [*failures, *ended_ranks(nodes_of_last_attempt(result), failures)])
+        culprit = culprit or add_agreement(result, best, failures) or find_different_lines(failures)
     return {**best, **(culprit or {})}
 
 
-def with_agreement(
+def add_agreement(
     result: Mapping[str, Any], best: dict[str, Any], failures: list[dict[str, Any]]
 ) -> dict[str, Any] | None:
     """Return the first failure with the collective in which all ranks wait, and settings that differ, or None."""
@@ -325,7 +325,7 @@ def with_agreement(
     return {**best, "error": "; ".join([best["error"], *filter(None, clauses)])} if any(clauses) else None
 
 
-def with_difference(
+def add_difference(
     result: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]], first: dict[str, Any] | None
 ) -> dict[str, Any] | None:
     """Return the first failure, adding the NCCL settings that differ between nodes if they can cause that error.
@@ -341,7 +341,7 @@ def with_difference(
     if not difference:
         return first
     failures = [first, *(failure for node in result["nodes"] for failure in failure_candidates(node))]
-    if had_worked("\n".join([failure["error"], *failure["last_lines"]]) for failure in failures):
+    if has_completed_collective("\n".join([failure["error"], *failure["last_lines"]]) for failure in failures):
         return first
     return {**first, "error": f"{difference}; {first['error']}"}
 
@@ -369,7 +369,7 @@ def count_reactions(result: Mapping[str, Any], first: Mapping[str, Any] | None) 
     )
 
 
-def with_replies(result: Mapping[str, Any], runs: Mapping[str, Any]) -> Mapping[str, Any]:
+def add_replies(result: Mapping[str, Any], runs: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the result with the reason why a node was lost, if that node responds: rank 0 only saw that it fell
     silent.
 
@@ -412,7 +412,7 @@ def verdict_from_hub(plan: Mapping[str, Any], result: Mapping[str, Any]) -> dict
     first = None
     if result["state"] not in ENDED_AS_ASKED:
         first = blame_hang(result, plan.get("nodes", []), first_failure(result))
-        first = with_difference(result, plan.get("nodes", []), first)
+        first = add_difference(result, plan.get("nodes", []), first)
     return {
         "run_id": result["run_id"],
         "state": result["state"],

@@ -23,7 +23,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.activity
 from ansible_collections.muster.training.plugins.plugin_utils._failures.collective_progress import (
     WORK,
     describe_difference,
-    not_started,
+    describe_unstarted_ranks,
     read_works,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._failures.loops import describe_loops
@@ -97,7 +97,7 @@ def blame(node: Mapping[str, Any], rank: Mapping[str, Any], error: str, since: f
     }
 
 
-def exited_early(result: Mapping[str, Any], failures: list[dict[str, Any]]) -> dict[str, Any] | None:
+def find_early_exit(result: Mapping[str, Any], failures: list[dict[str, Any]]) -> dict[str, Any] | None:
     """Return the rank that exited with 0 while others were waiting for it, as the first failure, or None."""
     waiting = waiting_failures(failures)
     exited = [(node, rank) for node, rank in ranks_of(result) if rank["exit_code"] == 0 and not rank["error"]]
@@ -109,7 +109,9 @@ def exited_early(result: Mapping[str, Any], failures: list[dict[str, Any]]) -> d
     activity, output = own_work(waiting[0]["last_lines"], first["last_lines"])
     shown = f" (its last output: {output})" if activity not in ("", TRAINING, FINISHED) else ""
     loops = describe_loops((rank["rank"], first["last_lines"]), (waiting[0]["rank"], waiting[0]["last_lines"]))
-    error = f"exited with 0{others} while rank {waiting[0]['rank']} waited for it{shown}{loops}: {quote(waiting[0])}"
+    error = (
+        f"exited with 0{others} while rank {waiting[0]['rank']} waited for it{shown}{loops}: {quote_error(waiting[0])}"
+    )
     return {**first, "error": error}
 
 
@@ -119,7 +121,7 @@ def own_work(lines: Iterable[str], others: Iterable[str]) -> tuple[str, str]:
     return activity_of(line for line in lines if line.strip() not in printed_elsewhere)
 
 
-def never_arrived(result: Mapping[str, Any], failures: list[dict[str, Any]]) -> dict[str, Any] | None:
+def find_absent_rank(result: Mapping[str, Any], failures: list[dict[str, Any]]) -> dict[str, Any] | None:
     """Return the rank that the others waited for, as the first failure, or None: it is the only rank without a timeout.
 
     If a single rank waited, the other one may only have been ended sooner: its last output must show separate work.
@@ -135,17 +137,17 @@ def never_arrived(result: Mapping[str, Any], failures: list[dict[str, Any]]) -> 
     if not was_running(node, rank):
         return None
     activity, output = work_of(node, rank, waiting)
-    clause = f"did not arrive where {waiters(waiting)} waited for it"
+    clause = f"did not arrive where {describe_waiters(waiting)} waited for it"
     if activity == TRAINING:
         own = blame(node, rank, "", 0.0)["last_lines"]
         loops = describe_loops((rank["rank"], own), (waiting[0]["rank"], waiting[0]["last_lines"]))
         clause += f", its last output: {output}{loops}"
     elif output:
-        clause = still_worked(waiting, activity, output)
-    return blame(node, rank, f"{clause}; rank {numbers[0]}: {quote(waiting[0])}", waiting[0]["since"])
+        clause = describe_work(waiting, activity, output)
+    return blame(node, rank, f"{clause}; rank {numbers[0]}: {quote_error(waiting[0])}", waiting[0]["since"])
 
 
-def quote(failure: Mapping[str, Any]) -> str:
+def quote_error(failure: Mapping[str, Any]) -> str:
     """Return the error of a rank that was waiting or, if it only says how the rank ended, the collective it was waiting
     in.
     """
@@ -164,7 +166,7 @@ def was_running(node: Mapping[str, Any], rank: Mapping[str, Any]) -> bool:
     return rank["exit_code"] == -signal.SIGABRT and bool(OBSERVED.search(log)) and not WATCHDOG.search(log)
 
 
-def waiters(waiting: list[dict[str, Any]]) -> str:
+def describe_waiters(waiting: list[dict[str, Any]]) -> str:
     """Describe the ranks that waited, for display."""
     return f"rank {waiting[0]['rank']}" if len(waiting) == 1 else f"{len(waiting)} other ranks"
 
@@ -181,22 +183,22 @@ def work_of(node: Mapping[str, Any], rank: Mapping[str, Any], waiting: list[dict
     return activity_of(lines)
 
 
-def still_worked(waiting: list[dict[str, Any]], activity: str, output: str) -> str:
+def describe_work(waiting: list[dict[str, Any]], activity: str, output: str) -> str:
     """Return what a rank was doing while others were waiting for it, as an error."""
     what = "had finished" if activity == FINISHED else "was still working"
-    return f"{what} when {waiters(waiting)} gave up waiting for it, its last output: {output}"
+    return f"{what} when {describe_waiters(waiting)} gave up waiting for it, its last output: {output}"
 
 
-def never_started(failures: list[dict[str, Any]]) -> dict[str, Any] | None:
+def find_unstarted_rank(failures: list[dict[str, Any]]) -> dict[str, Any] | None:
     """Return the rank that has not started the collective in which others are waiting, as the first failure, or
     None.
     """
-    difference, behind = not_started(read_works(waiting_failures(failures)), failures)
+    difference, behind = describe_unstarted_ranks(read_works(waiting_failures(failures)), failures)
     culprit = next((failure for failure in failures if failure["rank"] in behind), None)
     return culprit and {**culprit, "error": f"{difference}; {culprit['error']}"}
 
 
-def left_early(result: Mapping[str, Any], failures: list[dict[str, Any]]) -> dict[str, Any] | None:
+def find_departed_rank(result: Mapping[str, Any], failures: list[dict[str, Any]]) -> dict[str, Any] | None:
     """Return the only rank without an error, if all others lost their connections to it, as the first failure, or None.
 
     It may have ended before the others, as a rank that alone resumes from a checkpoint does. Ranks that were ended with
@@ -269,7 +271,7 @@ def name_different_collectives(first: dict[str, Any], failures: list[dict[str, A
     return {**culprit, "error": f"{difference}{shown}; {culprit['error']}"}
 
 
-def at_different_lines(failures: list[dict[str, Any]]) -> dict[str, Any] | None:
+def find_different_lines(failures: list[dict[str, Any]]) -> dict[str, Any] | None:
     """Return the first failure with the lines of code at which ranks wait if these differ, or None."""
     waiting = waiting_failures(failures)
     works = {(work.group, work.number, work.name, work.elements) for work in read_works(waiting)}
@@ -285,7 +287,7 @@ def work_beside(failure: Mapping[str, Any], waiting: list[dict[str, Any]]) -> tu
     return own_work(failure["last_lines"], others)
 
 
-def still_running(result: Mapping[str, Any], failures: list[dict[str, Any]]) -> dict[str, Any] | None:
+def find_running_rank(result: Mapping[str, Any], failures: list[dict[str, Any]]) -> dict[str, Any] | None:
     """Return the rank that failed first: the one that did not time out and whose last output shows it doing work that
     no other rank was doing. Return None if there is no such rank.
 
@@ -302,6 +304,6 @@ def still_running(result: Mapping[str, Any], failures: list[dict[str, Any]]) -> 
             continue
         activity, output = work_of(node, rank, waiting)
         if activity not in ("", TRAINING):
-            error = f"{still_worked(waiting, activity, output)}; rank {waiting[0]['rank']}: {quote(waiting[0])}"
+            error = f"{describe_work(waiting, activity, output)}; rank {waiting[0]['rank']}: {quote_error(waiting[0])}"
             return blame(node, rank, error, waiting[0]["since"])
     return None

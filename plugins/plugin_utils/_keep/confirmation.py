@@ -40,7 +40,7 @@ def confirm(action: Action, situation: Situation, need: Need | None, now: float)
     return (action if now - need.since >= CONFIRM_TIME else Confirm()), need._replace(missing=throughout)
 
 
-def with_unlisted(situation: Situation, previous: tuple[str, ...]) -> Situation:
+def add_unlisted(situation: Situation, previous: tuple[str, ...]) -> Situation:
     """Return the situation including the machines in the previous list: a machine counts as removed once two lists lack
     it.
     """

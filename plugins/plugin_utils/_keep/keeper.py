@@ -17,8 +17,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._keep.confirmation
     CONFIRM_INTERVAL,
     CONFIRM_TIME,
     Need,
+    add_unlisted,
     confirm,
-    with_unlisted,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._keep.planner import (
     Action,
@@ -30,13 +30,13 @@ from ansible_collections.muster.training.plugins.plugin_utils._keep.planner impo
     Rent,
     Situation,
     Watch,
-    after_failure,
-    after_observation,
-    after_recovery,
-    after_success,
     failures_of,
     first_notes,
     next_action,
+    notes_after_failure,
+    notes_after_observation,
+    notes_after_recovery,
+    notes_after_success,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._record.active_run import read_object
 
@@ -123,7 +123,7 @@ class Keeper:
     def observe(self) -> Situation:
         """Observe the situation, and keep machines that are missing from only one list."""
         observed = self.steps.observe()
-        situation, self.listed = with_unlisted(observed, self.listed), observed.machines
+        situation, self.listed = add_unlisted(observed, self.listed), observed.machines
         return situation
 
     def step(self) -> Action:
@@ -131,7 +131,7 @@ class Keeper:
         situation = self.observe()
         stored = read_notes(self.record)
         notes = stored or first_notes(max(len(situation.machines), len(situation.nodes)))
-        current = after_recovery(after_observation(notes, situation), situation)
+        current = notes_after_recovery(notes_after_observation(notes, situation), situation)
         if current != stored:
             write_notes(self.record, current)
         now = self.clock.now()
@@ -142,7 +142,7 @@ class Keeper:
         if error and self.clock.pause(0.0):  # keep was interrupted, and so was the step it was performing
             return action
         if error is not None:
-            follow = after_failure if error else after_success
+            follow = notes_after_failure if error else notes_after_success
             write_notes(self.record, follow(current, action, self.clock.now()))
             if error:
                 self.show(f"{error}; keep will try again later")

@@ -196,7 +196,7 @@ def steps_of(action: Action) -> list[str]:
     return ["rent"] if isinstance(action, Rent) else []
 
 
-def after_success(notes: Notes, action: Action, now: float) -> Notes:
+def notes_after_success(notes: Notes, action: Action, now: float) -> Notes:
     """Return the notes after an action has succeeded.
 
     A new machine may appear in the inventory some time after the provider has created it.
@@ -214,7 +214,7 @@ def after_success(notes: Notes, action: Action, now: float) -> Notes:
     return result
 
 
-def after_failure(notes: Notes, action: Action, now: float) -> Notes:
+def notes_after_failure(notes: Notes, action: Action, now: float) -> Notes:
     """Return the notes after an action has failed. A machine that cannot join is set up again, since it may be a new
     one.
     """
@@ -226,7 +226,7 @@ def after_failure(notes: Notes, action: Action, now: float) -> Notes:
     return {**notes, "failures": failures, "prepared": [name for name in notes["prepared"] if name != joining]}
 
 
-def after_observation(notes: Notes, situation: Situation) -> Notes:
+def notes_after_observation(notes: Notes, situation: Situation) -> Notes:
     """Return the notes with the lost nodes' machines, as long as they are in the inventory."""
     lost = dict(notes["lost"])
     for node in situation.missing:
@@ -234,7 +234,7 @@ def after_observation(notes: Notes, situation: Situation) -> Notes:
     return {**notes, "lost": {name: is_broken for name, is_broken in lost.items() if name in situation.machines}}
 
 
-def after_recovery(notes: Notes, situation: Situation) -> Notes:
+def notes_after_recovery(notes: Notes, situation: Situation) -> Notes:
     """Return the notes once no node is missing: the next loss starts from scratch."""
     if situation.state != ACTIVE or situation.missing or not (notes["rented"] or notes["joined"] or notes["failures"]):
         return notes

@@ -95,7 +95,7 @@ def connect_node(action: ActionBase, variables: Mapping[str, Any], keywords: Map
     return connection
 
 
-def described(connection: Any) -> list[Any]:
+def connection_settings(connection: Any) -> list[Any]:
     """Return the values that determine how a connection runs a command."""
     parts = [("connection", connection), ("shell", connection._shell), ("become", connection.become)]
     # Ansible's loader may name the same plugin in two ways: ssh and ansible_collections.ansible.builtin...ssh.
@@ -144,7 +144,9 @@ class NodeConnections:
             return False
         # A play, role or command line may define more than the inventory does: Ansible's own connection shows it.
         same_interpreter = self.task_vars.get(INTERPRETER) == self.raw[host].get(INTERPRETER)
-        return same_interpreter and described(self.action._connection) == described(self.connect(host))
+        return same_interpreter and connection_settings(self.action._connection) == connection_settings(
+            self.connect(host)
+        )
 
     def connect(self, name: str) -> Any:
         """Return a new connection to a node."""

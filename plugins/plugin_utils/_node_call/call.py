@@ -281,10 +281,10 @@ def parse_reply(text: str) -> dict[str, Any] | None:
         reply = parse_json(text)
     except ValueError:
         return None
-    return without_orders(reply) if isinstance(reply, dict) else None
+    return strip_orders(reply) if isinstance(reply, dict) else None
 
 
-def without_orders(reply: Mapping[str, Any]) -> dict[str, Any]:
+def strip_orders(reply: Mapping[str, Any]) -> dict[str, Any]:
     """Return a reply without ORDERS: plugins return replies as task results, and nodes must not control Ansible.
 
     With add_host, a node could change the variables of other hosts, and so the commands that are run on this machine.

@@ -23,7 +23,7 @@ from ansible import constants as C
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.muster.training.plugins.module_utils._detached.command import without_credentials
+from ansible_collections.muster.training.plugins.module_utils._detached.command import strip_credentials
 from ansible_collections.muster.training.plugins.module_utils._detached.result_line import RESULT_MARK
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import (
     FIRST_LINE,
@@ -73,7 +73,7 @@ def task_result(rc: int, output: str, lost: bool, log: str = "") -> dict[str, An
     result = {"changed": fields.pop("changed", True), "rc": rc, "stdout_lines": output_lines, "result": fields}
     if rc or lost or "error" in fields:
         reason = "it was killed by a signal, or the machine restarted" if lost else f"exit code {rc}"
-        text = [without_credentials(fields.get("step_error") or fields.get("error") or reason)]
+        text = [strip_credentials(fields.get("step_error") or fields.get("error") or reason)]
         tail = (
             last_lines(output_lines) if fields.get("show_output", not fields.keys() & {"step_error", "error"}) else []
         )

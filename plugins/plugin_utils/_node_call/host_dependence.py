@@ -105,11 +105,11 @@ def varying_names(variables: Sequence[Mapping[str, Any]]) -> set[str]:
     names: set[str] = set()
     for other in variables[1:]:
         names |= first.keys() ^ other.keys()
-        names |= {name for name, value in first.items() if name in other and not same(value, other[name])}
+        names |= {name for name, value in first.items() if name in other and not is_same_value(value, other[name])}
     return names
 
 
-def same(value: Any, other: Any) -> bool:
+def is_same_value(value: Any, other: Any) -> bool:
     """Return whether two values are the same. The registered results of a run_once task are a single object.
 
     A value that is encrypted with Ansible Vault is not decrypted, which takes time, and its password may be unknown.

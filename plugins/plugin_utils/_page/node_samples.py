@@ -38,7 +38,7 @@ MEASURES = {
 }
 
 
-def share(part: float | None, whole: float | None) -> float | None:
+def percentage(part: float | None, whole: float | None) -> float | None:
     """Return a part as a percentage of the whole, or None if either is unknown."""
     return 100.0 * part / whole if part is not None and whole else None
 
@@ -47,7 +47,7 @@ def gpu_values(gpu: Mapping[str, Any]) -> dict[str, float | None]:
     """Return the measured values of a GPU in a sample."""
     return {
         "utilization": gpu.get("utilization_percent"),
-        "gpu_memory": share(gpu.get("memory_used_mib"), gpu.get("memory_total_mib")),
+        "gpu_memory": percentage(gpu.get("memory_used_mib"), gpu.get("memory_total_mib")),
         "power": gpu.get("power_watts"),
         "temperature": gpu.get("temperature_celsius"),
     }
@@ -66,8 +66,8 @@ def node_values(sample: Mapping[str, Any]) -> dict[str, float | None]:
     return {
         **{name: mean(gpu[name] for gpu in gpus) for name in ("utilization", "power")},
         **peaks,
-        "memory": share(sample.get("memory_used"), sample.get("memory_total")),
-        "disk": share(None if free is None or total is None else max(0.0, total - free), total),
+        "memory": percentage(sample.get("memory_used"), sample.get("memory_total")),
+        "disk": percentage(None if free is None or total is None else max(0.0, total - free), total),
     }
 
 

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.muster.training.plugins.plugin_utils._text.printable import without_control_sequences
+from ansible_collections.muster.training.plugins.plugin_utils._text.printable import strip_control_sequences
 
 MAX_LINES = 3000
 MAX_CHARACTERS = 1_000_000  # total number of characters of all lines
@@ -20,7 +20,7 @@ CUT = 100 * MAX_LINE  # number of characters before control sequences are remove
 
 def visible_line(line: str) -> str:
     """Return a line as a terminal shows it: after the last carriage return, without control sequences."""
-    text = without_control_sequences(line[-CUT:].rstrip("\r").rpartition("\r")[2])
+    text = strip_control_sequences(line[-CUT:].rstrip("\r").rpartition("\r")[2])
     return text if len(text) <= MAX_LINE else text[: MAX_LINE - 1] + "…"
 
 

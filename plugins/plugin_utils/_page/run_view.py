@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.muster.training.plugins.module_utils._run.hang_analysis import checked_hang
+from ansible_collections.muster.training.plugins.module_utils._run.hang_analysis import validate_hang
 from ansible_collections.muster.training.plugins.module_utils._run.live_samples import STORED_SAMPLE
 from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import (
     NAME,
@@ -24,8 +24,8 @@ from ansible_collections.muster.training.plugins.module_utils._run.stored_docume
     TIME,
     Between,
     Maybe,
-    checked_result,
     conforms,
+    validate_result,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._page.job_metrics import JobMetrics
 from ansible_collections.muster.training.plugins.plugin_utils._page.node_samples import NodeSamples
@@ -142,7 +142,7 @@ class RunView:
         self.status = dict(reply["status"])
         self.active = reply["active"]
         self.silence = reply["seconds_since_output"]
-        result = checked_result(reply["result"])
+        result = validate_result(reply["result"])
         if result is not None:
             self.result = result
         for event in reply["events"]:
@@ -220,7 +220,7 @@ class RunView:
     def findings(self) -> list[dict[str, str]]:
         """Return the current problems with the run and its nodes."""
         findings = []
-        hang = checked_hang(self.status.get("hang")) if self.active else None
+        hang = validate_hang(self.status.get("hang")) if self.active else None
         if hang is not None:
             findings.append({"kind": "hang", "text": clean_text(hang["text"])})
         if self.active and self.status.get("exited"):

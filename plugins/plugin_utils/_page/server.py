@@ -20,7 +20,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.muster.training.plugins.module_utils._files.bounded import without_non_finite
+from ansible_collections.muster.training.plugins.module_utils._files.bounded import replace_non_finite
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import PAGE_REQUEST_TIMEOUT
 from ansible_collections.muster.training.plugins.plugin_utils._page.api import ApiError, PageApi
 
@@ -138,7 +138,7 @@ class PageHandler(BaseHTTPRequestHandler):
 
     def send_json(self, status: int, document: Any) -> None:
         """Send a document."""
-        text = json.dumps(without_non_finite(document), ensure_ascii=True)
+        text = json.dumps(replace_non_finite(document), ensure_ascii=True)
         self.send(status, text.encode(), "application/json")
 
     def send(self, status: int, content: bytes, kind: str) -> None:

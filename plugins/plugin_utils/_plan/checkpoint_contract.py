@@ -87,13 +87,13 @@ def read_contract(facts: Mapping[str, Mapping[str, Any]]) -> Contract:
     listings = {name: listing_of(node) for name, node in facts.items()}
     choice = choose_checkpoint(listings)
     locations = {name: node["location"] for name, node in facts.items() if node.get("location")}
-    kind, where, local = survival(facts, locations, listings)
+    kind, where, local = describe_survival(facts, locations, listings)
     free = {name: location["disk"]["free_bytes"] for name, location in locations.items()}
     existing = max((len(listing) for listing in listings.values()), default=0)
     return Contract(path, source, kind, where, tuple(local), choice, free, existing)
 
 
-def survival(
+def describe_survival(
     facts: Mapping[str, Mapping[str, Any]],
     locations: Mapping[str, Mapping[str, Any]],
     listings: Mapping[str, Sequence[Checkpoint]],

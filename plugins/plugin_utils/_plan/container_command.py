@@ -93,7 +93,7 @@ def engine_options(job: Job, facts: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def with_ids_of_node(arguments: list[str], facts: Mapping[str, Any]) -> list[str]:
+def replace_ids_of_node(arguments: list[str], facts: Mapping[str, Any]) -> list[str]:
     """Return another node's container_argv() with this node's IDs for the user and the groups of AMD GPUs."""
     changed = list(arguments)
     user = next((index for index, word in enumerate(changed) if word.startswith("--user=")), None)

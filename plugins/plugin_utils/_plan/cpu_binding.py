@@ -34,7 +34,7 @@ class PlannedJob(NamedTuple):
     gpus: tuple[int, ...]
 
 
-def unbound(reason: str) -> CpuBinding:
+def empty_binding(reason: str) -> CpuBinding:
     """Return a binding to no CPUs."""
     return CpuBinding((), reason)
 
@@ -50,25 +50,25 @@ def bind_ranks(job: Job | PlannedJob, slots: int, starts_ranks: bool, facts: Map
         starts_ranks: whether the launcher starts each rank, and not the job's script.
         facts: the node's facts.
     """
-    numa = checked_numa((facts.get("system") or {}).get("numa"))
+    numa = validate_numa((facts.get("system") or {}).get("numa"))
     if job.numa_binding == "none":
-        return unbound("launch_numa_binding is none")
+        return empty_binding("launch_numa_binding is none")
     if not job.stacks:
-        return unbound("launch_stacks is false, so muster runs no code in the ranks")
+        return empty_binding("launch_stacks is false, so muster runs no code in the ranks")
     if not starts_ranks:
-        return unbound("the job's script starts the ranks")
+        return empty_binding("the job's script starts the ranks")
     if set(VISIBLE_DEVICES).intersection(job.variables):
-        return unbound("the job's variables select the GPUs")
+        return empty_binding("the job's variables select the GPUs")
     selected = job.gpus or tuple(range(len(numa["gpus"])))
     if len(selected) != slots or max(selected, default=0) >= len(numa["gpus"]):
-        return unbound(f"the node has {slots} ranks and {len(selected)} GPUs")
+        return empty_binding(f"the node has {slots} ranks and {len(selected)} GPUs")
     names = {device["name"] for device in (facts.get("gpus") or {}).get("devices") or ()}
     if len(names) > 1 and not job.gpus:
-        return unbound("the node has different GPU models, which CUDA numbers by speed")
+        return empty_binding("the node has different GPU models, which CUDA numbers by speed")
     return bind_to_nodes(job.numa_binding, [numa["gpus"][gpu] for gpu in selected], numa["cpus"])
 
 
-def checked_numa(value: Any) -> dict[str, Any]:
+def validate_numa(value: Any) -> dict[str, Any]:
     """Return the NUMA nodes that a node reports, without invalid parts, because they become part of the plan."""
     if not conforms(value, NUMA):
         return {"gpus": [], "cpus": {}}
@@ -81,11 +81,11 @@ def checked_numa(value: Any) -> dict[str, Any]:
 def bind_to_nodes(binding: str, nodes: list[int], cpus: Mapping[str, str]) -> CpuBinding:
     """Return the CPUs for ranks whose GPUs are on these NUMA nodes. cpus: by NUMA node."""
     if any(str(node) not in cpus for node in nodes):
-        return unbound("the node does not expose which CPUs its GPUs belong to")
+        return empty_binding("the node does not expose which CPUs its GPUs belong to")
     if len(cpus) < 2:
-        return unbound("the node has a single NUMA node")
+        return empty_binding("the node has a single NUMA node")
     if binding == "auto" and len(set(nodes)) < len(cpus):
-        return unbound("the job's GPUs belong to only some of the NUMA nodes")
+        return empty_binding("the job's GPUs belong to only some of the NUMA nodes")
     return CpuBinding(tuple(cpus[str(node)] for node in nodes))
 
 

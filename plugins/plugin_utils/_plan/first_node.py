@@ -9,7 +9,7 @@ from __future__ import annotations
 from ansible_collections.muster.training.plugins.module_utils._run.hub_node import LEAST_NODES
 
 
-def why_loss_ends_run(nnodes: int, remote_start: bool) -> str:
+def explain_first_node_loss(nnodes: int, remote_start: bool) -> str:
     """Return why losing the first node ends a run, or "" if another node can then lead it.
 
     nnodes: spares included. remote_start: the launcher on the first node starts the others.

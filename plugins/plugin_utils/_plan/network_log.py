@@ -26,7 +26,7 @@ def has_rdma(facts: Mapping[str, Any]) -> bool:
     return any(port["state"] == "ACTIVE" for port in ports)
 
 
-def with_rdma_of_others(facts: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+def add_rdma_of_others(facts: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """Return the facts of the nodes, by name, with whether any node of the run has RDMA.
 
     On a node without it, the log shows that NCCL does not use the same network as on the others.

@@ -18,19 +18,19 @@ from typing import Any, cast
 
 from ansible_collections.muster.training.plugins.module_utils._run.documents import Plan
 from ansible_collections.muster.training.plugins.module_utils._run.members import (
-    checked_member,
     generation_of,
     replace_member,
+    validate_member,
 )
 from ansible_collections.muster.training.plugins.module_utils._supervisor.attempt_plan import (
-    checked_attempt,
     plan_of_attempt,
+    validate_attempt,
 )
 from ansible_collections.muster.training.plugins.module_utils._supervisor.programs.stack_hook import RANK_CPUS
 from ansible_collections.muster.training.plugins.plugin_utils._cluster.rank_table import ip_literal
 from ansible_collections.muster.training.plugins.plugin_utils._plan.container_command import (
     container_name,
-    with_ids_of_node,
+    replace_ids_of_node,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._plan.cpu_binding import (
     PlannedJob,
@@ -48,13 +48,13 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import 
 SHARED_FIELDS = ("nodes", "options", "arguments", "program", "run_id", "unit", "restart")
 
 
-def with_replacements(plan: Plan, nodes: Sequence[Mapping[str, Any]]) -> Plan:
+def apply_replacements(plan: Plan, nodes: Sequence[Mapping[str, Any]]) -> Plan:
     """Return a launch plan with the replacements made since then. Raise ValueError if they do not match the plan."""
     if len(nodes) != len(plan["nodes"]):
         raise ValueError(f"it has {len(nodes)} nodes instead of {len(plan['nodes'])}")
     changed = copy.deepcopy(plan)
     for rank, node in enumerate(nodes):
-        member = checked_member({**node, "node_rank": rank}, len(nodes))
+        member = validate_member({**node, "node_rank": rank}, len(nodes))
         if member is not None and member["generation"] > generation_of(changed, rank):
             replace_member(changed, member)
     return changed
@@ -64,7 +64,7 @@ def plan_of_new_node(launch_plan: Plan, attempt: Mapping[str, Any], node_rank: i
     """Return the plan of a new node, which waits for the next attempt; in an elastic run, it takes part immediately.
 
     Args:
-        launch_plan: that of the first node, with_replacements().
+        launch_plan: that of the first node, apply_replacements().
         attempt: number, hub, members and checkpoint of the current attempt.
         node_rank: the number that the run has given to the new node.
         facts: the new node's facts.
@@ -97,7 +97,7 @@ def plan_of_new_node(launch_plan: Plan, attempt: Mapping[str, Any], node_rank: i
         "mounts": mounts,
     }
     if plan.get("wrap"):
-        plan["wrap"] = with_ids_of_node(plan["wrap"], facts)
+        plan["wrap"] = replace_ids_of_node(plan["wrap"], facts)
     environment = {
         **{name: value for name, value in plan["environment"].items() if name != RANK_CPUS},
         **network_environment(facts["interface"], peer["address"]),
@@ -109,7 +109,7 @@ def plan_of_new_node(launch_plan: Plan, attempt: Mapping[str, Any], node_rank: i
         return joined
     members = [member for member in attempt["members"] if member != node_rank] or [int(node_rank == 0)]
     current = {**attempt, "members": members, "master_port": restart["master_port"]}
-    checked = checked_attempt(current, len(launch_plan["nodes"]))
+    checked = validate_attempt(current, len(launch_plan["nodes"]))
     if checked is None:
         raise ValueError("the node that leads the run sent an invalid description of the attempt")
     return plan_of_attempt(joined, checked, directory)

@@ -325,7 +325,7 @@ def build_restart_plan(job: Job, table: RankTable, launcher: Launcher, files: Ma
     }
 
 
-def without_spares(job: Job, table: RankTable) -> RankTable:
+def exclude_spares(job: Job, table: RankTable) -> RankTable:
     """Return the table of the nodes that work from the start, without the spares, which are at the end."""
     return RankTable(table.nodes[: table.nnodes - job.spares])
 

@@ -82,7 +82,7 @@ class Profile(TypedDict):
     missing: list[str]  # which ranks were not profiled, and why
 
 
-def checked_ranks(reply: Any) -> list[dict[str, Any]] | None:
+def validate_ranks(reply: Any) -> list[dict[str, Any]] | None:
     """Return the results of a node's ranks after checking them, or None if the reply is invalid."""
     if not conforms(reply, REPLY):
         return None

@@ -77,7 +77,7 @@ def last_launched(directory: Path) -> str:
     return link.resolve().name if (link / "plan.json").exists() else ""
 
 
-def nodes_to_ask(runs: Sequence[OpenRun], last: str) -> list[str]:
+def nodes_to_query(runs: Sequence[OpenRun], last: str) -> list[str]:
     """Return the nodes to ask which of the open runs are active, or none if it does not matter.
 
     It is irrelevant for a single run that was launched last: the command refers to it in any case.
@@ -89,7 +89,7 @@ def nodes_to_ask(runs: Sequence[OpenRun], last: str) -> list[str]:
     return list(dict.fromkeys(name for run in runs[:MAX_ASKED] for name in run.asked))
 
 
-def still_open(runs: Sequence[OpenRun], replies: Mapping[str, Any]) -> list[OpenRun]:
+def find_open_runs(runs: Sequence[OpenRun], replies: Mapping[str, Any]) -> list[OpenRun]:
     """Return the runs that have not ended according to the node_runs replies, by node; the state of the others is
     unknown.
     """
@@ -117,11 +117,11 @@ def choose_run(directory: Path, members: Collection[str], replies: Mapping[str, 
     Args:
         directory: that of the records.
         members: hosts of the inventory group.
-        replies: those of node_runs, by node in nodes_to_ask().
+        replies: those of node_runs, by node in nodes_to_query().
         stop: whether the command stops the run.
     """
     known_runs = open_runs(directory, members)
-    runs = still_open(known_runs, replies)
+    runs = find_open_runs(known_runs, replies)
     last = last_launched(directory)
     if not runs:
         # a run from another inventory, or one that ended unwatched: its nodes know how it ended

@@ -18,8 +18,8 @@ from typing import Any, TypedDict
 
 from ansible_collections.muster.training.plugins.module_utils._files.bounded import read_json, write_atomically
 from ansible_collections.muster.training.plugins.plugin_utils._record.machine_identity import (
-    checked_texts,
-    checked_uuids,
+    parse_identity,
+    parse_uuids,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import single_line
 
@@ -57,7 +57,7 @@ def file_of(task_vars: Mapping[str, Any], group: str) -> Path:
     return Path(host.get("inventory_dir") or task_vars["playbook_dir"]) / FILE
 
 
-def without_shared_numbers(identities: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+def exclude_shared_numbers(identities: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """Return the identities without numbers that several nodes share, such as containers on one machine."""
     counts = Counter((name, identity.get(name)) for identity in identities.values() for name in NUMBERS)
     return {
@@ -66,7 +66,7 @@ def without_shared_numbers(identities: Mapping[str, Mapping[str, Any]]) -> dict[
     }
 
 
-def without_shared_gpus(identities: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+def exclude_shared_gpus(identities: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """Return the identities without GPUs that several nodes share: a node could report another's GPUs as its own."""
     counts = Counter(uuid for identity in identities.values() for uuid in set(identity.get("gpus") or []))
     return {
@@ -77,7 +77,7 @@ def without_shared_gpus(identities: Mapping[str, Mapping[str, Any]]) -> dict[str
 
 def make_entry(node: str, reason: str, run: str, identity: Mapping[str, Any], blamed: list[str]) -> BadNode:
     """Return an entry. identity: the result of summarize_identity(), or {} if unknown."""
-    texts = {name: "" for name in NUMBERS} | checked_texts(identity)
+    texts = {name: "" for name in NUMBERS} | parse_identity(identity)
     return {
         "node": node,
         "reason": single_line(reason, MAX_REASON),
@@ -86,12 +86,12 @@ def make_entry(node: str, reason: str, run: str, identity: Mapping[str, Any], bl
         "serial": texts["serial"],
         "asset": texts["asset"],
         "machine_id": texts["machine_id"],
-        "gpus": checked_uuids(identity.get("gpus") or []),
-        "failed_gpus": checked_uuids(blamed),
+        "gpus": parse_uuids(identity.get("gpus") or []),
+        "failed_gpus": parse_uuids(blamed),
     }
 
 
-def checked_entry(value: Any) -> BadNode | None:
+def validate_entry(value: Any) -> BadNode | None:
     """Return an entry from the file whose fields all have the right types, or None if it has no node."""
     if not isinstance(value, dict) or not isinstance(value.get("node"), str) or not value["node"]:
         return None
@@ -117,7 +117,7 @@ def read_entries(path: Path) -> list[BadNode]:
     listed = value.get("nodes") if isinstance(value, dict) else None
     if not isinstance(listed, list):
         raise BadNodesError(f"{path} cannot be read: it is not a list of bad nodes. Correct it or remove it: rm {path}")
-    entries = map(checked_entry, listed)
+    entries = map(validate_entry, listed)
     return [entry for entry in entries if entry is not None][-MAX_ENTRIES:]
 
 
@@ -147,7 +147,7 @@ def change_entries(path: Path, change: Callable[[list[BadNode]], list[BadNode]])
     return entries
 
 
-def with_entry(entries: list[BadNode], new: BadNode) -> list[BadNode]:
+def add_entry(entries: list[BadNode], new: BadNode) -> list[BadNode]:
     """Return the entries with a new one, which replaces an earlier entry for the same machine."""
     return [entry for entry in entries if not is_same_machine(entry, new)] + [new]
 
@@ -183,7 +183,7 @@ def describe_entry(entry: BadNode) -> str:
     return f"{single_line(entry['reason'], MAX_REASON)} ({day}{run})"
 
 
-def number_of(entry: BadNode) -> str:
+def describe_machine(entry: BadNode) -> str:
     """Return the identity of an entry's machine for display in a table."""
     uuids = entry["failed_gpus"] or entry["gpus"]
     candidates = (*uuids[:1], entry["serial"], entry["asset"], entry["machine_id"])

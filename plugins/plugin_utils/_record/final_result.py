@@ -11,8 +11,8 @@ from typing import Any
 
 from ansible_collections.muster.training.plugins.module_utils._run.hub_node import can_succeed
 from ansible_collections.muster.training.plugins.module_utils._run.status import UNFINISHED_STATES
-from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import checked_result
-from ansible_collections.muster.training.plugins.plugin_utils._record.node_replies import checked_read
+from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import validate_result
+from ansible_collections.muster.training.plugins.plugin_utils._record.node_replies import validate_run
 
 
 def final_result(plan: Mapping[str, Any], watched: Any, reads: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -23,8 +23,8 @@ def final_result(plan: Mapping[str, Any], watched: Any, reads: Mapping[str, Any]
     Each result is that of the node that wrote it; the last node that led the run decides. An isolated node does
     not while others continue.
     """
-    runs = {name: checked_read(run) for name, run in reads.items()}
-    results = [checked_result(watched)]
+    runs = {name: validate_run(run) for name, run in reads.items()}
+    results = [validate_result(watched)]
     for rank, node in enumerate(plan["nodes"] if can_succeed(plan) else plan["nodes"][:1]):
         result = (runs.get(node["name"]) or {}).get("result")
         results.append(result if result is not None and (result.get("hub") or 0) == rank else None)

@@ -17,13 +17,13 @@ GPU_UUID = re.compile(r"(GPU|MIG)-[A-Za-z0-9/-]{1,60}")
 MAX_GPUS = 64
 
 
-def checked_uuids(values: Any) -> list[str]:
+def parse_uuids(values: Any) -> list[str]:
     """Return the GPU UUIDs in a list of arbitrary values."""
     uuids = [value for value in values if isinstance(value, str) and GPU_UUID.fullmatch(value)]
     return uuids[:MAX_GPUS]
 
 
-def checked_texts(identity: Mapping[str, Any]) -> dict[str, str]:
+def parse_identity(identity: Mapping[str, Any]) -> dict[str, str]:
     """Return serial, asset and machine_id of an identity, if present, with a limited length."""
     return {name: str(identity[name] or "")[:MAX_LENGTH] for name in TEXTS if name in identity}
 
@@ -32,6 +32,6 @@ def summarize_identity(health: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return a node's identity from its facts: serial, asset, machine_id, and the UUID of each GPU."""
     facts = health or {}
     return {
-        **checked_texts(facts.get("identity") or {}),
-        "gpus": checked_uuids(gpu.get("uuid") for gpu in facts.get("gpus") or []),
+        **parse_identity(facts.get("identity") or {}),
+        "gpus": parse_uuids(gpu.get("uuid") for gpu in facts.get("gpus") or []),
     }

@@ -16,9 +16,9 @@ from ansible_collections.muster.training.plugins.module_utils._run.stored_docume
     RUN_STATES,
     TIME,
     Maybe,
-    checked_report,
-    checked_result,
     conforms,
+    validate_report,
+    validate_result,
 )
 
 READ = {
@@ -33,13 +33,13 @@ READ = {
 }
 
 
-def checked_read(value: Any) -> Data | None:
+def validate_run(value: Any) -> Data | None:
     """Return a run as a node's status describes it, with a valid report and result; None if it is invalid."""
     if not conforms(value, READ):
         return None
     report = value.get("report")
     return {
         **value,
-        "report": checked_report(report) if report is not None else None,
-        "result": checked_result(value.get("result")),
+        "report": validate_report(report) if report is not None else None,
+        "result": validate_result(value.get("result")),
     }

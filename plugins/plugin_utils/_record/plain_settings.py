@@ -40,7 +40,7 @@ def is_secret_name(name: str) -> bool:
     return bool(SECRET_KEY.fullmatch(plain)) and not is_ordinary(plain) and not NOT_SECRET.fullmatch(plain)
 
 
-def without_known_forms(text: str) -> str:
+def strip_known_secret_formats(text: str) -> str:
     """Return a text without values that are recognizable as secrets by their format."""
     text = WHOLE.sub(REMOVED, text)
     text = URL_PASSWORD.sub(rf"\g<scheme>{REMOVED}@", text)
@@ -49,44 +49,44 @@ def without_known_forms(text: str) -> str:
     return text
 
 
-def without_variables(text: str) -> str:
+def strip_secret_values(text: str) -> str:
     """Return a text without the secret values of variables."""
 
     def replace(match: re.Match[str]) -> str:
         is_plain = not is_secret_name(match["name"]) or PLAIN_VALUE.fullmatch(match["value"])
         return match[0] if is_plain else f"{match['name']}={REMOVED}"
 
-    return VARIABLE.sub(replace, without_known_forms(text))
+    return VARIABLE.sub(replace, strip_known_secret_formats(text))
 
 
-def without_secret_arguments(arguments: list[str]) -> list[str]:
+def strip_secret_arguments(arguments: list[str]) -> list[str]:
     """Return arguments without secrets. An option and its value may be one argument or two arguments."""
     cleaned = []
     option = ""  # the option that the next argument belongs to
     for argument in arguments:
         is_value = option and not argument.startswith("--") and not PLAIN_VALUE.fullmatch(argument)
-        cleaned.append(REMOVED if is_value else without_variables(argument))
+        cleaned.append(REMOVED if is_value else strip_secret_values(argument))
         is_option = argument.startswith("-") and "=" not in argument
         option = argument if is_option and is_secret_name(argument) else ""
     return cleaned
 
 
-def without_secrets(value: Any, depth: int = 0) -> Any:
+def strip_secrets(value: Any, depth: int = 0) -> Any:
     """Return a setting without secrets."""
     if depth > MAX_DEPTH:
         return REMOVED
     if isinstance(value, str):
-        return without_variables(value)
+        return strip_secret_values(value)
     if isinstance(value, list):
         if all(isinstance(item, str) for item in value):
-            return without_secret_arguments(value)
-        return [without_secrets(item, depth + 1) for item in value]
+            return strip_secret_arguments(value)
+        return [strip_secrets(item, depth + 1) for item in value]
     if not isinstance(value, Mapping):
         return value
     return {
         key: REMOVED
         if isinstance(item, str) and is_secret_name(str(key)) and not PLAIN_VALUE.fullmatch(item)
-        else without_secrets(item, depth + 1)
+        else strip_secrets(item, depth + 1)
         for key, item in value.items()
     }
 

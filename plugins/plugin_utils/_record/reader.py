@@ -49,12 +49,12 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.attempt_cu
 from ansible_collections.muster.training.plugins.plugin_utils._report.curves import (
     Curve,
     CurveSet,
+    curves_from_events,
+    curves_from_job_reports,
+    curves_from_metrics,
+    curves_from_trainer_state,
     find_links,
     find_non_finite,
-    from_events,
-    from_job_reports,
-    from_metrics,
-    from_trainer_state,
     merge_curves,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._report.documents import ProcessNumbers
@@ -66,10 +66,10 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.gpu_sample
 )
 from ansible_collections.muster.training.plugins.plugin_utils._report.log_excerpt import LAST_LINES
 from ansible_collections.muster.training.plugins.plugin_utils._report.printed_metrics import (
-    from_patterns,
-    from_printed,
+    curves_from_patterns,
+    curves_from_printed,
+    drop_copies,
     merge_printed,
-    without_copies,
 )
 
 MAX_JSON_SIZE = 32 << 20  # bytes of a single JSON file
@@ -215,7 +215,7 @@ def read_curves(
         directories.setdefault(path.rpartition("/")[0] + "/", []).append(path)
 
     def read_events(directory: str) -> CurveSet:
-        return from_events(source_name(directory.rstrip("/")), files.read_scalars(directories[directory]))
+        return curves_from_events(source_name(directory.rstrip("/")), files.read_scalars(directories[directory]))
 
     names = TABLE_NAMES if reports is None else TABLE_NAMES[:-1]
     tables = [path for path in log_paths if path.rpartition("/")[2] in names]
@@ -237,18 +237,18 @@ def read_table(files: RecordFiles, path: str) -> CurveSet:
     """Return the curves from a Transformers file, from a CSV file, or from the results that the job reported."""
     name = path.rpartition("/")[2]
     if name == "trainer_state.json":
-        return from_trainer_state(source_name(path), files.read_json(path))
+        return curves_from_trainer_state(source_name(path), files.read_json(path))
     lines = files.read_lines(path, MAX_LINES_SIZE)
     if name in CSV_NAMES:
-        return from_metrics(source_name(path), lines, position_required=name != "metrics.csv")
-    return repeated_reports(from_job_reports(source_name(path), lines))
+        return curves_from_metrics(source_name(path), lines, position_required=name != "metrics.csv")
+    return repeated_reports(curves_from_job_reports(source_name(path), lines))
 
 
 def read_reports(files: RecordFiles, first_logs: Mapping[str, list[str]]) -> CurveSet:
     """Return the curves of the results that the job reported in rank 0's output, if rank 0 ran on several nodes."""
     output = (line for logs in first_logs.values() for line in files.read_output(logs) if line is not None)
     reports = (report for line in output if (report := parse_report(line)) is not None)
-    return repeated_reports(from_job_reports(OUTPUT, map(encode_report, reports)))
+    return repeated_reports(curves_from_job_reports(OUTPUT, map(encode_report, reports)))
 
 
 def repeated_reports(reports: CurveSet) -> CurveSet:
@@ -270,14 +270,14 @@ def read_user_metrics(
     printed = []
     with limited_time(patterns=patterns):
         for name, logs in first_logs.items() if patterns else ():
-            printed.append(from_patterns(name, files.read_output(logs), patterns))
+            printed.append(curves_from_patterns(name, files.read_output(logs), patterns))
     return merge_printed(OUTPUT, printed, curve_names(sources))
 
 
 def read_printed_metrics(files: RecordFiles, first_logs: Mapping[str, list[str]], sources: list[CurveSet]) -> CurveSet:
     """Return the curves of the metrics that rank 0 printed, except those that another source has."""
-    printed = [from_printed(name, files.read_output(logs)) for name, logs in first_logs.items()]
-    return without_copies(merge_printed(OUTPUT, printed, curve_names(sources)), sources)
+    printed = [curves_from_printed(name, files.read_output(logs)) for name, logs in first_logs.items()]
+    return drop_copies(merge_printed(OUTPUT, printed, curve_names(sources)), sources)
 
 
 def read_last_lines(files: RecordFiles, first_logs: Mapping[str, list[str]]) -> list[str]:
@@ -371,8 +371,8 @@ class RecordFiles:
             fd = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
         except OSError:
             return None
-        for number_of, part in enumerate(parts, 1):
-            is_last = number_of == len(parts)
+        for number, part in enumerate(parts, 1):
+            is_last = number == len(parts)
             flags = os.O_NONBLOCK if is_last else os.O_DIRECTORY
             try:
                 inner_fd = os.open(part, os.O_RDONLY | os.O_NOFOLLOW | flags, dir_fd=fd)

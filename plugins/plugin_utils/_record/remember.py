@@ -12,11 +12,11 @@ from typing import Any
 from ansible_collections.muster.training.plugins.plugin_utils._failures.hardware import Blame, blamed_nodes
 from ansible_collections.muster.training.plugins.plugin_utils._record.bad_nodes import (
     BadNodesError,
+    add_entry,
     change_entries,
+    exclude_shared_gpus,
+    exclude_shared_numbers,
     make_entry,
-    with_entry,
-    without_shared_gpus,
-    without_shared_numbers,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import single_line
 
@@ -29,18 +29,18 @@ def own_gpus(blame: Blame, identities: Mapping[str, Mapping[str, Any]]) -> list[
     return sorted((set(blame.gpus) & present) - shared)
 
 
-def remember_bad_nodes(path: Path, plan: Mapping[str, Any], verdict: Mapping[str, Any]) -> list[str]:
+def record_bad_nodes(path: Path, plan: Mapping[str, Any], verdict: Mapping[str, Any]) -> list[str]:
     """Record the blamed nodes in bad-nodes.json; return lines for users, which refer to ansible-playbook commands."""
     blames = blamed_nodes(verdict)
     if not blames:
         return []
     read = {node["name"]: node.get("identity") or {} for node in plan["nodes"]}
-    identities = without_shared_gpus(without_shared_numbers(read))
+    identities = exclude_shared_gpus(exclude_shared_numbers(read))
     try:
         for blame in blames:
             blamed = own_gpus(blame, read)
             entry = make_entry(blame.node, blame.reason, verdict["run_id"], identities.get(blame.node, {}), blamed)
-            change_entries(path, lambda entries, entry=entry: with_entry(entries, entry))  # type: ignore[misc]
+            change_entries(path, lambda entries, entry=entry: add_entry(entries, entry))  # type: ignore[misc]
     except BadNodesError as error:
         return [f"{', '.join(blame.node for blame in blames)} could not be recorded as bad: {error}"]
     return [

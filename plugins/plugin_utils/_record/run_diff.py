@@ -16,7 +16,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._record.code_patch
 from ansible_collections.muster.training.plugins.plugin_utils._record.code_tree import FILE as CODE_FILE
 from ansible_collections.muster.training.plugins.plugin_utils._record.code_tree import read_files
 from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import clean_line, clean_text, to_mapping
-from ansible_collections.muster.training.plugins.plugin_utils._record.plain_settings import without_variables
+from ansible_collections.muster.training.plugins.plugin_utils._record.plain_settings import strip_secret_values
 from ansible_collections.muster.training.plugins.plugin_utils._record.snapshot import (
     FILE,
     PATCH_FILE,
@@ -70,7 +70,8 @@ def input_differences(runs: Sequence[RunFiles], reports: Sequence[Report]) -> li
         return compare_snapshots(*snapshots)
     rows = differing_settings(reports)
     return [
-        Difference(SETTING, name, without_variables(before), without_variables(after)) for name, before, after in rows
+        Difference(SETTING, name, strip_secret_values(before), strip_secret_values(after))
+        for name, before, after in rows
     ]
 
 

@@ -24,7 +24,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._record.coerce imp
 )
 from ansible_collections.muster.training.plugins.plugin_utils._record.plain_settings import (
     is_secret_name,
-    without_secrets,
+    strip_secrets,
 )
 
 FILE = "snapshot.json"  # file in the record
@@ -268,7 +268,7 @@ def make_snapshot(plan: Mapping[str, Any], facts: Mapping[str, Mapping[str, Any]
     return {
         "version": VERSION,
         "like": inputs.like,
-        "settings": without_secrets(json.loads(json.dumps(dict(inputs.settings), default=str))),
+        "settings": strip_secrets(json.loads(json.dumps(dict(inputs.settings), default=str))),
         "variables": sorted(map(str, inputs.environment)),
         "values": values,
         "seeds": find_seeds(arguments, values),
@@ -370,7 +370,7 @@ def describe_input(entry: Mapping[str, Any]) -> str:
 def compare_snapshots(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Difference]:
     """Return all differences between the snapshots of two runs, except for those in the code files."""
     # the record from an older release contains secrets in them
-    settings = [without_secrets(to_mapping(snapshot.get("settings"))) for snapshot in (before, after)]
+    settings = [strip_secrets(to_mapping(snapshot.get("settings"))) for snapshot in (before, after)]
     return [
         *mapping_differences(SETTING, *settings),
         *mapping_differences(SETTING, to_mapping(before.get("values")), to_mapping(after.get("values")), "not set"),

@@ -22,7 +22,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.facts im
 from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import clean_text, to_list, to_mapping
 from ansible_collections.muster.training.plugins.plugin_utils._record.reader import RecordFiles
 from ansible_collections.muster.training.plugins.plugin_utils._report.redact import REMOVED, redact, redact_values
-from ansible_collections.muster.training.plugins.plugin_utils._text.printable import without_control_sequences
+from ansible_collections.muster.training.plugins.plugin_utils._text.printable import strip_control_sequences
 
 DOCUMENTS = ("result.json", "plan.json", "report.json")
 MAX_LOGS = 200  # number of logs in the archive: a node has two per rank
@@ -54,16 +54,14 @@ def known_secrets(plan: Any) -> set[str]:
     return {value for value in values if "/" not in value and not value.isalpha() and not value.isdigit()}
 
 
-def without_environment(value: Any) -> Any:
+def strip_environment(value: Any) -> Any:
     """Return a JSON value without the values of environment variables."""
     if isinstance(value, list):
-        return [without_environment(item) for item in value]
+        return [strip_environment(item) for item in value]
     if not isinstance(value, dict):
         return value
     return {
-        key: dict.fromkeys(item, REMOVED)
-        if key in ENVIRONMENTS and isinstance(item, dict)
-        else without_environment(item)
+        key: dict.fromkeys(item, REMOVED) if key in ENVIRONMENTS and isinstance(item, dict) else strip_environment(item)
         for key, item in value.items()
     }
 
@@ -101,20 +99,20 @@ def bundle_files(record: Path) -> Iterator[tuple[str, str]]:
     for name in DOCUMENTS:
         document = files.read_json(name)
         if document is not None:
-            cleaned = redact_values(without_environment(document), clean)
+            cleaned = redact_values(strip_environment(document), clean)
             yield name, json.dumps(cleaned, indent=2, ensure_ascii=False) + "\n"
             if name == "result.json":
-                yield "verdict.txt", clean(without_controls(render_reason(to_mapping(document), plan)))
+                yield "verdict.txt", clean(strip_controls(render_reason(to_mapping(document), plan)))
     paths = files.list_files("logs")
     logs = [path for path in paths if path.endswith(".log")]
     stacks = [path for path in paths if "stack" in path.rpartition("/")[2]]
     for path in [*logs[:MAX_LOGS], *stacks[:MAX_STACKS]]:
-        yield path, tail_lines(clean(without_controls(files.read_tail(path, MAX_TAIL)))) + "\n"
+        yield path, tail_lines(clean(strip_controls(files.read_tail(path, MAX_TAIL)))) + "\n"
 
 
-def without_controls(text: str) -> str:
+def strip_controls(text: str) -> str:
     """Return lines of text that are safe for a terminal."""
-    return "\n".join(without_control_sequences(line) for line in text.split("\n"))
+    return "\n".join(strip_control_sequences(line) for line in text.split("\n"))
 
 
 def write_bundle(record: Path) -> Path:

@@ -108,7 +108,7 @@ class CurveSet:
 UNKNOWN = float("nan")
 
 
-def from_events(source: str, scalars: Iterable[Scalar]) -> CurveSet:
+def curves_from_events(source: str, scalars: Iterable[Scalar]) -> CurveSet:
     """Return the curves in TensorBoard event files."""
     curves = CurveSet(source)
     for scalar in scalars:
@@ -118,7 +118,7 @@ def from_events(source: str, scalars: Iterable[Scalar]) -> CurveSet:
     return curves
 
 
-def from_trainer_state(source: str, document: Any) -> CurveSet:
+def curves_from_trainer_state(source: str, document: Any) -> CurveSet:
     """Return the curves of the Hugging Face Trainer: log_history, a list of entries with the values at a step.
 
     The last entry holds totals, such as train_runtime, which become curves of one point.
@@ -132,7 +132,7 @@ def from_trainer_state(source: str, document: Any) -> CurveSet:
     return curves
 
 
-def from_metrics(source: str, lines: Iterable[str], position_required: bool = False) -> CurveSet:
+def curves_from_metrics(source: str, lines: Iterable[str], position_required: bool = False) -> CurveSet:
     """Return the curves of Lightning's CSVLogger: one column per measure, with gaps, and the columns step and epoch.
 
     The tables of timm and Ultralytics have an epoch, but no step. position_required: whether a table with neither,
@@ -162,7 +162,7 @@ def parse_number(value: Any) -> float | None:
         return None
 
 
-def from_job_reports(source: str, lines: Iterable[str]) -> CurveSet:
+def curves_from_job_reports(source: str, lines: Iterable[str]) -> CurveSet:
     """Return the curves of values in repeated MUSTER_RESULT lines: each value is a point at its `step` or its position.
 
     A line without a step, such as a final summary, adds no point to a curve that had steps before.
@@ -229,7 +229,7 @@ def reported_numbers(report: Mapping[str, Any]) -> dict[str, float]:
     return {name: value for name, value in numbers.items() if name and value is not None}
 
 
-def rows(curves: Iterable[Curve]) -> Iterator[tuple[str, int, float, float, float]]:
+def curve_rows(curves: Iterable[Curve]) -> Iterator[tuple[str, int, float, float, float]]:
     """Yield each curve's name, number of values, and its last, smallest and largest value."""
     for curve in curves:
         yield curve.name, len(curve.value), curve.value[-1], min(curve.value), max(curve.value)

@@ -72,7 +72,7 @@ def code_block(text: str) -> list[str]:
     return [fence, *text.split("\n"), fence]
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+def format_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """Return a Markdown table; the cells are escaped."""
     return [
         f"| {' | '.join(escape(cell) for cell in header)} |",
@@ -120,7 +120,7 @@ def render_page(report: Report, record: str, plots: Sequence[tuple[str, str, str
             lines += [f"What to do: {escape_long(failure['cause']['remedy'])}", ""]
         if failure["lines"]:
             lines += [*code_block("\n".join(failure["lines"])), ""]
-    lines += table(["", ""], run_facts(report))
+    lines += format_table(["", ""], run_facts(report))
     lines += ["", f"[Report]({record}/report.html), [numbers]({record}/report.json)", ""]
     if report["findings"]:
         lines += ["## Findings", ""]
@@ -130,23 +130,25 @@ def render_page(report: Report, record: str, plots: Sequence[tuple[str, str, str
         lines += [""]
     if report["curves"]:
         rows = [curve_row(curve) for curve in report["curves"][:MAX_CURVES]]
-        lines += ["## Curves", "", *table(CURVE_HEADER, rows), ""]
+        lines += ["## Curves", "", *format_table(CURVE_HEADER, rows), ""]
     metrics = [*report["metrics"], *report["printed_once"]]
     if metrics:
         lines += ["## Metrics", ""]
-        lines += table(["measure", "value"], [[metric["name"], format_value(metric["value"])] for metric in metrics])
+        lines += format_table(
+            ["measure", "value"], [[metric["name"], format_value(metric["value"])] for metric in metrics]
+        )
         lines += [""]
     rate = throughput(report)
     if rate:
-        lines += ["## Throughput", "", *table(["", ""], rate), ""]
+        lines += ["## Throughput", "", *format_table(["", ""], rate), ""]
     if report["gpus"]:
-        lines += ["## GPUs", "", *table(GPU_HEADER, [gpu_row(gpu) for gpu in report["gpus"][:MAX_GPUS]]), ""]
+        lines += ["## GPUs", "", *format_table(GPU_HEADER, [gpu_row(gpu) for gpu in report["gpus"][:MAX_GPUS]]), ""]
     if report["stages"]:
         rows = [[stage["name"], format_duration(stage["seconds"])] for stage in report["stages"]]
-        lines += ["## Time", "", *table(["part", "time"], rows), ""]
+        lines += ["## Time", "", *format_table(["part", "time"], rows), ""]
     costs, missing = cost_facts(report), missing_price(report)
     if costs or missing:
-        lines += ["## Cost", "", *(table(["", ""], costs) if costs else [])]
+        lines += ["## Cost", "", *(format_table(["", ""], costs) if costs else [])]
         lines += [f"Unknown: {escape_long(missing)}.", ""] if missing else [""]
     repeat = [command for command in (report["repeat_exactly"], report["repeat"]) if command]
     if repeat:

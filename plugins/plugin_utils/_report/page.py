@@ -109,7 +109,7 @@ def render_run(  # noqa: PLR0913
         benchmark_plots: Their plots.
         logs_command: The command that shows the output of the rank that failed first.
     """
-    node_header, nodes = without_empty_columns(NODE_HEADER, node_table(report))
+    node_header, nodes = drop_empty_columns(NODE_HEADER, node_table(report))
     profile = report.get("profile")
     return (
         environment()
@@ -234,17 +234,17 @@ def no_findings_message(report: Report) -> str:
 def curve_row(curve: CurveNumbers) -> list[str]:
     """Return a row for the table of curves."""
     best = find_best(curve)
-    best_cells = ["", ""] if best is None else [f"{best.value:.5g}", at_step(curve, best.step)]
-    last_step = at_step(curve, curve["last_step"])
+    best_cells = ["", ""] if best is None else [f"{best.value:.5g}", format_position(curve, best.step)]
+    last_step = format_position(curve, curve["last_step"])
     return [curve["name"], f"{curve['last']:.5g}", last_step, *best_cells, str(curve["values"])]
 
 
-def at_step(curve: CurveNumbers, step: float) -> str:
+def format_position(curve: CurveNumbers, step: float) -> str:
     """Format a position for the table of curves, with its unit unless that is a step."""
     return format_step(step) if curve["unit"] == "step" else f"{curve['unit']} {format_step(step)}"
 
 
-def without_empty_columns(header: list[str], rows: list[list[str]]) -> tuple[list[str], list[list[str]]]:
+def drop_empty_columns(header: list[str], rows: list[list[str]]) -> tuple[list[str], list[list[str]]]:
     """Return a table without the columns that are empty in all rows."""
     kept = [index for index in range(len(header)) if index == 0 or any(row[index] for row in rows)]
     return [header[index] for index in kept], [[row[index] for index in kept] for row in rows]

@@ -438,7 +438,7 @@ def read_line(text: str) -> Line | None:
     if not metrics and (line.kind == "count" or not any(name not in RATES for name in companions)):
         return None
     phase = find_phase(text[: max(0, start)])
-    line.values = {with_phase(name, phase): value for name, value in {**metrics, **companions}.items()}
+    line.values = {add_phase(name, phase): value for name, value in {**metrics, **companions}.items()}
     return line
 
 
@@ -467,7 +467,7 @@ def find_phase(text: str) -> str:
     return next((phase for phase, names in PHASES.items() if line_words & names), "")
 
 
-def with_phase(name: str, phase: str) -> str:
+def add_phase(name: str, phase: str) -> str:
     """Return a metric's name with the phase, unless the name already has one."""
     has_phase = any(part in names for part in name_parts(name) for names in (*PHASES.values(), {"train", "training"}))
     return f"{phase} {name}" if phase and not has_phase else name
@@ -516,7 +516,7 @@ def read_row(text: str, table: Table) -> Line | None:
     return Line(table.kind, float(first[1]), values=values) if values else None
 
 
-def from_printed(source: str, lines: Iterable[str | None]) -> CurveSet:
+def curves_from_printed(source: str, lines: Iterable[str | None]) -> CurveSet:
     """Return the curves of the metrics in log lines; None marks the beginning of the next attempt's log."""
     metrics = PrintedMetrics()
     for line in lines:
@@ -527,7 +527,7 @@ def from_printed(source: str, lines: Iterable[str | None]) -> CurveSet:
     return metrics.curves(source)
 
 
-def from_patterns(source: str, lines: Iterable[str | None], patterns: Sequence[re.Pattern[str]]) -> CurveSet:
+def curves_from_patterns(source: str, lines: Iterable[str | None], patterns: Sequence[re.Pattern[str]]) -> CurveSet:
     """Return the curves of the named groups in a user's patterns; the groups step and epoch give the position.
 
     None begins the log of the next attempt.
@@ -596,7 +596,7 @@ def merge_printed(source: str, curve_sets: Sequence[CurveSet], better_names: Ite
     return merged
 
 
-def without_copies(printed: CurveSet, sources: Sequence[CurveSet]) -> CurveSet:
+def drop_copies(printed: CurveSet, sources: Sequence[CurveSet]) -> CurveSet:
     """Return printed curves, omitting those that a better source has under another name, such as eval_top1 for top1."""
     others = [(curve.step, curve.value) for source in sources for curve in source.list_curves()]
     printed.curves = {name: curve for name, curve in printed.curves.items() if (curve.step, curve.value) not in others}

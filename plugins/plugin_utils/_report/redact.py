@@ -83,7 +83,7 @@ def is_ordinary(name: str) -> bool:
     return bool(ORDINARY.fullmatch(name.rpartition(".")[2].strip("-")) or ORDINARY.fullmatch(name))
 
 
-def without_value(match: re.Match[str]) -> str:
+def strip_value(match: re.Match[str]) -> str:
     """Return an assignment without its value, unless the name is an ordinary one or the value is a small number."""
     if is_ordinary(key_of(match)) or re.fullmatch(r"[\d.]{1,12}|true|false|null|none", match["value"], re.I):
         return match[0]
@@ -104,7 +104,7 @@ def redact(text: str, secrets: Iterable[str] = ()) -> str:
     for pattern in (SIGNED_URL, BEARER):
         text = pattern.sub(rf"\g<name>{REMOVED}", text)
     for pattern in (ASSIGNMENT, OPTION):
-        text = pattern.sub(without_value, text)
+        text = pattern.sub(strip_value, text)
     return text
 
 

@@ -149,7 +149,7 @@ def compose_report(record: Record, now: float) -> Report:
         "working_directory": clean_text(plan.get("working_directory"), 500),
         "commit": clean_text(code.get("commit"), 60),
         "dirty": code.get("dirty") is True,
-        "repeat": with_job_file(repeat_command(program, command, plan, rows), record.job_file),
+        "repeat": add_job_file(repeat_command(program, command, plan, rows), record.job_file),
         "repeat_exactly": f"{LAUNCH} -e like={record.run_id}" if record.has_snapshot else "",
         "origin": record.origin,
         "program": []
@@ -159,7 +159,7 @@ def compose_report(record: Record, now: float) -> Report:
         "variables": user_variables(plan),
         "settings": {},
         "metrics": job_metrics(job_report),
-        "printed_once": printed_once(record, job_report),
+        "printed_once": select_single_values(record, job_report),
         "last_lines": [],
         "samples_per_second": rate,
         "samples": samples if samples >= 1 else None,
@@ -290,7 +290,7 @@ def job_metrics(job_report: Mapping[str, Any]) -> list[Metric]:
     return entries
 
 
-def printed_once(record: Record, job_report: Mapping[str, Any]) -> list[Metric]:
+def select_single_values(record: Record, job_report: Mapping[str, Any]) -> list[Metric]:
     """Return the measures for which rank 0 printed a single value, except for those that the job reported."""
     values = {name: value for name, value in record.single_values.items() if name not in job_report}
     return job_metrics(values)
@@ -495,7 +495,7 @@ def repeat_command(program: JobProgram | None, command: list[str], plan: Mapping
     return f"{LAUNCH} -e {shlex.quote(options)}"
 
 
-def with_job_file(repeat: str, job_file: str) -> str:
+def add_job_file(repeat: str, job_file: str) -> str:
     """Return the command with the run's job file, since its code and environment are not the project's."""
     if not repeat or not job_file:
         return repeat

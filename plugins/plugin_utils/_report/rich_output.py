@@ -32,9 +32,9 @@ class RichOutput:
             return []
         lines = self.flush()
         if BAR.search(text) is not None and BORDERS_ONLY.match(text) is None:
-            self.progress.append(without_borders(BAR.sub("|", text)).rstrip())
+            self.progress.append(strip_borders(BAR.sub("|", text)).rstrip())
         else:
-            lines.append(without_borders(text))
+            lines.append(strip_borders(text))
         return lines
 
     def flush(self) -> list[str]:
@@ -44,7 +44,7 @@ class RichOutput:
         return lines
 
 
-def without_borders(text: str) -> str:
+def strip_borders(text: str) -> str:
     """Return a table row with plain separators, or any other line unchanged."""
     if "\u2502" not in text and "\u2503" not in text:
         return text

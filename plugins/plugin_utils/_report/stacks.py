@@ -12,10 +12,10 @@ from typing import Any
 from ansible_collections.muster.training.plugins.module_utils._run.ended_ranks import locate_ranks
 from ansible_collections.muster.training.plugins.module_utils._run.hang_analysis import (
     activity,
-    checked_groups,
-    checked_hang,
     location,
     merge_groups,
+    validate_groups,
+    validate_hang,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import clean_text, to_int, to_mappings
 from ansible_collections.muster.training.plugins.plugin_utils._report.documents import StackGroup
@@ -51,10 +51,10 @@ def describe_group(group: Mapping[str, Any], culprits: Sequence[int], nodes: Seq
 def stack_groups(plan: Mapping[str, Any], result: Mapping[str, Any]) -> list[StackGroup]:
     """Return the ranks' activity when the run hung, otherwise before it was ended; awaited ranks come first."""
     nodes = plan_nodes(plan)
-    hang = checked_hang(result.get("hang"))
+    hang = validate_hang(result.get("hang"))
     if hang is not None and hang["groups"]:
         groups, culprits = merge_groups(hang["groups"]), hang["awaited_ranks"]
     else:
-        groups, culprits = merge_groups(checked_groups(result.get("stacks"))), []
+        groups, culprits = merge_groups(validate_groups(result.get("stacks"))), []
     described = [describe_group(group, culprits, nodes) for group in groups[:MAX_SHOWN_GROUPS]]
     return sorted(described, key=lambda group: not group["awaited"])

@@ -227,7 +227,7 @@ def read_report(record: Path) -> Report | None:
     return report
 
 
-def with_points(report: Report, record: Path) -> Report | None:
+def add_points(report: Report, record: Path) -> Report | None:
     """Return the report with the points of its curves, or None if they are missing or do not match."""
     points = RecordFiles(record).read_json(CURVES)
     if not isinstance(points, list) or len(points) != len(report["curves"]):
@@ -272,7 +272,7 @@ def write_comparison(
     reports = []
     for record in records:
         current = read_report(record) if is_current(record) else None
-        complete = with_points(current, record) if current is not None else None
+        complete = add_points(current, record) if current is not None else None
         reports.append(complete if complete is not None else write_report(record, book, now, adapt).report)
     directory = target if target is not None else book / comparison_name([record.name for record in records])
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -159,7 +159,7 @@ def same_content(route: Route, source_object: StoredObject, target_object: Store
     return same
 
 
-def survey(route: Route, target_exists: bool) -> Survey:
+def compare_buckets(route: Route, target_exists: bool) -> Survey:
     """Compare the two buckets."""
     result = Survey()
     target_objects = list_objects(route.writer, route.target) if target_exists else iter(())

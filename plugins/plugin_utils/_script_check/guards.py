@@ -38,7 +38,7 @@ MAIN_FUNCTION = re.compile(r"(?i)(on|if)_(main|master|primary|rank_?(0|zero))|(r
 JUMPS = (ast.Return, ast.Continue, ast.Raise)
 
 
-def opposite(polarity: int) -> int:
+def negate_polarity(polarity: int) -> int:
     """Return the polarity of the negated condition."""
     return -polarity
 
@@ -69,7 +69,7 @@ def compare_polarity(program: Program, module: Module, test: ast.Compare) -> int
     if isinstance(operator, (ast.In, ast.NotIn)):
         values = right.elts if isinstance(right, (ast.Tuple, ast.List, ast.Set)) else []
         polarity = MAIN_ONLY if any(is_constant(value, 0) for value in values) else ALL_RANKS
-        return polarity if isinstance(operator, ast.In) else opposite(polarity)
+        return polarity if isinstance(operator, ast.In) else negate_polarity(polarity)
     if isinstance(operator, (ast.Is, ast.IsNot)):
         return ALL_RANKS
     if isinstance(operator, (ast.NotEq, ast.Gt, ast.GtE)):
@@ -108,7 +108,7 @@ def polarity_of(program: Program, module: Module, test: ast.expr, depth: int = 0
         polarity = named_polarity(program, module, test.func, depth)
     elif isinstance(test, (ast.Name, ast.Attribute)):
         polarity = named_polarity(program, module, test, depth)
-    return opposite(polarity) if negated else polarity
+    return negate_polarity(polarity) if negated else polarity
 
 
 def means_single_process(test: ast.expr, negated: bool) -> bool:

@@ -15,8 +15,8 @@ from typing import Any, TypedDict
 from ansible_collections.muster.training.plugins.plugin_utils._slurm import configuration, gpu_resources, health, logins
 from ansible_collections.muster.training.plugins.plugin_utils._slurm.cluster import Cluster, SlurmNode, SlurmOptions
 from ansible_collections.muster.training.plugins.plugin_utils._slurm.machine_facts import (
-    checked_machine,
     machine_errors,
+    validate_machine,
 )
 
 NODE_PACKAGES = ["slurmd", "slurm-client", "munge", "dbus"]
@@ -151,7 +151,7 @@ def build_cluster(
     nodes: Sequence[Mapping[str, Any]], states: Mapping[str, Mapping[str, Any]], options: SlurmOptions
 ) -> Cluster:
     """Return the cluster that the nodes form, in rank order."""
-    machines = {name: checked_machine(state) for name, state in states.items()}
+    machines = {name: validate_machine(state) for name, state in states.items()}
     slurm_nodes = [
         SlurmNode(
             inventory_name=node["name"],

@@ -177,7 +177,7 @@ def node_line(node: SlurmNode) -> str:
     resolved.
     """
     cpus = node.cpus
-    resources = gpu_resources.requested(node)
+    resources = gpu_resources.format_gres(node)
     return (
         f"NodeName={node.name} NodeAddr={node.address} Sockets={cpus['sockets']} CoresPerSocket={cpus['cores']} "
         f"ThreadsPerCore={cpus['threads']} RealMemory={node.usable_memory}"
@@ -187,7 +187,7 @@ def node_line(node: SlurmNode) -> str:
 
 def gres_conf(cluster: Cluster) -> str:
     """Return gres.conf."""
-    return "".join(f"{line}\n" for node in cluster.nodes for line in gpu_resources.definition(node))
+    return "".join(f"{line}\n" for node in cluster.nodes for line in gpu_resources.format_gres_lines(node))
 
 
 def cgroup_conf(cluster: Cluster) -> str:

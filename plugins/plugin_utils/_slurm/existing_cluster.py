@@ -72,8 +72,8 @@ def parse_node(line: str) -> ClusterNode:
         partitions=names_of(fields.get("Partitions", "")),
         features=names_of(fields.get("ActiveFeatures", "") or fields.get("AvailableFeatures", "")),
         resources=fields.get("Gres", ""),
-        cpus=number_of(fields.get("CPUTot", "")),
-        memory=number_of(fields.get("RealMemory", "")),
+        cpus=parse_number(fields.get("CPUTot", "")),
+        memory=parse_number(fields.get("RealMemory", "")),
         reason=reason.group(1) if reason else "",
     )
 
@@ -83,7 +83,7 @@ def names_of(text: str) -> tuple[str, ...]:
     return tuple(name for name in text.split(",") if name)
 
 
-def number_of(text: str) -> int:
+def parse_number(text: str) -> int:
     """Return a number, or 0 if it is unknown."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 12 else 0
 

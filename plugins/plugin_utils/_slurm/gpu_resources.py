@@ -26,13 +26,13 @@ def read_gpus(state: Mapping[str, Any]) -> Gpus:
     return Gpus(files=tuple(state["files"]), type=gpu_type(state["model"]))
 
 
-def requested(node: SlurmNode) -> str:
+def format_gres(node: SlurmNode) -> str:
     """Return the node's Gres value in slurm.conf; "" if it has no GPUs."""
     gpus = node.gpus
     return ":".join(["gpu", *([gpus.type] if gpus.type else []), str(len(gpus.files))]) if gpus.files else ""
 
 
-def definition(node: SlurmNode) -> list[str]:
+def format_gres_lines(node: SlurmNode) -> list[str]:
     """Return the node's lines in gres.conf."""
     type_setting = f" Type={node.gpus.type}" if node.gpus.type else ""
     return [f"NodeName={node.name} Name=gpu{type_setting} File={file}" for file in node.gpus.files]

@@ -35,7 +35,7 @@ def is_valid(value: Any, schema: Any) -> bool:
     return conforms(value, schema) and (schema is not GPUS or len(value["files"]) <= MAX_GPUS)
 
 
-def checked_machine(state: Mapping[str, Any]) -> dict[str, Any]:
+def validate_machine(state: Mapping[str, Any]) -> dict[str, Any]:
     """Return hostname, cpus, memory and gpus from a node's state; invalid values are replaced by harmless ones."""
     return {
         name: state[name] if is_valid(state.get(name), schema) else default for name, schema, _label, default in FIELDS

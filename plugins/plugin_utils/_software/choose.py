@@ -519,8 +519,8 @@ def describe_missing_build(request: SoftwareRequest) -> str:
     platform, kind = request.platform, "" if request.cuda.startswith("rocm") else "CUDA "
     if request.torch == AUTO:
         return (
-            f"no torch is known for {kind}{request.cuda}{on_platform(platform)}. Set pytorch_cuda to one of these:\n"
-            f"{known_builds(platform)}"
+            f"no torch is known for {kind}{request.cuda}{describe_platform(platform)}. Set pytorch_cuda to one of "
+            f"these:\n{known_builds(platform)}"
         )
     release = platform.releases.get(parse_minor(request.torch))
     builds = ", ".join(map(format_build, release.builds)) if release else ""
@@ -533,12 +533,12 @@ def describe_missing_build(request: SoftwareRequest) -> str:
     ]
     hint = f" {kind}{request.cuda} is available for torch {', '.join(releases)}." if releases else ""
     return (
-        f"torch {request.torch} does not exist for {kind}{request.cuda}{on_platform(platform)}, {extent}."
+        f"torch {request.torch} does not exist for {kind}{request.cuda}{describe_platform(platform)}, {extent}."
         f"{hint} Set pytorch_version or pytorch_cuda to one of these:\n{known_builds(platform)}"
     )
 
 
-def on_platform(platform: Platform) -> str:
+def describe_platform(platform: Platform) -> str:
     """Describe a platform for a message; "" for the usual one."""
     return "" if platform is DEFAULT else f" on {platform.title}"
 

@@ -13,7 +13,7 @@ import re
 ESCAPE = re.compile(r"\x1b(?:\[[0-?]{0,32}[ -/]{0,4}[@-~]|\][^\x07\x1b\n]{0,200}(?:\x07|\x1b\\)|[ -/]{0,4}[0-~])")
 
 
-def without_control_sequences(text: str) -> str:
+def strip_control_sequences(text: str) -> str:
     """Return text without terminal control sequences; other control characters except tabs become spaces."""
     plain = ESCAPE.sub("", text)
     return "".join(character if character.isprintable() or character == "\t" else " " for character in plain)
@@ -25,7 +25,7 @@ def visible_text(line: str, control_sequences: bool = False) -> str:
     Without `control_sequences`, the job cannot color its output, set a window's title or write to the clipboard.
     """
     text = line.rstrip("\r").rpartition("\r")[2]
-    return text if control_sequences else without_control_sequences(text)
+    return text if control_sequences else strip_control_sequences(text)
 
 
 def printable(text: str) -> str:

@@ -394,7 +394,7 @@ def test_output_of_docker_and_podman_is_parsed(tmp_path: Path, monkeypatch: pyte
     assert tested_engine.find(NAME) is None and tested_engine.free_space()[0] == str(tmp_path)
     assert tested_engine.unpack_directory() == {"docker": str(tmp_path), "podman": "/var/tmp"}[name]
     assert tested_engine.run("pull", NAME).returncode != 0
-    with engine.logged_in(tested_engine, NAME, "me", "s3cr3t", str(login)):
+    with engine.temporary_login(tested_engine, NAME, "me", "s3cr3t", str(login)):
         assert tested_engine.run("pull", NAME).returncode == 0
     assert tested_engine.find(NAME) == (digest(PULLED), len(PULLED), "") and not login.exists()
     file = tmp_path / "Dockerfile"

@@ -149,7 +149,7 @@ class UfwMachine:
             "STATE_DIRECTORY": state,
             "TRIED_FILE": state / "tried.json",
             "SAVED_FILE": state / "ufw.json",
-            "ufw_is_active": lambda: True,
+            "is_ufw_active": lambda: True,
             "run": self.run,
         }
         for name, value in replacements.items():

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from ansible_collections.muster.training.plugins.module_utils._checkpoints.pickle_tokens import MAX_BYTES, numbers
+from ansible_collections.muster.training.plugins.module_utils._checkpoints.pickle_tokens import MAX_BYTES, read_numbers
 from ansible_collections.muster.training.plugins.module_utils._checkpoints.zip_directory import (
     ZipError,
     read_entries,
@@ -49,7 +49,7 @@ def read_archive(stream: BinaryIO, size: int, names: frozenset[str]) -> Checkpoi
         pickle = next((entry for entry in entries if entry.name.endswith("data.pkl")), None)
         if pickle is None:
             return {"problem": "it has no data.pkl, so torch.save did not write it"}
-        recorded = numbers(read_stored(stream, pickle, MAX_BYTES), names) if names else {}
+        recorded = read_numbers(read_stored(stream, pickle, MAX_BYTES), names) if names else {}
     except ZipError as error:
         return {"problem": f"it is truncated or damaged: {error}"}
     return {"recorded": recorded} if recorded else {}

@@ -35,7 +35,7 @@ def is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < 1e9
 
 
-def checked_figures(text: str) -> tuple[dict[int, dict[str, Any]], dict[str, float]]:
+def validate_figures(text: str) -> tuple[dict[int, dict[str, Any]], dict[str, float]]:
     """Return a node's figures: of each GPU by index, and step times by global rank; invalid ones are omitted."""
     try:
         value = parse_json(text)
@@ -143,7 +143,7 @@ class PaceWatch:
     def take(self, node: str, text: str, now: float) -> None:
         """Take a node's figures, and judge all nodes."""
         self.started = now if self.started is None else self.started
-        gpus, steps = checked_figures(text)
+        gpus, steps = validate_figures(text)
         for index, figures in gpus.items():
             if (figures["utilization"] or 0.0) >= BUSY_PERCENT:
                 self.gpus.setdefault((node, index), collections.deque(maxlen=100)).append((now, figures))

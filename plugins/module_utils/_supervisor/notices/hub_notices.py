@@ -24,7 +24,7 @@ DEFAULT_GRACE = 100.0  # seconds; used for a plan without notices
 MAX_TEXT = 500  # number of characters of a notice's text
 
 
-def checked_notice(value: Mapping[str, Any], node: str) -> SaveNotice:
+def validate_notice(value: Mapping[str, Any], node: str) -> SaveNotice:
     """Return a notice from another node with each field converted to its type."""
     seconds = value.get("seconds")
     valid = isinstance(seconds, (int, float)) and not isinstance(seconds, bool) and 0 < seconds < 86400
@@ -144,7 +144,7 @@ class HubNotices:
         return notices
 
     def own_notice(self, source: str, text: str, seconds: float) -> SaveNotice:
-        return checked_notice({"source": source, "text": text, "ends": True, "seconds": seconds}, "")
+        return validate_notice({"source": source, "text": text, "ends": True, "seconds": seconds}, "")
 
 
 def format_seconds(seconds: float) -> str:

@@ -9,7 +9,7 @@ The nodes list their checkpoints when the notice arrives, and repeatedly after t
 from __future__ import annotations
 
 from ansible_collections.muster.training.plugins.module_utils._checkpoints.agreement import (
-    agree,
+    agree_on_checkpoint,
     is_listed_checkpoint,
     share_stores,
 )
@@ -93,7 +93,7 @@ class SaveWatch:
             entries = [checkpoint for listing in shared.values() for checkpoint in listing]
             self.baseline = {entry["name"]: (entry["complete"], entry["saved"]) for entry in entries}
             return ""
-        newest = agree(shared, list(shared), world_size).checkpoint
+        newest = agree_on_checkpoint(shared, list(shared), world_size).checkpoint
         if newest is None or not self.is_newer(newest):
             self.last = None
             return ""

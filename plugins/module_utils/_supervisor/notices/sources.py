@@ -97,7 +97,7 @@ class Ec2(MetadataSource):
         status, body = request("GET", f"/latest/meta-data/{path}", {"X-aws-ec2-metadata-token": self.token})
         if status == 401:  # the token has expired
             self.token_due = 0.0
-        return as_object(body) if status == 200 else {}
+        return parse_object(body) if status == 200 else {}
 
 
 class Gcp(MetadataSource):
@@ -137,7 +137,7 @@ class Azure(MetadataSource):
             status, body = request("GET", path, headers)
             self.machine = body.strip() if status == 200 else ""
         status, body = request("GET", "/metadata/scheduledevents?api-version=2020-07-01", headers)
-        events = as_object(body).get("Events") if status == 200 else None
+        events = parse_object(body).get("Events") if status == 200 else None
         for event in events if isinstance(events, list) else []:
             action = self.kinds.get(str(event.get("EventType"))) if isinstance(event, dict) else None
             if action and self.machine and self.machine in as_list(event.get("Resources")):
@@ -150,7 +150,7 @@ class Azure(MetadataSource):
 SOURCES: dict[str, Callable[[], MetadataSource]] = {source.name: source for source in (Ec2, Gcp, Azure)}
 
 
-def as_object(text: str) -> Announcement:
+def parse_object(text: str) -> Announcement:
     """Return a JSON object, or {} if the text is not one."""
     try:
         value = parse_json(text)
@@ -183,7 +183,7 @@ def sources_here(addresses: dict[str, str]) -> list[tuple[MetadataSource, str]]:
     return [(source, source.address) for source in sources if source.is_here(read_dmi)]
 
 
-def requester(address: str) -> Request:
+def make_requester(address: str) -> Request:
     """Return a function that sends one request to a metadata service, without proxies or redirects."""
     import http.client  # imported here because the supervisor imports this file, too
 
@@ -209,6 +209,6 @@ def requester(address: str) -> Request:
 def poll_once(source: MetadataSource, address: str, clock: Clock = time.time) -> Announcement | None:
     """Return a source's current announcement, or None if there is none or its service does not reply."""
     try:
-        return source.poll(requester(address), clock)
+        return source.poll(make_requester(address), clock)
     except (OSError, ValueError):
         return None

@@ -23,11 +23,11 @@ from ansible_collections.muster.training.plugins.module_utils._run.stored_docume
 )
 from ansible_collections.muster.training.plugins.module_utils._supervisor.notifications.messages import (
     ENDED,
-    ended_message,
+    end_message,
     killed_message,
 )
 from ansible_collections.muster.training.plugins.module_utils._supervisor.notifications.outbox import (
-    checked_targets,
+    parse_targets,
     read_targets,
 )
 from ansible_collections.muster.training.plugins.module_utils._supervisor.notifications.sender import deliver
@@ -73,7 +73,7 @@ def last_message(directory: str, environment: Mapping[str, str]) -> dict[str, An
         return None
     result = read_result(directory)
     if result is not None:  # the supervisor was killed in the meantime
-        return ended_message(plan, result)
+        return end_message(plan, result)
     before, after = read_oom_kills(directory), oom_kills()
     killed_for_memory = after - before if after is not None and before is not None else 0
     reason = describe_death(plan["node"]["name"], environment, killed_for_memory)
@@ -89,7 +89,7 @@ def main(arguments: list[str]) -> int:
     directory = arguments[0]
     targets = [
         {"url": target["url"], "kind": target["kind"]}
-        for target in checked_targets(read_targets(os.path.join(directory, NOTIFY)))
+        for target in parse_targets(read_targets(os.path.join(directory, NOTIFY)))
         if ENDED in target["events"]
     ]
     content = last_message(directory, os.environ) if targets else None

@@ -43,7 +43,7 @@ def message(plan: Mapping[str, Any], event: str, text: str, **fields: Any) -> di
     return {"event": event, "run_id": run_id, "title": title, "text": text[:MAX_TEXT], **fields}
 
 
-def ended_message(plan: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
+def end_message(plan: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
     """Return the message about a run's end; result: the content of result.json."""
     seconds = max(0.0, result["ended"] - result["started"])
     total = int(seconds)
@@ -64,7 +64,7 @@ def ended_message(plan: Mapping[str, Any], result: Mapping[str, Any]) -> dict[st
 def lost_message(plan: Mapping[str, Any], reason: str, seconds: float) -> dict[str, Any]:
     """Return the message about a run's end from a node that has lost the node leading it.
 
-    It takes the place of ended_message(), which that node cannot send. seconds: since the start of the run on this
+    It takes the place of end_message(), which that node cannot send. seconds: since the start of the run on this
     node.
     """
     name = plan["node"]["name"]
@@ -113,19 +113,19 @@ def total_cost(plan: Mapping[str, Any], seconds: float) -> float | None:
     return float(sum(prices)) * seconds / 3600
 
 
-def as_json(content: Any) -> Body:
+def format_json(content: Any) -> Body:
     return Body(json.dumps(content).encode(), {"Content-Type": "application/json"})
 
 
-def slack(content: Mapping[str, Any]) -> Body:
+def format_slack(content: Mapping[str, Any]) -> Body:
     """Return a Slack message; a job's output must not mention people or contain links under another name."""
     text = content["text"].replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return as_json({"text": f"*{content['title']}*\n{text}"})
+    return format_json({"text": f"*{content['title']}*\n{text}"})
 
 
-def discord(content: Mapping[str, Any]) -> Body:
+def format_discord(content: Mapping[str, Any]) -> Body:
     """Return a Discord message that mentions nobody."""
-    return as_json({"content": f"**{content['title']}**\n{content['text']}", "allowed_mentions": {"parse": []}})
+    return format_json({"content": f"**{content['title']}**\n{content['text']}", "allowed_mentions": {"parse": []}})
 
 
 def teams(content: Mapping[str, Any]) -> Body:
@@ -140,19 +140,19 @@ def teams(content: Mapping[str, Any]) -> Body:
         "body": blocks,
     }
     attachment = {"contentType": "application/vnd.microsoft.card.adaptive", "content": card}
-    return as_json({"type": "message", "attachments": [attachment]})
+    return format_json({"type": "message", "attachments": [attachment]})
 
 
-def ntfy(content: Mapping[str, Any]) -> Body:
+def format_ntfy(content: Mapping[str, Any]) -> Body:
     """Return an ntfy message; headers are ASCII, as names of runs are."""
     title = content["title"].encode("ascii", "replace").decode()
     return Body(content["text"].encode(), {"Title": title, "Content-Type": "text/plain; charset=utf-8"})
 
 
 KINDS: dict[str, Callable[[Mapping[str, Any]], Body]] = {
-    "slack": slack,
-    "discord": discord,
+    "slack": format_slack,
+    "discord": format_discord,
     "teams": teams,
-    "ntfy": ntfy,
-    "json": as_json,
+    "ntfy": format_ntfy,
+    "json": format_json,
 }

@@ -19,7 +19,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
 from ansible_collections.muster.training.plugins.module_utils._supervisor.notifications.messages import (
     EVENTS,
     KINDS,
-    ended_message,
+    end_message,
     lost_message,
     message,
 )
@@ -38,7 +38,7 @@ MAX_URL = 2000
 MAX_MESSAGES = 50  # number of messages about a run, not counting the last; a job may cause events again and again
 
 
-def checked_targets(value: object) -> list[Data]:
+def parse_targets(value: object) -> list[Data]:
     """Return the targets in the file of the run directory, each with url, kind and events."""
     targets = []
     for target in value if isinstance(value, list) else []:
@@ -63,7 +63,7 @@ class Outbox:
     def __init__(self, journal: Journal, plan: Plan) -> None:
         self.plan = plan
         self.program = journal.path("supervisor.py")
-        self.targets = checked_targets(read_targets(journal.path(NOTIFY)))
+        self.targets = parse_targets(read_targets(journal.path(NOTIFY)))
         self.waiting: list[Data] = []
         self.sent = 0
         self.child: int | None = None
@@ -84,7 +84,7 @@ class Outbox:
         seconds: since the start of the run.
         """
         if self.targets and result is not None:
-            self.waiting.append(ended_message(self.plan, result))
+            self.waiting.append(end_message(self.plan, result))
         elif self.targets and loss:
             self.waiting.append(lost_message(self.plan, loss, seconds))
 

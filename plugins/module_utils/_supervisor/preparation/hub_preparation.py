@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from ansible_collections.muster.training.plugins.module_utils._checkpoints.agreement import (
     Agreement,
-    agree,
+    agree_on_checkpoint,
     describe_parts,
     is_listed_checkpoint,
     share_stores,
@@ -173,7 +173,7 @@ class HubPreparation:
         listings = {self.names[member]: self.nodes[member].listing for member in known}
         stores = {self.names[member]: self.nodes[member].store for member in known}
         names = [self.names[member] for member in self.members]
-        self.agreement = agree(share_stores(listings, stores), names, world_size, self.rejected)
+        self.agreement = agree_on_checkpoint(share_stores(listings, stores), names, world_size, self.rejected)
         self.describe_torn(self.agreement)
         self.copy_stage = ""
         if self.agreement.missing:

@@ -27,7 +27,7 @@ FUNCTIONS = ("init_process_group", "new_group")
 NO_DEBUGGER_EXIT = 78  # sysexits' EX_CONFIG
 
 
-def with_longer_timeout(function: Callable[..., Any], least: Any) -> Callable[..., Any]:
+def raise_timeout(function: Callable[..., Any], least: Any) -> Callable[..., Any]:
     """Wrap a torch function to raise a timeout set by its caller to at least this value."""
     import functools
     import inspect
@@ -55,7 +55,7 @@ def extend_timeouts(module: Any, seconds: float) -> None:
             setattr(module, name, least)
     for name in FUNCTIONS:
         if hasattr(module, name):
-            setattr(module, name, with_longer_timeout(getattr(module, name), least))
+            setattr(module, name, raise_timeout(getattr(module, name), least))
 
 
 class TimeoutExtender:

@@ -38,7 +38,7 @@ def read_json(path: str) -> Any:
         return json.load(stream)
 
 
-def number(environment: dict[str, str], names: list[str]) -> int | None:
+def read_number(environment: dict[str, str], names: list[str]) -> int | None:
     """Return the value of the first of these variables that is set, as a number."""
     value = next((environment[name] for name in names if environment.get(name)), None)
     return int(value) if value is not None and value.isdigit() else None
@@ -47,7 +47,7 @@ def number(environment: dict[str, str], names: list[str]) -> int | None:
 def assigned_ranks(plan: Data, rules: Data, environment: dict[str, str]) -> tuple[int, int]:
     """Return this process's (rank, local rank). Raise MisplacedError if the launcher disagrees with the rank table."""
     node = plan["node"]
-    rank, world = number(environment, rules["rank"]), number(environment, rules["world"])
+    rank, world = read_number(environment, rules["rank"]), read_number(environment, rules["world"])
     variables = " or ".join(rules["rank"])
     if rank is None and plan["world_size"] == 1:  # accelerate starts a single process without setting any variables
         rank = 0

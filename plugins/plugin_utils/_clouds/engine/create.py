@@ -74,7 +74,7 @@ def create_resources(cloud: AnyCloud, creation: Creation[Any, Any]) -> dict[str,
         return ids
 
 
-def carry_out(cloud: AnyCloud, request: CloudRequest, offer: Offer) -> tuple[CreationProgress, OfferOutcome]:
+def execute_offer(cloud: AnyCloud, request: CloudRequest, offer: Offer) -> tuple[CreationProgress, OfferOutcome]:
     """Execute the steps of an offer in order, and wait until its machines are ready."""
     plan = offer.plan
     progress = CreationProgress(
@@ -85,7 +85,7 @@ def carry_out(cloud: AnyCloud, request: CloudRequest, offer: Offer) -> tuple[Cre
         progress.ids[f"network {plan['network']['name']}"] = plan["network"]["id"]
     ready = [machine["id"] for machine in plan["nodes"] if machine["state"] == "ready"]
     try:
-        _take_steps(cloud, request, offer, progress)
+        _execute_steps(cloud, request, offer, progress)
     except CloudError as error:
         if error.scope == "request":
             raise
@@ -98,7 +98,7 @@ def carry_out(cloud: AnyCloud, request: CloudRequest, offer: Offer) -> tuple[Cre
     return progress, OfferOutcome(len(progress.machines) - len(failures), request.nnodes, failures, None)
 
 
-def _take_steps(cloud: AnyCloud, request: CloudRequest, offer: Offer, progress: CreationProgress) -> None:
+def _execute_steps(cloud: AnyCloud, request: CloudRequest, offer: Offer, progress: CreationProgress) -> None:
     steps = offer.plan["steps"]
     foundation = [step for step in steps if step["action"] == "make" and step["kind"] in FOUNDATION]
     machine_names = [step["name"] for step in steps if (step["action"], step["kind"]) == ("make", "machine")]

@@ -16,7 +16,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.cost impor
 )
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.documents import ClusterCost, ClusterPlan
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.engine.confirm import confirm_missing
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.engine.create import carry_out
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.engine.create import execute_offer
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.engine.discover import (
     discover,
     format_recorded,
@@ -126,7 +126,7 @@ def _try_each(
         if offer is None:
             continue
         try:
-            progress, attempt = carry_out(cloud, request, offer)
+            progress, attempt = execute_offer(cloud, request, offer)
         except CloudError as error:
             if error.refused and not error.transient:
                 roll_back(cloud, {}, [str(error)])

@@ -141,7 +141,7 @@ def _remove_cluster(
 ) -> TeardownResult:
     current, reasons = initial, dict[str, str]()
     for _round in range(ROUNDS):
-        reasons = _take_steps(cloud, current)
+        reasons = _execute_steps(cloud, current)
         account = discover(cloud)
         current = plan_cluster(desired, account.resources, cloud.notes)
         if initial["steps"] and not current["steps"]:  # a listing may be outdated
@@ -159,7 +159,7 @@ def _remove_cluster(
     return TeardownResult(bool(initial["steps"]), desired, initial, current, cost, remaining, message)
 
 
-def _take_steps(cloud: AnyCloud, plan: ClusterPlan) -> dict[str, str]:
+def _execute_steps(cloud: AnyCloud, plan: ClusterPlan) -> dict[str, str]:
     """Remove everything in the plan; return the reason for each resource that still exists.
 
     Containers of machines are skipped if a removal failed: their removal would be refused until the timeout.

@@ -49,30 +49,30 @@ def read_account(client: Client) -> AccountResources:
 
 def read_machines(client: Client) -> list[Machine]:
     """Return all machines."""
-    return [parse_machine(raw) for raw in _not_deleted(operations.list_machines(client))]
+    return [parse_machine(raw) for raw in _exclude_deleted(operations.list_machines(client))]
 
 
 def read_networks(client: Client) -> list[Network]:
     """Return all private networks."""
-    return [parse_network(raw) for raw in _not_deleted(operations.list_networks(client))]
+    return [parse_network(raw) for raw in _exclude_deleted(operations.list_networks(client))]
 
 
 def read_drives(client: Client) -> list[Drive]:
     """Return all network drives, without their passwords."""
-    return [parse_drive(raw) for raw in _not_deleted(operations.list_drives(client))]
+    return [parse_drive(raw) for raw in _exclude_deleted(operations.list_drives(client))]
 
 
 def read_scripts(client: Client) -> list[BootScript]:
     """Return all startup scripts."""
-    return [parse_script(raw) for raw in _not_deleted(operations.list_startup_scripts(client))]
+    return [parse_script(raw) for raw in _exclude_deleted(operations.list_startup_scripts(client))]
 
 
 def read_addresses(client: Client) -> list[Address]:
     """Return all fixed addresses."""
-    return [parse_address(raw) for raw in _not_deleted(operations.list_public_ips(client))]
+    return [parse_address(raw) for raw in _exclude_deleted(operations.list_public_ips(client))]
 
 
-def _not_deleted(items: Iterable[Any]) -> list[Mapping[str, Any]]:
+def _exclude_deleted(items: Iterable[Any]) -> list[Mapping[str, Any]]:
     return [item for item in items if not item.get("dtDeleted")]
 
 

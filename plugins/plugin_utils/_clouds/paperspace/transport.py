@@ -76,7 +76,7 @@ def open_url_transport(
             reply_headers = {name.lower(): value for name, value in reply.headers.items()}
             return Response(int(reply.code), reply_headers, _read_body(reply, reply_headers, deadline, timeout))
     except (OSError, http.client.HTTPException, UrlsConnectionError, ValueError) as error:
-        raise _transport_error(error, timeout) from error
+        raise transport_error(error, timeout) from error
 
 
 def _read_body(reply: Any, headers: Mapping[str, str], deadline: float, timeout: float) -> bytes:
@@ -103,7 +103,7 @@ def _timeout_error(timeout: float) -> ConnectionFailedError:
     return ConnectionFailedError(f"no complete response within {timeout:g} s", hint="Try again, or raise the timeout.")
 
 
-def _transport_error(error: BaseException, timeout: float) -> PaperspaceError:
+def transport_error(error: BaseException, timeout: float) -> PaperspaceError:
     reason = error.reason if isinstance(error, urllib.error.URLError) else error
     if isinstance(reason, (ssl.SSLError, SSLValidationError)):
         tls_error = TlsError(f"the TLS connection failed: {single_line(reason)}")

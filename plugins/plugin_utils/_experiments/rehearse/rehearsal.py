@@ -170,7 +170,7 @@ DESCRIPTIONS = {
 }
 
 
-def conclude(directory: Path, checkpoint_bytes: int | None, free_bytes: int | None) -> Rehearsal:
+def finish_rehearsal(directory: Path, checkpoint_bytes: int | None, free_bytes: int | None) -> Rehearsal:
     """Judge a rehearsal after its launches, and write the result. Raise ExperimentError if no rehearsal exists."""
     file = RehearsalRunner.state_file(directory)
     rehearsal = file.read()

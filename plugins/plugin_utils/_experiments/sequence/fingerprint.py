@@ -25,7 +25,7 @@ def common_settings(task_vars: Mapping[str, Any], group: str) -> str:
 
 def launch_variables(variables: Mapping[str, Any]) -> Any:
     """Return the variables that a launch reads."""
-    return canonical(
+    return canonicalize(
         {
             name: value
             for name, value in variables.items()
@@ -34,11 +34,11 @@ def launch_variables(variables: Mapping[str, Any]) -> Any:
     )
 
 
-def canonical(value: Any) -> Any:
+def canonicalize(value: Any) -> Any:
     """Return a value with each mapping replaced by a list of pairs sorted by key, where keys can be of any type."""
     if isinstance(value, Mapping):
-        return sorted([str(key), canonical(item)] for key, item in value.items())
-    return [canonical(item) for item in value] if isinstance(value, (list, tuple)) else value
+        return sorted([str(key), canonicalize(item)] for key, item in value.items())
+    return [canonicalize(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def salted_hash(salt: str, *settings: Any) -> str:

@@ -24,23 +24,23 @@ def is_extension(groups: Mapping[str, str], _facts: RunFacts) -> bool:
     return groups["package"] not in OWN_PACKAGES
 
 
-def not_the_second(_groups: Mapping[str, str], facts: RunFacts) -> bool:
+def is_not_second_rank(_groups: Mapping[str, str], facts: RunFacts) -> bool:
     """Return whether a rank other than 1 failed, because rank 1 may also see a single GPU, as every rank does."""
     return facts.rank != 1
 
 
-def nodes_differ(_groups: Mapping[str, str], facts: RunFacts) -> bool:
+def has_different_rank_counts(_groups: Mapping[str, str], facts: RunFacts) -> bool:
     """Return whether the number of ranks differs between nodes."""
     return len(set(facts.slots)) > 1
 
 
-def world_of_one(groups: Mapping[str, str], _facts: RunFacts) -> bool:
+def has_different_world_size(groups: Mapping[str, str], _facts: RunFacts) -> bool:
     """Return whether the batch sizes match a different number of ranks than DeepSpeed counted."""
     total, part = int(groups["total"]), int(groups["micro"]) * int(groups["steps"])
     return part > 0 and total > part and total % part == 0
 
 
-def not_divisible(groups: Mapping[str, str], _facts: RunFacts) -> bool:
+def is_not_divisible(groups: Mapping[str, str], _facts: RunFacts) -> bool:
     """Return whether a global batch size is not a multiple of the sum of all ranks' batch sizes."""
     step = int(groups["micro"]) * int(groups["ranks"])
     return step > 0 and int(groups["total"]) % step > 0
@@ -260,7 +260,7 @@ RULES: tuple[EvidenceRule, ...] = (
             "(CUDA_VISIBLE_DEVICES, the scheduler or the container may hide some)."
         ),
         remedy=FEWER_RANKS,
-        condition=not_the_second,
+        condition=is_not_second_rank,
     ),
     EvidenceRule(
         id="gpu-by-modulo-of-framework",
@@ -288,7 +288,7 @@ RULES: tuple[EvidenceRule, ...] = (
             f"{OWN_GPU}, not rank % torch.cuda.device_count(); or use the same number of ranks on each node with "
             "-e nproc_per_node=N"
         ),
-        condition=nodes_differ,
+        condition=has_different_rank_counts,
     ),
     EvidenceRule(
         id="model-spread-over-gpus",
@@ -361,7 +361,7 @@ RULES: tuple[EvidenceRule, ...] = (
             "call deepspeed.init_distributed(), or create TrainingArguments, before from_pretrained, and upgrade "
             "accelerate; do not change the batch sizes, which are correct"
         ),
-        condition=world_of_one,
+        condition=has_different_world_size,
         certain=True,
     ),
     EvidenceRule(
@@ -379,7 +379,7 @@ RULES: tuple[EvidenceRule, ...] = (
             "choose a train_batch_size (or whatever the script calls its global batch) that is a multiple of {micro} "
             "x {ranks}, or start a different number of ranks"
         ),
-        condition=not_divisible,
+        condition=is_not_divisible,
         certain=True,
     ),
     EvidenceRule(
@@ -393,7 +393,7 @@ RULES: tuple[EvidenceRule, ...] = (
         ),
         remedy='leave train_batch_size out of the configuration (with the Hugging Face Trainer: "auto"), so that it '
         "follows from the number of ranks, and call deepspeed.init_distributed() before the configuration is read",
-        condition=world_of_one,
+        condition=has_different_world_size,
     ),
     EvidenceRule(
         id="gradients-were-skipped",

@@ -43,7 +43,7 @@ DOWNLOAD_ONCE = (
 )
 
 
-def not_rank_0(_groups: Mapping[str, str], facts: RunFacts) -> bool:
+def is_not_rank_0(_groups: Mapping[str, str], facts: RunFacts) -> bool:
     """Return whether the failed rank is known not to be rank 0."""
     return bool(facts.rank)
 
@@ -115,7 +115,7 @@ RULES: tuple[EvidenceRule, ...] = (
             "it with lookupcache=none or actimeo=0 (noac) on all nodes; checkpoint formats in which each rank "
             "creates its own files (torch_dist in place of zarr) do not need this"
         ),
-        condition=not_rank_0,
+        condition=is_not_rank_0,
     ),
     EvidenceRule(
         id="triton-cache-raced",

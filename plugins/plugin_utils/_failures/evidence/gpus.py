@@ -56,7 +56,7 @@ FRAGMENTED_SHARE = 0.1
 OTHERS_SHARE = 0.15  # fraction of the GPU's memory at or above which other processes that use it are named
 
 
-def mib(text: str) -> float:
+def parse_mib(text: str) -> float:
     """Convert a size from torch's message to MiB; return 0 for a few bytes."""
     match = SIZE.search(text)
     return float(match[1].strip(".") or 0) * UNITS[match[2]] if match and match[1].count(".") < 2 else 0.0
@@ -64,17 +64,17 @@ def mib(text: str) -> float:
 
 def used_by_others(groups: Mapping[str, str], _facts: RunFacts) -> bool:
     """Return whether other processes are using a significant part of the GPU's memory."""
-    total = mib(groups["total"])
-    return total - mib(groups["free"]) - mib(groups["own"]) > OTHERS_SHARE * total
+    total = parse_mib(groups["total"])
+    return total - parse_mib(groups["free"]) - parse_mib(groups["own"]) > OTHERS_SHARE * total
 
 
-def fragmented(groups: Mapping[str, str], _facts: RunFacts) -> bool:
+def is_fragmented(groups: Mapping[str, str], _facts: RunFacts) -> bool:
     """Return whether unallocated reserved memory is at least the requested size and a large share of all memory."""
-    requested, allocated, unused = (mib(groups[name]) for name in ("requested", "allocated", "unused"))
+    requested, allocated, unused = (parse_mib(groups[name]) for name in ("requested", "allocated", "unused"))
     return unused >= max(requested, MIN_FRAGMENTED, FRAGMENTED_SHARE * (allocated + unused)) and requested > 0
 
 
-def crowded(_groups: Mapping[str, str], facts: RunFacts) -> bool:
+def is_crowded(_groups: Mapping[str, str], facts: RunFacts) -> bool:
     """Return whether a node has more ranks than GPUs."""
     return facts.crowded
 
@@ -90,7 +90,7 @@ def has_room(groups: Mapping[str, str], _facts: RunFacts) -> bool:
     return int(groups["local"]) < len(groups["visible"].split(","))
 
 
-def local_rank_is_not_zero(groups: Mapping[str, str], facts: RunFacts) -> bool:
+def is_not_first_local_rank(groups: Mapping[str, str], facts: RunFacts) -> bool:
     """Return whether the failed rank is not the first one on its node but uses GPU 0."""
     if facts.rank is None or not facts.slots or groups["gpu"] != "0":
         return False
@@ -157,7 +157,7 @@ RULES: tuple[EvidenceRule, ...] = (
         shows=(),
         cause="A node runs more ranks ({ranks_per_node}) than it has GPUs ({gpus_per_node}).",
         remedy=FEWER_RANKS,
-        condition=crowded,
+        condition=is_crowded,
         certain=True,
     ),
     EvidenceRule(
@@ -251,7 +251,7 @@ RULES: tuple[EvidenceRule, ...] = (
             "This rank uses GPU 0, which belongs to another rank of its node, and several ranks are filling its memory."
         ),
         remedy=f"{OWN_GPU}; use torch.load(..., map_location='cpu') for checkpoints",
-        condition=local_rank_is_not_zero,
+        condition=is_not_first_local_rank,
         certain=True,
     ),
     EvidenceRule(
@@ -300,7 +300,7 @@ RULES: tuple[EvidenceRule, ...] = (
             'use -e \'{{"launch_environment": {{"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}}}}\'; '
             "otherwise use a smaller batch, or samples of equal length"
         ),
-        condition=fragmented,
+        condition=is_fragmented,
     ),
     EvidenceRule(
         id="memory-at-save",

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence.files import not_rank_0
-from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence.network import not_of_a_node
+from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence.files import is_not_rank_0
+from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence.network import is_foreign_address
 from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence.rule import EvidenceRule
 from ansible_collections.muster.training.plugins.plugin_utils._failures.facts import RunFacts
 
@@ -40,7 +40,7 @@ NO_LOCAL_RANK = (
 )
 
 
-def beyond(groups: Mapping[str, str], _facts: RunFacts) -> bool:
+def is_rank_out_of_range(groups: Mapping[str, str], _facts: RunFacts) -> bool:
     """Return whether a rank number is greater than or equal to the number of ranks."""
     return int(groups["number"]) >= int(groups["size"])
 
@@ -414,7 +414,7 @@ RULES: tuple[EvidenceRule, ...] = (
             r"[^\n]{0,20} failed",
             r"No route to host|Network is unreachable|Connection refused",
         ),
-        condition=not_of_a_node,
+        condition=is_foreign_address,
         cause=(
             "Open MPI tried {address}, most likely the address of a virtual network on the other node (virbr0, "
             "docker0), to which this node has no route."
@@ -519,7 +519,7 @@ RULES: tuple[EvidenceRule, ...] = (
             "...); with several nodes, Trainer(num_nodes=N) must match the number of nodes, and NODE_RANK must "
             "start at 0"
         ),
-        condition=beyond,
+        condition=is_rank_out_of_range,
         certain=True,
     ),
     EvidenceRule(
@@ -568,7 +568,7 @@ RULES: tuple[EvidenceRule, ...] = (
         id="deepspeed-without-hostfile",
         entries=("address-in-use",),
         shows=(IN_USE, STORE, r"Unable to find hostfile, will proceed with training with local resources only"),
-        condition=not_rank_0,
+        condition=is_not_rank_0,
         cause=(
             "deepspeed found no hostfile on this node, so it started a job on this node alone (node rank 0), as "
             "it did on every other node: each job acts as the first node, and only one of them can listen on the "
@@ -586,7 +586,7 @@ RULES: tuple[EvidenceRule, ...] = (
         id="several-rank-0-deepspeed",
         entries=("address-in-use",),
         shows=(IN_USE, STORE, r"deepspeed"),
-        condition=not_rank_0,
+        condition=is_not_rank_0,
         cause=(
             f"{SEVERAL_RANK_0}. With a single node, deepspeed starts the script directly, even inside each of "
             "Slurm's tasks, so every process believes that it is the only one."
@@ -601,7 +601,7 @@ RULES: tuple[EvidenceRule, ...] = (
         id="several-rank-0-mpi",
         entries=("address-in-use",),
         shows=(IN_USE, STORE, r"mpirun|mpiexec|\bOMPI_|\bMPI_|\bmpi\b|node_id: 0, local_rank: 0, (?:dist_)?rank: 0"),
-        condition=not_rank_0,
+        condition=is_not_rank_0,
         cause=(
             f"{SEVERAL_RANK_0}. mpirun passes a process its rank only in OMPI_COMM_WORLD_RANK (PMI_RANK), and a "
             "script that does not read this variable uses the default node and rank 0."
@@ -617,7 +617,7 @@ RULES: tuple[EvidenceRule, ...] = (
         id="several-rank-0",
         entries=("address-in-use",),
         shows=(IN_USE, STORE),
-        condition=not_rank_0,
+        condition=is_not_rank_0,
         cause=f"{SEVERAL_RANK_0}.",
         remedy=(
             f"{OWN_RANKS}. With your own launcher, use --node_rank 0, 1, ... on the nodes, RANK=$SLURM_PROCID "

@@ -33,7 +33,7 @@ SERVICE = (
 )
 
 
-def waited_long(groups: Mapping[str, str], _facts: RunFacts) -> bool:
+def has_waited_long(groups: Mapping[str, str], _facts: RunFacts) -> bool:
     """Return whether a rank tried to resolve a name for so long that the name must be wrong rather than late."""
     seconds, milliseconds = int(groups.get("seconds") or 0), int(groups.get("milliseconds") or 0)
     return max(seconds, milliseconds // 1000) >= LONG
@@ -122,7 +122,7 @@ RULES: tuple[EvidenceRule, ...] = (
             "node_address). Or make the name resolvable: run ansible-playbook site.yml --tags hosts_file to "
             "write it to /etc/hosts on all nodes; in Kubernetes, use POD.SERVICE of a headless Service"
         ),
-        condition=waited_long,
+        condition=has_waited_long,
     ),
     EvidenceRule(
         id="name-of-pod-wrong",
@@ -134,7 +134,7 @@ RULES: tuple[EvidenceRule, ...] = (
             "Service, or the pod has a different name."
         ),
         remedy=f"set MASTER_ADDR to a name that `getent hosts NAME` resolves inside a pod. {SERVICE}",
-        condition=waited_long,
+        condition=has_waited_long,
     ),
     EvidenceRule(
         id="name-of-pod",

@@ -12,8 +12,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence
     NCCL_WAITS,
     OF_MUSTER,
     RENDEZVOUS,
-    not_of_a_node,
-    several_nodes,
+    has_several_nodes,
+    is_foreign_address,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence.rule import EvidenceRule
 
@@ -97,7 +97,7 @@ RULES: tuple[EvidenceRule, ...] = (
             r"(?:[Cc]onnect(?:ion)?|socket\.cc:\d{1,5} -> |bootstrap\.cc:\d{1,5} -> |include/socket\.h)",
         ),
         unless=r"Got completion|ibv_|Duplicate GPU|Connect to 127\.",
-        condition=not_of_a_node,
+        condition=is_foreign_address,
         cause=(
             "The ranks run in containers with their own network (host name {host}, address {address}): the ports "
             "that NCCL opens there are not open on the machine itself."
@@ -198,7 +198,7 @@ RULES: tuple[EvidenceRule, ...] = (
             r"Using (?:interface )?(?:\[\d\])?lo:127\.\d",
             r"[Cc]onnection refused|[Cc]onnection closed|socket\.cc:\d{1,5} -> |bootstrap\.c[cu]:\d{1,5} -> ",
         ),
-        condition=several_nodes,
+        condition=has_several_nodes,
         cause=(
             "NCCL uses the loopback interface lo, which connects each node to itself: NCCL_SOCKET_IFNAME names "
             "or allows this interface, for example with ^docker0, which replaces the default that also excludes "
@@ -270,7 +270,7 @@ LAST_RULES: tuple[EvidenceRule, ...] = (
         id="address-of-container",
         entries=(*NCCL_SOCKETS, *NCCL_WAITS, "gloo-full-mesh", *RENDEZVOUS),
         shows=(r"(?<![\d.])(?P<address>172\.17\.\d{1,3}\.\d{1,3})(?![\d.])",),
-        condition=not_of_a_node,
+        condition=is_foreign_address,
         cause=(
             "The ranks run in containers with their own network: {address} is an address of Docker's bridge, which "
             "the containers on other nodes cannot reach."

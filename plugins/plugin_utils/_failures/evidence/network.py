@@ -51,12 +51,12 @@ JOINED = (
 )
 
 
-def not_ours(groups: Mapping[str, str], facts: RunFacts) -> bool:
+def is_foreign_interface(groups: Mapping[str, str], facts: RunFacts) -> bool:
     """Return whether the interface is not the one that muster chose; muster sets the variable itself."""
     return groups.get("interface", "").lstrip("=") != facts.interface or not facts.interface
 
 
-def not_of_a_node(groups: Mapping[str, str], facts: RunFacts) -> bool:
+def is_foreign_address(groups: Mapping[str, str], facts: RunFacts) -> bool:
     """Return whether an address does not belong to any of the nodes, as far as their addresses are known."""
     return groups.get("address", "") not in facts.addresses
 
@@ -66,7 +66,7 @@ def foreign(groups: Mapping[str, str], facts: RunFacts) -> bool:
     return facts.is_foreign(groups.get("address", ""))
 
 
-def whole_nodes_are_missing(groups: Mapping[str, str], facts: RunFacts) -> bool:
+def has_missing_nodes(groups: Mapping[str, str], facts: RunFacts) -> bool:
     """Return whether the ranks that joined may be exactly those on some of the nodes, while other nodes are missing."""
     joined, size = (int(groups.get(a) or groups.get(b) or 0) for a, b in (("joined", "clients"), ("size", "expected")))
     if not 0 < joined < size or len(facts.addresses) == 1:
@@ -76,18 +76,18 @@ def whole_nodes_are_missing(groups: Mapping[str, str], facts: RunFacts) -> bool:
     return size % joined == 0 and (joined > 1 or "clients" in groups)  # a single rank may simply be early
 
 
-def run_has_fewer_ranks(groups: Mapping[str, str], facts: RunFacts) -> bool:
+def has_fewer_ranks(groups: Mapping[str, str], facts: RunFacts) -> bool:
     """Return whether the script is waiting for more ranks than the run has."""
     return 0 < sum(facts.slots) < int(groups.get("size") or groups.get("expected") or 0)
 
 
-def ranks_are_unknown(groups: Mapping[str, str], facts: RunFacts) -> bool:
+def has_unknown_ranks(groups: Mapping[str, str], facts: RunFacts) -> bool:
     """Return whether the run's number of ranks is unknown, and some ranks joined while others did not."""
     joined, size = (int(groups.get(a) or groups.get(b) or 0) for a, b in (("joined", "clients"), ("size", "expected")))
     return not facts.slots and 0 < joined < size
 
 
-def several_nodes(_groups: Mapping[str, str], facts: RunFacts) -> bool:
+def has_several_nodes(_groups: Mapping[str, str], facts: RunFacts) -> bool:
     """Return whether the run may have more than one node."""
     return len(facts.addresses) != 1
 
@@ -105,7 +105,7 @@ RULES: tuple[EvidenceRule, ...] = (
             "other nodes cannot reach it."
         ),
         remedy=f"{HOST_NETWORK}. Outside containers, {OF_MUSTER}",
-        condition=not_of_a_node,
+        condition=is_foreign_address,
     ),
     EvidenceRule(
         id="interface-virtual",
@@ -116,7 +116,7 @@ RULES: tuple[EvidenceRule, ...] = (
             "a VPN inside the machine, which has no route to the other nodes."
         ),
         remedy=f"{OF_MUSTER}; or {BY_HAND}",
-        condition=not_ours,
+        condition=is_foreign_interface,
     ),
     EvidenceRule(
         id="interface-not-of-node",
@@ -182,7 +182,7 @@ RULES: tuple[EvidenceRule, ...] = (
             f"{OF_MUSTER}; or {BY_HAND}. If that is the right interface, look in the logs of the other ranks for the "
             "one that ended first with ansible-playbook logs.yml -e fetch=true"
         ),
-        condition=not_ours,
+        condition=is_foreign_interface,
         unless=r"ibv_|NET/IB : Got completion",
     ),
     EvidenceRule(
@@ -282,7 +282,7 @@ RULES: tuple[EvidenceRule, ...] = (
             "muster does so unless launch_environment or the script sets it. To fix names, run ansible-playbook "
             "site.yml --tags hosts_file. If all ranks are on one node, run ansible-playbook logs.yml -e rank=0"
         ),
-        condition=several_nodes,
+        condition=has_several_nodes,
     ),
     EvidenceRule(
         id="rendezvous-of-other-address",
@@ -422,7 +422,7 @@ RULES: tuple[EvidenceRule, ...] = (
             "leave world_size and rank out of init_process_group, so that it reads the launcher's values, or use "
             "int(os.environ['WORLD_SIZE']); or start as many ranks as the script expects with -e nproc_per_node=N"
         ),
-        condition=run_has_fewer_ranks,
+        condition=has_fewer_ranks,
         certain=True,
     ),
     EvidenceRule(
@@ -440,7 +440,7 @@ RULES: tuple[EvidenceRule, ...] = (
             "--nproc_per_node=GPUS. On several nodes, look at the logs of the missing nodes with "
             "ansible-playbook logs.yml -e fetch=true"
         ),
-        condition=ranks_are_unknown,
+        condition=has_unknown_ranks,
     ),
     EvidenceRule(
         id="nodes-missing",
@@ -457,7 +457,7 @@ RULES: tuple[EvidenceRule, ...] = (
             "per node (-e nproc_per_node=N; devices=N in Lightning, not -1), and --node_rank 0, 1, ...; to test the "
             "connections, run ansible-playbook preflight.yml"
         ),
-        condition=whole_nodes_are_missing,
+        condition=has_missing_nodes,
     ),
     EvidenceRule(
         id="start-of-ended-rank",
@@ -513,7 +513,7 @@ RULES: tuple[EvidenceRule, ...] = (
         remedy=(
             f"run ansible-playbook site.yml --tags hosts_file to write the nodes' addresses to /etc/hosts; {BY_HAND}"
         ),
-        condition=several_nodes,
+        condition=has_several_nodes,
     ),
     EvidenceRule(
         id="peer-of-one-link",

@@ -29,7 +29,7 @@ WARNED = (
 )
 
 
-def of_entry(entry: CatalogueEntry) -> EvidenceRule:
+def make_entry_rule(entry: CatalogueEntry) -> EvidenceRule:
     """Return the rule for a check that fails after an entry's message was printed."""
     return EvidenceRule(
         id=f"check-after-{entry.id}",
@@ -47,7 +47,7 @@ def escape_braces(text: str) -> str:
 
 
 RULES: tuple[EvidenceRule, ...] = (
-    *(of_entry(entry) for entry in ENTRIES if entry.id in WARNED),
+    *(make_entry_rule(entry) for entry in ENTRIES if entry.id in WARNED),
     EvidenceRule(
         id="check-finds-no-gpu",
         entries=CHECKS,

@@ -82,7 +82,7 @@ def same_operation(groups: Mapping[str, str], _facts: RunFacts) -> bool:
     return groups["name"] == groups["second"]
 
 
-def of_short_limit(activity: Activity) -> EvidenceRule:
+def make_short_limit_rule(activity: Activity) -> EvidenceRule:
     """Return the rule for a rank that was busy for longer than a time limit set by the script."""
     return EvidenceRule(
         id=f"short-limit-while-{activity.name.replace(' ', '-')}",
@@ -98,7 +98,7 @@ def of_short_limit(activity: Activity) -> EvidenceRule:
     )
 
 
-def of_own_work(activity: Activity) -> EvidenceRule:
+def make_own_work_rule(activity: Activity) -> EvidenceRule:
     """Return the rule for a single rank in a different collective, whose last output shows what it was doing alone."""
     return EvidenceRule(
         id=f"out-of-step-while-{activity.name.replace(' ', '-')}",
@@ -122,7 +122,7 @@ def of_own_work(activity: Activity) -> EvidenceRule:
     )
 
 
-def of_last_work(activity: Activity, name: str, remedy: str) -> EvidenceRule:
+def make_last_work_rule(activity: Activity, name: str, remedy: str) -> EvidenceRule:
     """Return the rule for a rank that was still working after other ranks had ended."""
     return EvidenceRule(
         id=f"ended-while-other-{name}",
@@ -231,8 +231,8 @@ RULES: tuple[EvidenceRule, ...] = (
             "every rank, with the same number of batches (drop_last, hvd.join())"
         ),
     ),
-    of_last_work(SAVING, "saved", SAVE_ON_ALL),
-    of_last_work(
+    make_last_work_rule(SAVING, "saved", SAVE_ON_ALL),
+    make_last_work_rule(
         EVALUATING,
         "evaluated",
         (
@@ -266,8 +266,10 @@ RULES: tuple[EvidenceRule, ...] = (
         ),
         remedy=f"{SAME_STEPS}; decide when to evaluate by the step number, which is the same on all ranks",
     ),
-    *map(of_own_work, (SAVING_SHARDED, SAVING)),  # also a line such as "new best val loss, saving"
-    *map(of_own_work, (activity for activity in ACTIVITIES if activity not in (SERVING, SAVING_SHARDED, SAVING))),
+    *map(make_own_work_rule, (SAVING_SHARDED, SAVING)),  # also a line such as "new best val loss, saving"
+    *map(
+        make_own_work_rule, (activity for activity in ACTIVITIES if activity not in (SERVING, SAVING_SHARDED, SAVING))
+    ),
     EvidenceRule(
         id="generation-differs",
         entries=DIFFER,
@@ -482,5 +484,5 @@ RULES: tuple[EvidenceRule, ...] = (
             f"that only one of them makes out of its branch. {SAME_STEPS}"
         ),
     ),
-    *map(of_short_limit, ACTIVITIES),
+    *map(make_short_limit_rule, ACTIVITIES),
 )

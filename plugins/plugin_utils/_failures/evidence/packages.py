@@ -161,7 +161,7 @@ IMPORTS = (
 )
 
 
-def of_argument(change: ApiChange, number: int) -> EvidenceRule:
+def make_argument_rule(change: ApiChange, number: int) -> EvidenceRule:
     """Return the rule for an argument that a version does not accept."""
     return EvidenceRule(
         id=f"argument-changed-{number}",
@@ -177,7 +177,7 @@ def of_argument(change: ApiChange, number: int) -> EvidenceRule:
     )
 
 
-def of_import(change: ApiChange, number: int) -> EvidenceRule:
+def make_import_rule(change: ApiChange, number: int) -> EvidenceRule:
     """Return the rule for importing a name that a version does not have."""
     return EvidenceRule(
         id=f"name-changed-{number}",
@@ -245,8 +245,8 @@ RULES: tuple[EvidenceRule, ...] = (
         remedy=f"upgrade accelerate, or install transformers==4.28.1: {INSTALL}",
         certain=True,
     ),
-    *(of_argument(change, number) for number, change in enumerate(ARGUMENTS)),
-    *(of_import(change, number) for number, change in enumerate(IMPORTS)),
+    *(make_argument_rule(change, number) for number, change in enumerate(ARGUMENTS)),
+    *(make_import_rule(change, number) for number, change in enumerate(IMPORTS)),
     EvidenceRule(
         id="triton-of-other-torch",
         entries=("import-name-missing", "torch-name-missing"),

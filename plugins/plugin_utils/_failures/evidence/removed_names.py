@@ -201,7 +201,7 @@ WHERE = (
 )
 
 
-def of_module(change: ApiChange, number: int) -> EvidenceRule:
+def make_module_rule(change: ApiChange, number: int) -> EvidenceRule:
     """Return the rule for a module that a version does not have."""
     return EvidenceRule(
         id=f"module-changed-{number}",
@@ -216,7 +216,7 @@ def of_module(change: ApiChange, number: int) -> EvidenceRule:
     )
 
 
-def of_attribute(change: ApiChange, number: int) -> EvidenceRule:
+def make_attribute_rule(change: ApiChange, number: int) -> EvidenceRule:
     """Return the rule for an attribute that a version does not have."""
     return EvidenceRule(
         id=f"attribute-changed-{number}",
@@ -262,7 +262,7 @@ RULES: tuple[EvidenceRule, ...] = (
         ),
         certain=True,
     ),
-    *(of_module(change, number) for number, change in enumerate(MODULES)),
+    *(make_module_rule(change, number) for number, change in enumerate(MODULES)),
     EvidenceRule(
         id="module-of-other-python",
         entries=("module-missing",),
@@ -285,5 +285,5 @@ RULES: tuple[EvidenceRule, ...] = (
         ),
         certain=True,
     ),
-    *(of_attribute(change, number) for number, change in enumerate(ATTRIBUTES)),
+    *(make_attribute_rule(change, number) for number, change in enumerate(ATTRIBUTES)),
 )

@@ -10,7 +10,7 @@ import functools
 import re
 from collections.abc import Iterable
 
-from ansible_collections.muster.training.plugins.plugin_utils._failures.command_fields import without_shell_syntax
+from ansible_collections.muster.training.plugins.plugin_utils._failures.command_fields import replace_shell_syntax
 from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence.registry import RULES
 from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence.rule import EvidenceRule
 from ansible_collections.muster.training.plugins.plugin_utils._failures.explanation import (
@@ -43,12 +43,12 @@ def select_cause(explanation: Explanation, error: str, lines: Iterable[str], fac
             continue
         fields = {**dict.fromkeys(group_names(matches), ""), **facts.fields, **groups_of(matches)}
         confidence: Confidence = "error" if rule.certain else explanation["confidence"]
-        seen = seen_line(text, matches[0]) if matches else explanation["evidence"]
+        seen = matched_line(text, matches[0]) if matches else explanation["evidence"]
         return {
             "id": explanation["id"],
             "cause": rule.cause.format_map(fields),
             "remedy": rule.remedy.format_map(
-                {**facts.fields, **without_shell_syntax({name: fields[name] for name in group_names(matches)})}
+                {**facts.fields, **replace_shell_syntax({name: fields[name] for name in group_names(matches)})}
             ),
             "evidence": seen if confidence == "log" else "",
             "confidence": confidence,
@@ -84,7 +84,7 @@ def group_names(matches: list[re.Match[str]]) -> list[str]:
     return [name for match in matches for name in match.re.groupindex]
 
 
-def seen_line(text: str, match: re.Match[str]) -> str:
+def matched_line(text: str, match: re.Match[str]) -> str:
     """Return the line in which a match begins, cleaned and shortened around the match."""
     start = text.rfind("\n", 0, match.start()) + 1
     end = text.find("\n", match.end())

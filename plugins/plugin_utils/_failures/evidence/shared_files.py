@@ -29,17 +29,17 @@ PART = r"[^\]\n]{{0,200}}?_rank_(?P<rank_{}>\d{{1,5}})_mp_rank"
 PARTS = PART.format(0) + "".join(f"(?:{PART.format(number)}" for number in (1, 2, 3)) + ")?" * 3
 
 
-def one_node(_groups: Mapping[str, str], facts: RunFacts) -> bool:
+def has_single_node(_groups: Mapping[str, str], facts: RunFacts) -> bool:
     """Return whether the run has only one node, according to its plan."""
     return len(facts.slots) == 1
 
 
-def several_nodes(_groups: Mapping[str, str], facts: RunFacts) -> bool:
+def has_several_nodes(_groups: Mapping[str, str], facts: RunFacts) -> bool:
     """Return whether the run may have several nodes."""
     return len(facts.slots) != 1
 
 
-def some_are_here(groups: Mapping[str, str], _facts: RunFacts) -> bool:
+def has_some_parts(groups: Mapping[str, str], _facts: RunFacts) -> bool:
     """Return whether a list of missing checkpoint parts omits some parts, which means that these exist on this node."""
     numbers = [int(value) for name, value in sorted(groups.items()) if name.startswith("rank_")]
     return numbers != list(range(len(numbers)))
@@ -59,7 +59,7 @@ RULES: tuple[EvidenceRule, ...] = (
         "(data_shared_file_system: true in LLaMA-Factory, main_process_first(local=False) with the Trainer); or "
         "prepare "
         "it once before the job. If the drive is not shared after all, each node needs its own copy",
-        condition=several_nodes,
+        condition=has_several_nodes,
     ),
     EvidenceRule(
         id="made-file-on-first-node",
@@ -75,7 +75,7 @@ RULES: tuple[EvidenceRule, ...] = (
             "NEMO_HOME or the script's option in launch_environment); let the first rank of each node prepare it "
             "(LOCAL_RANK 0); or copy it with ansible-playbook stage_data.yml"
         ),
-        condition=several_nodes,
+        condition=has_several_nodes,
     ),
     EvidenceRule(
         id="made-file-raced-on-node",
@@ -87,7 +87,7 @@ RULES: tuple[EvidenceRule, ...] = (
             "created it at the same time (a race)."
         ),
         remedy=RANK_0_FIRST,
-        condition=one_node,
+        condition=has_single_node,
     ),
     EvidenceRule(
         id="shared-memory-exists",
@@ -134,7 +134,7 @@ RULES: tuple[EvidenceRule, ...] = (
             '{{"use_node_local_storage": true}} in DeepSpeed\'s configuration, so that each rank reads only its '
             "own part; for this checkpoint, copy the files from all nodes into one directory on each node"
         ),
-        condition=some_are_here,
+        condition=has_some_parts,
         certain=True,
     ),
 )

@@ -30,7 +30,7 @@ CUDA_LIBRARIES = {
 }
 
 
-def of_cuda_library(prefix: str, requirement: str) -> EvidenceRule:
+def make_cuda_library_rule(prefix: str, requirement: str) -> EvidenceRule:
     """Return the rule for a package that was built with a newer CUDA library than the one that is loaded."""
     return EvidenceRule(
         id=f"symbol-of-{requirement}",
@@ -107,7 +107,7 @@ RULES: tuple[EvidenceRule, ...] = (
             f"ansible-playbook site.yml --tags python_env,pytorch), or compile it in this environment: {REBUILD}"
         ),
     ),
-    *(of_cuda_library(prefix, requirement) for prefix, requirement in CUDA_LIBRARIES.items()),
+    *(make_cuda_library_rule(prefix, requirement) for prefix, requirement in CUDA_LIBRARIES.items()),
     EvidenceRule(
         id="symbol-in-built-extension",
         entries=("extension-abi",),

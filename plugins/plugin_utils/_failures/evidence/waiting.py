@@ -29,7 +29,7 @@ SAME_CALLS = (
 )
 
 
-def of_output(activity: Activity) -> EvidenceRule:
+def make_output_rule(activity: Activity) -> EvidenceRule:
     """Return the rule for a rank whose last output indicates an activity."""
     return EvidenceRule(
         id=f"waited-while-{activity.name.replace(' ', '-')}",
@@ -41,7 +41,7 @@ def of_output(activity: Activity) -> EvidenceRule:
     )
 
 
-def of_stack(activity: Activity) -> EvidenceRule:
+def make_stack_rule(activity: Activity) -> EvidenceRule:
     """Return the rule for a rank whose stack indicates an activity."""
     return EvidenceRule(
         id=f"hang-while-{activity.name.replace(' ', '-')}",
@@ -201,7 +201,7 @@ RULES: tuple[EvidenceRule, ...] = (
             "DistributedDataParallel(..., broadcast_buffers=False)"
         ),
     ),
-    *map(of_output, ACTIVITIES),
+    *map(make_output_rule, ACTIVITIES),
     EvidenceRule(
         id="trained-while-others-ended",
         entries=("rank-never-arrived",),
@@ -311,5 +311,5 @@ RULES: tuple[EvidenceRule, ...] = (
             f"were held at fork (or set multiprocessing_context='spawn'). If the worker is only slow, {LIMIT}"
         ),
     ),
-    *map(of_stack, ACTIVITIES),
+    *map(make_stack_rule, ACTIVITIES),
 )

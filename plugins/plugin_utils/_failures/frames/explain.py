@@ -11,7 +11,7 @@ import functools
 import re
 from collections.abc import Iterable
 
-from ansible_collections.muster.training.plugins.plugin_utils._failures.command_fields import without_shell_syntax
+from ansible_collections.muster.training.plugins.plugin_utils._failures.command_fields import replace_shell_syntax
 from ansible_collections.muster.training.plugins.plugin_utils._failures.explanation import Explanation, clean_line
 from ansible_collections.muster.training.plugins.plugin_utils._failures.frames.advice import AS_STATED, stated_advice
 from ansible_collections.muster.training.plugins.plugin_utils._failures.frames.packages import package_pair
@@ -64,7 +64,7 @@ def explain_raised(raised: RaisedError, replaceable: str | None, fallback: bool)
         fields = match_rule(rule, raised)
         if fields is not None:
             advice = stated_advice(raised.text.partition(":")[2]).replace("`", "'") if rule.fallback else ""
-            remedy = rule.remedy.format_map(without_shell_syntax(fields))
+            remedy = rule.remedy.format_map(replace_shell_syntax(fields))
             if advice:
                 otherwise = "" if rule.remedy == AS_STATED else f". Otherwise: {remedy}"
                 remedy = f"as the message says: {shorten(advice, MAX_SHOWN)}{otherwise}"
@@ -103,7 +103,7 @@ def match_rule(rule: FrameRule, raised: RaisedError) -> dict[str, str] | None:
     packages = {*raised.packages[:3], raised.qualified_name.partition(".")[0]}
     if rule.packages and not packages.intersection(rule.packages):
         return None
-    if rule.raised_by and rule.raised_by != raiser(raised):
+    if rule.raised_by and rule.raised_by != find_raiser(raised):
         return None
     message = compile_pattern(rule.message).search(raised.text[:MAX_TEXT])
     source = compile_pattern(rule.source).search("\n".join(inner_sources(raised))[-MAX_TEXT:])
@@ -142,7 +142,7 @@ def base_names(name: str) -> set[str]:
     return {name, *(base.__name__ for base in bases)}
 
 
-def raiser(raised: RaisedError) -> str:
+def find_raiser(raised: RaisedError) -> str:
     """Return "script" if the user's own code raised the exception, "package" if code that it called, "" if unknown."""
     if raised.innermost is None:
         return ""

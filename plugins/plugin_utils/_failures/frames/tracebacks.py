@@ -133,7 +133,7 @@ class RaisedError:
 
 def read_tracebacks(lines: Iterable[str]) -> list[RaisedError]:
     """Return the exceptions in a log, preprocessed by plain_output(), with their frames, in log order."""
-    lines = with_first_head(list(lines))
+    lines = restore_first_head(list(lines))
     starts = [index for index, line in enumerate(lines) if is_head(line.rstrip())]
     return [raised for start in starts[-MAX_TRACEBACKS:] if (raised := read_traceback(lines, start)) is not None]
 
@@ -149,7 +149,7 @@ def prefix_of(line: str) -> str:
     return match[0] if match else ""
 
 
-def with_first_head(lines: list[str]) -> list[str]:
+def restore_first_head(lines: list[str]) -> list[str]:
     """Return the lines of a log, with a first line added to a traceback whose beginning is cut off."""
     for index, line in enumerate(lines):
         if is_head(line.rstrip()):

@@ -9,7 +9,7 @@ from ansible.errors import AnsibleActionFail
 
 from ansible_collections.muster.training.plugins.action import attempt_output
 from ansible_collections.muster.training.plugins.action.attempt_output import ActionModule
-from ansible_collections.muster.training.plugins.action.training_watch import AttemptHeadings, in_order
+from ansible_collections.muster.training.plugins.action.training_watch import AttemptHeadings, order_pieces
 
 REQUEST = {"node": "gpu1", "attempt": 1, "rank": 3, "control_sequences": False}
 
@@ -71,7 +71,7 @@ def logs(*attempts: int) -> dict[str, str]:
 
 def pieces(events: list[dict[str, Any]], outputs: dict[str, str], **more: Any) -> list[str]:
     reply = {"events": [dict(event) for event in events], "outputs": outputs, "left_out": {}, **more}
-    return [piece.text for piece in AttemptHeadings().add(in_order(reply, "gpu1"))]
+    return [piece.text for piece in AttemptHeadings().add(order_pieces(reply, "gpu1"))]
 
 
 def test_ended_run_is_shown_attempt_by_attempt() -> None:
@@ -93,9 +93,9 @@ def test_output_without_the_event_of_its_attempt_has_a_heading() -> None:
 def test_long_log_of_an_earlier_attempt_has_a_heading_when_it_continues() -> None:
     headings = AttemptHeadings()
     first = {"events": [dict(event) for event in RESTARTS], "outputs": logs(0), "left_out": {}}
-    assert [piece.text for piece in headings.add(in_order(first, "gpu1"))].count("output 0") == 1
+    assert [piece.text for piece in headings.add(order_pieces(first, "gpu1"))].count("output 0") == 1
     second = {"events": [], "outputs": logs(0, 1), "left_out": {}}
-    texts = [piece.text for piece in headings.add(in_order(second, "gpu1"))]
+    texts = [piece.text for piece in headings.add(order_pieces(second, "gpu1"))]
     assert texts == ["output of attempt 0:", "output 0", "output of attempt 1:", "output 1"]
 
 

@@ -11,7 +11,7 @@ from ansible.errors import AnsibleActionFail
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.action.choose_nodes import choose, master_candidates, with_spares
+from ansible_collections.muster.training.plugins.action.choose_nodes import add_spares, choose, master_candidates
 from tests.unit.typed import give_collection, typed
 
 
@@ -63,7 +63,7 @@ def test_first_nodes_of_group_are_chosen(nnodes: object, expected: str) -> None:
     ("nnodes", "spares", "number"), [(2, 1, 3), ("2", 1, 3), (2, 0, 2), ("", 1, ""), (None, 1, None), ("x", 1, "x")]
 )
 def test_spares_are_taken_in_addition(nnodes: object, spares: int, number: object) -> None:
-    assert with_spares(nnodes, spares) == number
+    assert add_spares(nnodes, spares) == number
 
 
 def test_node_rank_decides_the_order() -> None:

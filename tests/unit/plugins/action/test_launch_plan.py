@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.muster.training.plugins.action.launch_plan import (
-    hourly_cost,
+    format_hourly_cost,
     make_plan,
     render_plan,
     render_restarts,
@@ -18,7 +18,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._cluster.rank_tabl
     RankTableError,
     build_rank_table,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import get_launcher, without_spares
+from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import exclude_spares, get_launcher
 from tests.unit.healthy import arguments, cluster
 from tests.unit.supervised import make_job
 
@@ -50,7 +50,7 @@ def test_spares_are_planned_in_addition_to_the_nodes() -> None:
     assert (
         [finding.id for finding in findings] == ["restart-no-checkpoint"]
         and table.nnodes == 3
-        and without_spares(job, table).nnodes == 2
+        and exclude_spares(job, table).nnodes == 2
     )
     shown = render_restarts(job, table, {"node3": 1.5}, "USD")
     assert shown == [
@@ -198,10 +198,10 @@ def test_hourly_cost_is_shown_only_when_all_prices_are_known() -> None:
     table = build_rank_table(
         [HostSpec("a", "10.0.0.9", 2), HostSpec("b", "10.0.0.10", 1), HostSpec("c", "10.0.0.11", 1)], nnodes=2
     )
-    cost = hourly_cost(table, {"a": 2.5, "b": 5.06, "c": None}, "EUR")
+    cost = format_hourly_cost(table, {"a": 2.5, "b": 5.06, "c": None}, "EUR")
     assert cost == "7.56 EUR an hour"
     assert "  costs        7.56 EUR an hour\n  command " in render_plan(make_job(), table, {}, cost)
-    assert hourly_cost(table, {"a": 2.5, "b": None}, "EUR") == hourly_cost(table, {"a": 2.5}, "EUR") == ""
+    assert format_hourly_cost(table, {"a": 2.5, "b": None}, "EUR") == format_hourly_cost(table, {"a": 2.5}, "EUR") == ""
     assert "costs" not in render_plan(make_job(), table, {})
 
 

@@ -14,7 +14,10 @@ from typing import Any
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._checkpoints import resume
-from ansible_collections.muster.training.plugins.module_utils._checkpoints.agreement import agree, is_listed_checkpoint
+from ansible_collections.muster.training.plugins.module_utils._checkpoints.agreement import (
+    agree_on_checkpoint,
+    is_listed_checkpoint,
+)
 from ansible_collections.muster.training.plugins.module_utils._checkpoints.find import find_checkpoints
 from ansible_collections.muster.training.plugins.module_utils._checkpoints.resume import newest_local
 
@@ -73,9 +76,9 @@ def test_file_from_the_distant_future_does_not_enter_the_record(
 def test_directory_that_is_a_checkpoint_itself_is_used_but_not_copied(tmp_path: Path) -> None:
     listing = listing_of(tmp_path / "step-4", "model_rank_0.pt")
     assert [checkpoint["name"] for checkpoint in listing] == ["."]
-    everywhere = agree({"a": listing, "b": listing}, ["a", "b"], 1)
+    everywhere = agree_on_checkpoint({"a": listing, "b": listing}, ["a", "b"], 1)
     assert everywhere.checkpoint == listing[0] and everywhere.missing == {}
-    only_a = agree({"a": listing, "b": []}, ["a", "b"], 1)
+    only_a = agree_on_checkpoint({"a": listing, "b": []}, ["a", "b"], 1)
     assert only_a.checkpoint is None
     assert only_a.torn[0]["reason"] == "not every node has it, and it is the whole directory"
 
@@ -83,4 +86,4 @@ def test_directory_that_is_a_checkpoint_itself_is_used_but_not_copied(tmp_path: 
 def test_each_node_copies_only_the_files_it_lacks(tmp_path: Path) -> None:
     a = listing_of(tmp_path / "a", "step-4/model_rank_0.pt", "step-4/model_rank_1.pt")
     b = listing_of(tmp_path / "b", "step-4/model_rank_0.pt")
-    assert agree({"a": a, "b": b}, ["a", "b"], 2).missing == {"b": {"model_rank_1.pt": "a"}}
+    assert agree_on_checkpoint({"a": a, "b": b}, ["a", "b"], 2).missing == {"b": {"model_rank_1.pt": "a"}}

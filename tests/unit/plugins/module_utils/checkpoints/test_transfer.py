@@ -27,10 +27,10 @@ from ansible_collections.muster.training.plugins.module_utils._checkpoints.trans
     Server,
     Source,
     TransferError,
-    checked_parts,
     fetch,
     intact_parts,
     transfer_key,
+    validate_parts,
 )
 from ansible_collections.muster.training.plugins.module_utils._supervisor.preparation import copies
 
@@ -296,7 +296,7 @@ def test_number_of_concurrent_copies_is_limited(nodes: tuple[Path, Path], monkey
 )
 def test_list_with_impossible_parts_is_refused(parts: Any) -> None:
     with pytest.raises(TransferError):
-        checked_parts({"parts": parts})
+        validate_parts({"parts": parts})
 
 
 def test_link_below_the_directory_is_not_followed(nodes: tuple[Path, Path], tmp_path: Path) -> None:

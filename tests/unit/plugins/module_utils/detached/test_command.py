@@ -141,7 +141,7 @@ def test_each_run_of_a_command_has_its_own_directory() -> None:
     ],
 )
 def test_credentials_in_urls_are_masked(text: str, shown: str) -> None:
-    assert long_command.without_credentials(text) == shown
+    assert long_command.strip_credentials(text) == shown
 
 
 def test_missing_command_gives_exit_code_127() -> None:

@@ -23,7 +23,7 @@ def test_bad_json_file_is_treated_as_missing(tmp_path: Path, kind: str) -> None:
 
 def test_nesting_check_ignores_brackets_in_strings() -> None:
     text = json.dumps({"a": "[" * 1000, "b\\": ['"[[[', "\\"]})
-    assert bounded.nesting(text) == 2
+    assert bounded.nesting_depth(text) == 2
     assert bounded.parse_json(text) == json.loads(text)
 
 
@@ -43,7 +43,7 @@ def test_number_with_thousands_of_digits_is_not_an_integer() -> None:
 
 def test_nan_and_infinity_become_null() -> None:
     value = {"a": math.nan, "b": [math.inf, 1.5, {"c": -math.inf}], "d": "NaN"}
-    assert bounded.without_non_finite(value) == {"a": None, "b": [None, 1.5, {"c": None}], "d": "NaN"}
+    assert bounded.replace_non_finite(value) == {"a": None, "b": [None, 1.5, {"c": None}], "d": "NaN"}
 
 
 @pytest.mark.parametrize("kind", [kind for kind in BAD_FILES if kind not in ("device", "huge")])

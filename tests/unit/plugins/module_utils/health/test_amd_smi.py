@@ -92,4 +92,4 @@ def test_unexpected_output_yields_no_values(text: str) -> None:
 
 def test_memory_is_in_mebibytes_regardless_of_the_unit() -> None:
     values = [{"value": 2**30, "unit": "B"}, {"value": 1, "unit": "GB"}, 1024, {"value": 1024}]
-    assert [amd_smi.mebibytes(value) for value in values] == [1024.0, 1024.0, 1024.0, None]
+    assert [amd_smi.parse_mebibytes(value) for value in values] == [1024.0, 1024.0, 1024.0, None]

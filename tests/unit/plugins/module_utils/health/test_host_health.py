@@ -64,6 +64,6 @@ def test_identity_omits_placeholders(tmp_path: Path) -> None:
     write(tmp_path, files)
     expected = {"serial": "", "asset": "i-0abcdef1234567890", "machine_id": "4ac3b7d1"}
     assert identity.read_identity(str(tmp_path), str(tmp_path / "id")) == expected
-    assert identity.checked_number("J1050ZX9") == "J1050ZX9"
+    assert identity.clean_serial_number("J1050ZX9") == "J1050ZX9"
     for text in ("Not Specified", "None", "0000000000", "Default string", "System Serial Number", ""):
-        assert identity.checked_number(text) == ""
+        assert identity.clean_serial_number(text) == ""

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._run.hang_analysis import (
-    checked_groups,
-    checked_hang,
     describe,
     find_culprits,
     merge_groups,
+    validate_groups,
+    validate_hang,
 )
 
 NODES = [{"name": f"gpu{n}", "first_rank": 2 * n, "slots": 2} for n in range(2)]
@@ -123,15 +123,15 @@ def test_groups_of_several_nodes_are_united() -> None:
 
 @given(JSON)
 def test_any_message_from_a_node_is_accepted_and_bounded(value: Any) -> None:
-    groups = checked_groups(value, range(4))
+    groups = validate_groups(value, range(4))
     describe(merge_groups(groups), NODES)
-    checked_hang(value)
-    checked_hang({"text": "x", "awaited_ranks": value, "groups": value})
+    validate_hang(value)
+    validate_hang({"text": "x", "awaited_ranks": value, "groups": value})
 
 
 def test_a_node_reports_only_about_its_own_ranks_and_in_bounded_single_lines() -> None:
     reported = [group(0, 2, 3, call="a\x1b[2J\n" + "x" * 1000, frames=["f"] * 500), {**group(3), "kind": "odd"}]
-    (checked,) = checked_groups(reported, range(2, 4))
+    (checked,) = validate_groups(reported, range(2, 4))
     assert checked["ranks"] == [2, 3]
     assert checked["call"].isprintable() and len(checked["call"]) == 100
     assert len(checked["frames"]) == 12

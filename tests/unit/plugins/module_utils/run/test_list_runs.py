@@ -84,16 +84,16 @@ def test_active_runs_are_listed_by_their_supervisors(tmp_path: Path) -> None:
 
 def test_active_runs_are_unknown_if_processes_of_other_users_are_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     """A node whose /proc is mounted with hidepid: the reply must not say that a run of another account has ended."""
-    assert not running_supervisors.processes_are_hidden()
+    assert not running_supervisors.has_hidden_processes()
     monkeypatch.setattr(running_supervisors, "command_line", lambda _pid: [])
-    assert running_supervisors.processes_are_hidden()
+    assert running_supervisors.has_hidden_processes()
     assert list_runs.main({"active": True}) == {"changed": False}
 
 
 def test_hidden_processes_are_detected_by_an_ordinary_account() -> None:
     module = running_supervisors.__name__
     become = "import os; os.setgroups([]); os.setgid(65534); os.setuid(65534)"
-    program = f"from {module} import *; {become}; raise SystemExit(processes_are_hidden() + 20)"
+    program = f"from {module} import *; {become}; raise SystemExit(has_hidden_processes() + 20)"
     for options, code in (("hidepid=0", 20), ("hidepid=2", 21)):
         mount = f'mount -t proc -o {options} proc /proc && exec "$@"'
         argv = ["unshare", "--mount", "sh", "-c", mount, "sh", sys.executable, "-c", program]

@@ -15,9 +15,9 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._run import live_samples
 from ansible_collections.muster.training.plugins.module_utils._run.live_samples import (
-    checked_sample,
     read_samples,
     thin,
+    validate_sample,
 )
 from ansible_collections.muster.training.plugins.module_utils._supervisor import live_sampling
 from ansible_collections.muster.training.plugins.module_utils._supervisor.journal import Journal
@@ -117,11 +117,11 @@ def test_repeated_thinning_keeps_samples_of_the_whole_run() -> None:
 )
 def test_invalid_samples_are_dropped(log: SampleLog, text: str) -> None:
     log.take("gpu0", text)
-    assert checked_sample(text) is None and not os.path.exists(log.path)
+    assert validate_sample(text) is None and not os.path.exists(log.path)
 
 
 def test_unknown_fields_are_dropped() -> None:
-    assert "markup" not in json.dumps(checked_sample(sample(markup="<b>", gpus=[{"index": 0, "markup": "<b>"}])))
+    assert "markup" not in json.dumps(validate_sample(sample(markup="<b>", gpus=[{"index": 0, "markup": "<b>"}])))
 
 
 def test_a_node_cannot_send_more_samples_than_the_interval_allows(tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_a_node_samples_only_while_its_job_runs(tmp_path: Path) -> None:
     sampler = NodeSampler(Journal(str(tmp_path), plan), plan)
     assert sampler.step(1.0, running=False) == []
     ((kind, text),) = sampler.step(1.0, running=True)
-    own = checked_sample(text)
+    own = validate_sample(text)
     assert kind == live_sampling.SAMPLE_KIND and own is not None
     assert 0 < own["memory_used"] < own["memory_total"] and 0 < own["disk_free"] <= own["disk_total"]
     assert sampler.step(10.9, running=True) == [] and len(sampler.step(11.0, running=True)) == 1
@@ -164,7 +164,7 @@ def test_a_node_samples_only_while_its_job_runs(tmp_path: Path) -> None:
 def test_a_sample_has_the_gpus_as_nvidia_smi_prints_them(tmp_path: Path) -> None:
     now = time.strftime("%Y/%m/%d %H:%M:%S")
     (tmp_path / "gpus.csv").write_text(f"{now}.123, 3, 97, 72914, 81559, 64, 641.27, 700.00\n")
-    own = checked_sample(json.dumps(take_sample(str(tmp_path))))
+    own = validate_sample(json.dumps(take_sample(str(tmp_path))))
     assert own is not None and [(gpu["index"], gpu["power_watts"]) for gpu in own["gpus"]] == [(3, 641.27)]
 
 

@@ -83,7 +83,7 @@ def directory(tmp_path: Path) -> Path:
     memory.mkdir()
     (memory / "environment.json").write_text('{"KEY": "value"}')
     (path / "environment.json").symlink_to(memory / "environment.json")
-    queued_run.mark(str(path), LIMIT)
+    queued_run.mark_as_queued(str(path), LIMIT)
     return path
 
 
@@ -191,7 +191,7 @@ def test_secrets_of_a_cancelled_job_are_removed_by_the_next_start(
     (tmp_path / "squeue").write_text(f"#!/bin/sh\necho '{queued}'\n")
     (tmp_path / "squeue").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    queued_run.forget_ended(str(tmp_path))
+    queued_run.remove_ended_files(str(tmp_path))
     assert (directory / "requeue").exists() is remains
 
 

@@ -16,7 +16,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples i
     COLUMNS,
     HEADER,
     last_sample,
-    seconds,
+    parse_time,
 )
 from ansible_collections.muster.training.plugins.module_utils._run.gpu_tools import health_command, tool_of
 from ansible_collections.muster.training.plugins.module_utils._supervisor.health import amd_sampler
@@ -84,7 +84,7 @@ def test_a_hanging_amd_smi_is_ended(
 
 
 def test_timestamps_are_those_of_nvidia_smi() -> None:
-    assert seconds(amd_sampler.format_timestamp(1795000000.25)) == pytest.approx(1795000000.25, abs=0.002)
+    assert parse_time(amd_sampler.format_timestamp(1795000000.25)) == pytest.approx(1795000000.25, abs=0.002)
 
 
 def test_supervisor_uses_amd_smi_only_for_samples() -> None:

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._supervisor.attempt_plan import (
     change_arguments,
-    checked_attempt,
     first_attempt,
     local_checkpoint,
     plan_of_attempt,
+    validate_attempt,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._cluster.rank_table import (
     HostSpec,
@@ -146,21 +146,21 @@ def test_hostfile_lists_the_nodes_of_the_attempt_in_the_order_of_their_ranks() -
 
 @given(st.dictionaries(st.sampled_from(["number", "members", "master_port", "type"]), st.none() | st.integers()))
 def test_malformed_attempt_is_rejected(message: dict[str, Any]) -> None:
-    assert checked_attempt(message, 4) is None
+    assert validate_attempt(message, 4) is None
 
 
 @pytest.mark.parametrize("members", [[0, 0], [0, 4], [-1], ["0"], [True], 3])
 def test_attempt_with_impossible_members_is_rejected(members: Any) -> None:
-    assert checked_attempt({"number": 1, "members": members, "master_port": 29500, "checkpoint": ""}, 4) is None
+    assert validate_attempt({"number": 1, "members": members, "master_port": 29500, "checkpoint": ""}, 4) is None
     good = {"number": 1, "hub": 0, "members": [0, 3], "master_port": 29500, "checkpoint": ""}
-    assert checked_attempt({**good, "hub": 4}, 4) is None
-    assert checked_attempt({**good, "more": 1}, 4) == {**good, "checkpoint_name": ""}
+    assert validate_attempt({**good, "hub": 4}, 4) is None
+    assert validate_attempt({**good, "more": 1}, 4) == {**good, "checkpoint_name": ""}
 
 
 @pytest.mark.parametrize("name", ["/etc", "../other", "a/../../b", "", 3, "a" * 5000, "a\0b"])
 def test_checkpoint_outside_the_checkpoint_directory_is_ignored(name: Any) -> None:
     message = {"number": 1, "members": [0], "master_port": 29500, "checkpoint": "/work/c/a", "checkpoint_name": name}
-    attempt = checked_attempt(message, 4)
+    attempt = validate_attempt(message, 4)
     assert attempt is not None and attempt["checkpoint_name"] == ""
 
 

@@ -17,7 +17,7 @@ from ansible_collections.muster.training.plugins.module_utils._run import status
 from ansible_collections.muster.training.plugins.module_utils._run.dispatch import main as dispatch
 from ansible_collections.muster.training.plugins.module_utils._run.safe_files import read_tail
 from ansible_collections.muster.training.plugins.module_utils._run.stack_dump import main_stack, parse_dump
-from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import checked_result
+from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import validate_result
 from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.ranks import catches
 from ansible_collections.muster.training.plugins.module_utils._supervisor.programs.stack_hook import (
     PYTHON_STACK_SIGNAL,
@@ -114,7 +114,7 @@ def lines_printed(run: Run) -> int:
 
 
 def failure_of(run: Run) -> dict[str, Any]:
-    result = checked_result(run.result())
+    result = validate_result(run.result())
     assert result is not None
     failure = verdict_from_hub(run.plans[0], result)["first_failure"]
     assert failure is not None

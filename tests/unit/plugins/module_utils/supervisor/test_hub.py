@@ -20,7 +20,10 @@ from ansible_collections.muster.training.plugins.module_utils._run.processes imp
     is_rank,
     process_table,
 )
-from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import REPORT_FIELDS, checked_report
+from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import (
+    REPORT_FIELDS,
+    validate_report,
+)
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
     AUTHENTICATION_TIMEOUT,
 )
@@ -48,7 +51,7 @@ def test_elastic_run_below_its_minimum_ends_on_every_node(make_rank_0: NodeMaker
 
 @given(st.dictionaries(st.sampled_from([name for name, _kind, _other in REPORT_FIELDS]), ANYTHING))
 def test_arbitrary_report_does_not_crash_rank_0_or_readers_of_the_result(told: dict[str, Any]) -> None:
-    report = checked_report(told)
+    report = validate_report(told)
     describe_exit(report["exit_code"])
     shorten_report(report)
     node = {"name": "node1", "node_rank": 1, "state": "ended", "since": 1.0, "lost_reason": "", "report": report}

@@ -8,8 +8,8 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.hub_notices import (
     HubNotices,
-    checked_notice,
     format_seconds,
+    validate_notice,
 )
 from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.limits import (
     format_limit,
@@ -32,7 +32,7 @@ def make(price: float | None = 3.0, **settings: float) -> HubNotices:
 
 
 def notice(ends: bool = True, seconds: float = 0.0) -> Any:
-    return checked_notice({"source": "request", "text": "now", "ends": ends, "seconds": seconds}, "a")
+    return validate_notice({"source": "request", "text": "now", "ends": ends, "seconds": seconds}, "a")
 
 
 def test_time_limit_warns_once_and_leaves_the_grace_period_for_saving() -> None:
@@ -107,7 +107,7 @@ def test_notice_during_a_save_only_shortens_the_time_to_save() -> None:
 
 @pytest.mark.parametrize("seconds", [None, "30", float("nan"), float("inf"), -1, True, [1], 10**9])
 def test_time_in_another_nodes_notice_is_validated(seconds: Any) -> None:
-    checked = checked_notice({"text": "x\n" * 9999, "ends": "yes", "seconds": seconds, "source": []}, "b")
+    checked = validate_notice({"text": "x\n" * 9999, "ends": "yes", "seconds": seconds, "source": []}, "b")
     assert (checked["seconds"], checked["ends"], checked["node"]) == (0.0, False, "b")
     assert len(checked["text"]) == 500 and "\n" not in checked["text"]
 

@@ -32,7 +32,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeli
 )
 from ansible_collections.muster.training.plugins.module_utils._supervisor.peer import Peer
 from ansible_collections.muster.training.plugins.module_utils._supervisor.successor import Successor
-from ansible_collections.muster.training.plugins.plugin_utils._plan.new_node import plan_of_new_node, with_replacements
+from ansible_collections.muster.training.plugins.plugin_utils._plan.new_node import apply_replacements, plan_of_new_node
 from tests.unit import supervised
 
 TOKEN = "t" * 64
@@ -155,7 +155,7 @@ class Network:
             "members": [number for _first_rank, number in members],
             "checkpoint": "",
         }
-        launched = with_replacements(self.launched, plan["nodes"])
+        launched = apply_replacements(self.launched, plan["nodes"])
         facts = {"interface": "lo", "runs_directory": str(self.directory)}
         self.nodes[name] = Node(self.directory, plan_of_new_node(launched, attempt, rank, facts))
         return rank

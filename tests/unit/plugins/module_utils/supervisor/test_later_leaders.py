@@ -20,7 +20,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.ports 
 from ansible_collections.muster.training.plugins.module_utils._supervisor.succession import (
     choose_candidate,
     gather_timeout,
-    gives_up,
+    has_given_up,
 )
 from tests.unit import supervised
 from tests.unit.plugins.module_utils.supervisor.test_joining import Make, Network, network
@@ -52,9 +52,9 @@ def test_ports_of_a_later_leader_are_below_the_planned_port() -> None:
 def test_each_node_takes_the_lead_or_gives_up_within_minutes(own: int, hub: int, total: int) -> None:
     longest = gather_timeout(total)
     assert longest <= gather_timeout(500) <= 180.0, "a split network frees its nodes soon"
-    assert not gives_up(own, hub, longest, total), "those before it may still answer"
+    assert not has_given_up(own, hub, longest, total), "those before it may still answer"
     leads = own > hub and choose_candidate(own, hub, [], longest + 0.1, total) == own
-    assert own == hub or leads or gives_up(own, hub, longest + 0.1, total)
+    assert own == hub or leads or has_given_up(own, hub, longest + 0.1, total)
 
 
 def test_first_node_is_contacted_only_on_the_planned_port(network: Make) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import checked_result
+from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import validate_result
 from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import verdict_from_hub
 from tests.unit import supervised
 from tests.unit.plugins.module_utils.supervisor.test_torch_hangs import (
@@ -63,7 +63,7 @@ def test_nccl_hang_names_the_rank_and_the_operation(tmp_path: Path, runs: list[R
     if described:
         hang = reported_hang(run, rf"rank {LAST} on node\d+ {described}", f"nccl {kind}")
         assert hang["awaited_ranks"] == [LAST], hang
-    result = checked_result(eventually(lambda: run.read(0, "result.json"), LONGEST))
+    result = validate_result(eventually(lambda: run.read(0, "result.json"), LONGEST))
     assert result is not None
     failure = verdict_from_hub(run.plans[0], result)["first_failure"]
     assert failure is not None

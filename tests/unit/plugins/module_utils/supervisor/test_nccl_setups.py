@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._run.nccl_setups import TEXTS, checked_setups
+from ansible_collections.muster.training.plugins.module_utils._run.nccl_setups import TEXTS, validate_setups
 from ansible_collections.muster.training.plugins.module_utils._supervisor import nccl_setups
 from ansible_collections.muster.training.plugins.module_utils._supervisor.nccl_setups import read_setups, setup_in
 from tests.unit.hostile import DIGITS
@@ -110,12 +110,12 @@ def test_all_logs_of_a_node_together_are_bounded(tmp_path: Path, monkeypatch: py
     "value", ["x", [7, {}, {"ranks": "0"}, {"ranks": [True, "0", 9]}, {"ranks": [10**30]}], {"ranks": [0]}]
 )
 def test_malformed_setups_of_another_node_are_dropped(value: Any) -> None:
-    assert checked_setups(value, range(2)) == []
+    assert validate_setups(value, range(2)) == []
 
 
 def test_setups_of_another_node_are_bounded_and_only_about_its_own_ranks() -> None:
     value = [{"ranks": [0, 5, 1], "network": "a\n" * 1000, "version": 7}] * 100
-    setups = checked_setups(value, range(2))
+    setups = validate_setups(value, range(2))
     assert len(setups) == 8 and setups[0]["ranks"] == [0, 1] and setups[0]["version"] == ""
     assert len(setups[0]["network"]) == 100 and "\n" not in setups[0]["network"]
 

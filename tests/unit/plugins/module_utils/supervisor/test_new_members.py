@@ -22,11 +22,11 @@ from ansible_collections.muster.training.plugins.module_utils._run import join a
 from ansible_collections.muster.training.plugins.module_utils._run import status as run_status
 from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError
 from ansible_collections.muster.training.plugins.module_utils._run.members import (
-    checked_member,
     connection_name,
     generation_of,
     possible_followers,
     replace_member,
+    validate_member,
 )
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import CANDIDATE_TIMEOUT
 from ansible_collections.muster.training.plugins.module_utils._slurm import queued_run
@@ -34,10 +34,10 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.new_me
 from ansible_collections.muster.training.plugins.module_utils._supervisor.node_views import initial_views
 from ansible_collections.muster.training.plugins.module_utils._supervisor.succession import (
     choose_candidate,
-    keeps_quorum,
+    has_quorum,
     majority,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._plan.new_node import plan_of_new_node, with_replacements
+from ansible_collections.muster.training.plugins.plugin_utils._plan.new_node import apply_replacements, plan_of_new_node
 from tests.unit import supervised
 from tests.unit.restarting import (
     WAIT,
@@ -86,8 +86,8 @@ def test_replacement_changes_the_node_everywhere() -> None:
 )  # fmt: skip
 def test_malformed_replacement_is_ignored(changes: dict[str, Any]) -> None:
     message: dict[str, Any] = {"node_rank": 1, "name": "new", "address": "10.0.0.9", "generation": 1}
-    assert (checked_member({**message, "type": "member", "more": 1}, 3) or {}) == message
-    assert checked_member({**message, **changes}, 3) is None
+    assert (validate_member({**message, "type": "member", "more": 1}, 3) or {}) == message
+    assert validate_member({**message, **changes}, 3) is None
 
 
 def test_each_generation_has_its_own_connection_name() -> None:
@@ -115,7 +115,7 @@ def test_replacements_never_let_two_partitions_continue(
         followers = {rank for rank in others if rank == successor or rank in possible_followers(plan, successor)}
         lost = {rank for rank in range(hub) if not generation_of(plan, rank)}  # the nodes before a hub were lost
         if len(followers - lost) >= majority(nnodes):
-            assert not keeps_quorum(plan, hub, connected | {hub})
+            assert not has_quorum(plan, hub, connected | {hub})
 
 
 def test_replacement_for_an_earlier_node_is_only_a_follower() -> None:
@@ -135,7 +135,7 @@ def test_no_node_joins_a_slurm_job(tmp_path: Path, is_job: bool) -> None:
     nodes = initial_views(["node0", "node1"], "")
     nodes[1]["state"] = "lost"
     if is_job:
-        queued_run.mark(str(tmp_path))
+        queued_run.mark_as_queued(str(tmp_path))
     attempts = SimpleNamespace(takes_part=lambda _node: True, has_ended=lambda: True)
     journal = SimpleNamespace(path=lambda name: str(tmp_path / name))
     hub: Any = SimpleNamespace(plan=plan, nodes=nodes, own=0, attempts=attempts, journal=journal)
@@ -156,7 +156,7 @@ def join(run: Run, name: str, host: int, hub: int = 0, directory: Path | None = 
     assert reply["is_hub"] and reply["changed"]
     rank = reply["node_rank"]
     facts = {"interface": "lo", "runs_directory": str(directory)}
-    launched = with_replacements(run.plans[hub], reply["nodes"])  # type: ignore[arg-type]
+    launched = apply_replacements(run.plans[hub], reply["nodes"])  # type: ignore[arg-type]
     plan: Any = plan_of_new_node(launched, reply["attempt"], rank, facts)
     plan["command"][-1] = "9"
     given = {"token": run.token, "environment": reply["environment"], "supervisor": run.sources, "programs": {}}

@@ -19,7 +19,7 @@ from ansible_collections.muster.training.plugins.module_utils._run import save a
 from ansible_collections.muster.training.plugins.module_utils._run import start as run_start
 from ansible_collections.muster.training.plugins.module_utils._supervisor.notifications.messages import (
     KINDS,
-    ended_message,
+    end_message,
     message,
 )
 from tests.unit.supervised import Run, command_line, end_by_force, eventually, free_port, make_run
@@ -318,11 +318,11 @@ def test_message_about_a_failed_run_names_the_first_failed_rank() -> None:
         "nnodes": 2, "started": 0.0, "ended": 7325.0, "nodes": nodes,
     }  # fmt: skip
     plan = {"run_id": "first", "nodes": [{"price_per_hour": 1.0}, {"price_per_hour": 2.0}], "currency": "EUR"}
-    assert ended_message(plan, result)["text"].splitlines() == [
+    assert end_message(plan, result)["text"].splitlines() == [
         "failed after 2:02:05 on 2 nodes, world size 4",
         "rank 3 on a ended with exit code 1",
         "rank 3 on a: ValueError: boom",
         "cost: 6.10 EUR",
         "report: ./muster report first",
     ]
-    assert ended_message({**plan, "nodes": [{}]}, result)["cost"] is None
+    assert end_message({**plan, "nodes": [{}]}, result)["cost"] is None

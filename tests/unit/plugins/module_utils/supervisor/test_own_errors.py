@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import (
-    checked_report,
-    checked_result,
+    validate_report,
+    validate_result,
 )
 from ansible_collections.muster.training.plugins.module_utils._supervisor.own_errors import (
     Mark,
@@ -90,7 +90,7 @@ def make(tmp_path: Path) -> Iterator[Maker]:
 
 def first_failure(run: Run) -> dict[str, Any]:
     """The first failure according to the verdict."""
-    result = checked_result(run.result())
+    result = validate_result(run.result())
     assert result is not None
     failure: dict[str, Any] = verdict_from_hub(run.plans[0], result)["first_failure"]
     return failure
@@ -261,7 +261,7 @@ def test_planted_logs_and_error_files_are_harmless(tmp_path: Path, what: str) ->
     marks = mark_ranks(plan, str(tmp_path))
     (report,) = rank_reports(plan, str(tmp_path), -15, True, RanksEnd(time.monotonic(), marks))
     json.dumps(report)
-    assert checked_report({"ranks": [report]})["ranks"][0]["rank"] == 0
+    assert validate_report({"ranks": [report]})["ranks"][0]["rank"] == 0
     assert isinstance(last_lines(str(tmp_path / "ranks" / "0" / "stderr.log")), str)
 
 
@@ -275,9 +275,9 @@ def test_planted_logs_and_error_files_are_harmless(tmp_path: Path, what: str) ->
     ],
 )
 def test_outputs_and_times_of_another_node_are_checked(outputs: Any, expected: Any) -> None:
-    assert checked_report({"outputs": outputs})["outputs"] == expected
+    assert validate_report({"outputs": outputs})["outputs"] == expected
     for seconds, valid in ((12.5, True), (3, True), (-1, False), ("1", False), (True, False), (1e300, False)):
-        (rank,) = checked_report({"ranks": [{"before_end": seconds, "own_error": True}]})["ranks"]
+        (rank,) = validate_report({"ranks": [{"before_end": seconds, "own_error": True}]})["ranks"]
         assert ("before_end" in rank, rank["own_error"]) == (valid, True)
 
 

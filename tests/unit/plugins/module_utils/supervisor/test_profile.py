@@ -20,7 +20,7 @@ from ansible_collections.muster.training.plugins.module_utils._run import dispat
 from ansible_collections.muster.training.plugins.module_utils._run.safe_files import read_tail
 from ansible_collections.muster.training.plugins.plugin_utils._cluster.rank_table import HostSpec, build_rank_table
 from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import build_node_plan, get_launcher
-from ansible_collections.muster.training.plugins.plugin_utils._profile.summary import checked_ranks, summarize
+from ansible_collections.muster.training.plugins.plugin_utils._profile.summary import summarize, validate_ranks
 from ansible_collections.muster.training.plugins.plugin_utils._profile.timeline import RankTrace, merge_traces
 from tests.unit import supervised
 from tests.unit.supervised import TIMEOUTS, Run, end_by_force, eventually, free_port, make_job
@@ -97,7 +97,7 @@ def test_all_ranks_of_a_running_job_are_profiled_and_it_continues(run: Run, tmp_
     run.start()
     eventually(lambda: all(last_step(run, rank) > 0 for rank in range(RANKS)), LONGEST)
     replies = profile_nodes(run)
-    nodes = {name: checked_ranks(reply) for name, reply in replies.items()}
+    nodes = {name: validate_ranks(reply) for name, reply in replies.items()}
     assert all(nodes.values()), replies
     profile = summarize(run.run_id, 0.0, {name: results or [] for name, results in nodes.items()}, [])
     assert [(entry["rank"], entry["steps"]) for entry in profile["ranks"]] == [(rank, STEPS) for rank in range(RANKS)]

@@ -9,8 +9,8 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._run.hang_analysis import (
     MAX_GROUPS,
-    checked_groups,
     merge_groups,
+    validate_groups,
 )
 from ansible_collections.muster.training.plugins.module_utils._run.stack_dump import Frame, classify
 from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline import MAX_LINE
@@ -50,7 +50,7 @@ def test_message_with_a_location_for_each_rank_fits_into_a_lifeline_message(rank
     sent = shorten_groups(groups)
     assert sent and len(groups) == min(ranks, MAX_GROUPS)
     assert len(json.dumps({"type": "stacks", "groups": sent})) < MAX_LINE - 1024
-    assert checked_groups(sent, range(ranks)) == sent
+    assert validate_groups(sent, range(ranks)) == sent
 
 
 def test_report_with_many_stacks_and_operations_fits_into_a_lifeline_message() -> None:

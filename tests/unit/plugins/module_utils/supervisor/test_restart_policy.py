@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import checked_report
+from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import validate_report
 from ansible_collections.muster.training.plugins.module_utils._supervisor.attempts import Attempts, End, is_usable
 from ansible_collections.muster.training.plugins.module_utils._supervisor.node_views import initial_views
 from ansible_collections.muster.training.plugins.module_utils._supervisor.restart_policy import (
@@ -38,7 +38,7 @@ def policy_with(**changes: Any) -> Any:
 
 def report(code: int | None = 1, error: str = "", **fields: Any) -> Any:
     rank = {"rank": 0, "local_rank": 0, "exit_code": code, "error": error, "log": "/log"}
-    return checked_report({"exit_code": 1, "ranks": [rank], **fields})
+    return validate_report({"exit_code": 1, "ranks": [rank], **fields})
 
 
 def views(*reports: Any) -> list[Any]:

@@ -18,10 +18,10 @@ from ansible_collections.muster.training.plugins.module_utils._run import save a
 from ansible_collections.muster.training.plugins.module_utils._run import status as run_status
 from ansible_collections.muster.training.plugins.module_utils._supervisor.hub import Hub
 from ansible_collections.muster.training.plugins.module_utils._supervisor.replica import Replica
-from ansible_collections.muster.training.plugins.module_utils._supervisor.restart_policy import with_first
+from ansible_collections.muster.training.plugins.module_utils._supervisor.restart_policy import move_to_front
 from ansible_collections.muster.training.plugins.module_utils._supervisor.succession import (
     choose_candidate,
-    keeps_quorum,
+    has_quorum,
     lifeline_name,
     majority,
     takeover_delay,
@@ -51,12 +51,12 @@ def test_hub_and_successor_never_both_continue(nnodes: int, hub: int, connected:
     for successor in others:
         followers = {rank for rank in others if rank >= successor}
         if successor > hub and len(followers) >= majority(nnodes):
-            assert not keeps_quorum(plan, hub, connected | {hub})
+            assert not has_quorum(plan, hub, connected | {hub})
 
 
 def test_two_nodes_have_no_successor_and_no_quorum() -> None:
     plan: Any = {"restart": {}, "nodes": [{}] * 2}
-    assert keeps_quorum(plan, 0, {0}) and majority(2) == 2
+    assert has_quorum(plan, 0, {0}) and majority(2) == 2
 
 
 @given(st.integers(1, 20), st.sets(st.integers(0, 20)), st.floats(0, 1000))
@@ -78,7 +78,7 @@ def test_lost_hub_has_ended_its_job_before_another_node_takes_over() -> None:
 
 
 def test_hub_takes_rank_0_and_each_hub_has_its_own_lifeline() -> None:
-    assert with_first([3, 1, 2], 1) == [1, 3, 2] and with_first([1, 2], 1) == [1, 2]
+    assert move_to_front([3, 1, 2], 1) == [1, 3, 2] and move_to_front([1, 2], 1) == [1, 2]
     assert lifeline_name("run", 0) == "run" != lifeline_name("run", 1)
 
 

@@ -19,7 +19,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.processes imp
 from ansible_collections.muster.training.plugins.module_utils._run.safe_files import (
     write_json,
 )
-from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import checked_report
+from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import validate_report
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
     BUSY_STEP_INTERVAL,
     IDLE_STEP_INTERVAL,
@@ -37,7 +37,7 @@ def test_valid_report_passes_the_check_unchanged(make_node: NodeMaker) -> None:
     rank: Any = supervisor.report["ranks"][0]
     rank.update(closed=True, first=True, ended_by_us=True)
     supervisor.report["mounts"] = {"/data": "it has died"}
-    assert checked_report(supervisor.report) == supervisor.report
+    assert validate_report(supervisor.report) == supervisor.report
 
 
 def test_list_of_processes_costs_three_system_calls_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +75,7 @@ def test_run_continues_when_its_directory_cannot_be_written(
     assert node.supervisor.lifeline.stop_reason is None
     node.supervisor.launcher.code = 0
     node.supervisor.make_report([])
-    node.hub.take_report(node.hub.nodes[1], checked_report({"exit_code": 0}))
+    node.hub.take_report(node.hub.nodes[1], validate_report({"exit_code": 0}))
     node.judge(node.now)
     verdict = node.run.result()
     assert verdict["state"] == "succeeded"
@@ -90,7 +90,7 @@ def test_exit_code_for_the_launcher_is_written_once_the_disk_has_room(
     for other in node.hub.nodes:
         other["remote_started"] = True
     other = node.hub.nodes[1]
-    other["state"], other["report"] = "ended", checked_report({"exit_code": 3})
+    other["state"], other["report"] = "ended", validate_report({"exit_code": 3})
 
     with monkeypatch.context() as patch:
         patch.setattr(journal, "write_json", full)

@@ -15,7 +15,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._run import status as run_status
 from ansible_collections.muster.training.plugins.module_utils._run.safe_files import read_tail
-from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import checked_result
+from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import validate_result
 from ansible_collections.muster.training.plugins.plugin_utils._cluster.rank_table import HostSpec, build_rank_table
 from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import verdict_from_hub
 from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import build_node_plan, get_launcher
@@ -136,7 +136,7 @@ def test_hang_names_the_rank_and_its_line(tmp_path: Path, runs: list[Run], launc
     if described:
         hang = reported_hang(run, rf"rank {rank} on node\d+ {described}", f"{launcher} {kind}")
         assert hang["awaited_ranks"] == [rank], hang
-    result = checked_result(eventually(lambda: run.read(0, "result.json"), LONGEST))
+    result = validate_result(eventually(lambda: run.read(0, "result.json"), LONGEST))
     assert result is not None
     failure = verdict_from_hub(run.plans[0], result)["first_failure"]
     assert failure is not None and failure["rank"] == rank, failure

@@ -22,8 +22,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._command_line.unus
     describe_unused_switches,
     describe_unused_tags,
     is_selected,
+    names_in_strings,
     required_collections,
-    words_in_strings,
 )
 
 
@@ -168,7 +168,7 @@ def test_a_variable_that_nothing_reads_is_named(typed: str, messages: list[str])
 
 
 def test_words_in_nested_values_are_found() -> None:
-    assert words_in_strings({"a": ["{{ region }}-x", {"b": ("my_zone", 3)}]}) == {"region", "x", "my_zone"}
+    assert names_in_strings({"a": ["{{ region }}-x", {"b": ("my_zone", 3)}]}) == {"region", "x", "my_zone"}
 
 
 def test_needed_collections_are_found_in_the_tasks_of_roles(tmp_path: Path) -> None:

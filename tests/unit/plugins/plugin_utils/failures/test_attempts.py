@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._run.attempt_losses import last_step, loss_of
-from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import checked_result
+from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import validate_result
 from ansible_collections.muster.training.plugins.plugin_utils._failures.attempts import continue_command
 from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import (
     first_failure,
@@ -173,6 +173,6 @@ def test_report_lists_the_attempts() -> None:
 
 def test_result_with_malformed_attempts_is_ignored() -> None:
     good = result(record(0, 1.0, 2.0))
-    assert checked_result(good) is not None
+    assert validate_result(good) is not None
     for changes in ({"started": "x"}, {"nodes": "gpu1"}, {"reason": None}, {"number": -1}):
-        assert checked_result(result({**record(0, 1.0, 2.0), **changes})) is None
+        assert validate_result(result({**record(0, 1.0, 2.0), **changes})) is None

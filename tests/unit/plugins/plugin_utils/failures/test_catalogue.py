@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from ansible_collections.muster.training.plugins.plugin_utils._failures.catalogue import (
     MAX_LINE,
     MAX_TEXT,
-    causes_in_log,
     explain,
     explain_failure,
+    find_causes,
     subjects,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.registry import CATALOGUE
@@ -173,7 +173,7 @@ def test_harmless_output_is_not_an_error(text: str) -> None:
 
 
 def test_retried_request_in_a_log_is_not_a_cause() -> None:
-    assert causes_in_log(RETRIED.splitlines(), "ValueError: boom") == []
+    assert find_causes(RETRIED.splitlines(), "ValueError: boom") == []
 
 
 def test_harmless_output_does_not_hide_an_error() -> None:

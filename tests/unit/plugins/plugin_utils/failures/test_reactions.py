@@ -13,7 +13,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.reaction
     PRECEDENCES,
     explains_reaction,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._failures.root_rank import with_stated_cause
+from ansible_collections.muster.training.plugins.plugin_utils._failures.root_rank import find_stated_cause
 from tests.explain.offline import explain_offline
 
 RECORDED = Path(__file__).resolve().parents[3] / "fixtures" / "errors"
@@ -213,9 +213,9 @@ def failure(rank: int, error: str, lines: list[str]) -> dict[str, Any]:
 def test_rank_whose_log_states_the_cause_is_named_before_one_that_only_waited() -> None:
     waited = failure(0, REACTIONS["ranks-missing"], ["starting"])
     raised = failure(3, REACTIONS["nccl-peer-gone"], [*trace("KeyError: 'key'"), REACTIONS["nccl-peer-gone"]])
-    assert with_stated_cause(waited, [waited, raised]) is raised
+    assert find_stated_cause(waited, [waited, raised]) is raised
     lost = failure(1, REACTIONS["rendezvous-unreached"], ["starting"])
     caused = failure(2, REACTIONS["rendezvous-unreached"], [CAUSES["name-unknown"]])
-    assert with_stated_cause(waited, [waited, lost, caused]) is caused
-    assert with_stated_cause(waited, [waited, lost]) is None
-    assert with_stated_cause(caused, [waited, caused]) is None
+    assert find_stated_cause(waited, [waited, lost, caused]) is caused
+    assert find_stated_cause(waited, [waited, lost]) is None
+    assert find_stated_cause(caused, [waited, caused]) is None

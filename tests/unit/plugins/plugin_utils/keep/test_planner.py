@@ -28,13 +28,13 @@ from ansible_collections.muster.training.plugins.plugin_utils._keep.planner impo
     Rent,
     Situation,
     Watch,
-    after_failure,
-    after_observation,
-    after_recovery,
-    after_success,
     find_candidates,
     first_notes,
     next_action,
+    notes_after_failure,
+    notes_after_observation,
+    notes_after_recovery,
+    notes_after_success,
 )
 
 NODES = ("gpu1", "gpu2", "gpu3")
@@ -79,7 +79,7 @@ def notes(**changes: Any) -> Notes:
 )
 def test_next_action_is_chosen(changes: dict[str, Any], noted: dict[str, Any], expected: Action) -> None:
     at = LOST._replace(**changes)
-    assert next_action(at, after_observation(notes(**noted), at), NOW) == expected
+    assert next_action(at, notes_after_observation(notes(**noted), at), NOW) == expected
 
 
 @pytest.mark.parametrize(
@@ -99,25 +99,25 @@ def test_user_sees_what_keep_is_waiting_for(changes: dict[str, Any], noted: dict
 def test_failed_step_is_retried_with_increasing_delays() -> None:
     noted, pauses = notes(), []
     for _number in range(6):
-        noted = after_failure(noted, Rent(3), NOW)
+        noted = notes_after_failure(noted, Rent(3), NOW)
         pauses.append(noted["failures"]["rent"]["next"] - NOW)
         assert next_action(LOST, noted, NOW) == Watch()
         assert next_action(LOST, noted, NOW + pauses[-1]) == Rent(3)
     assert pauses == [FIRST_PAUSE, 120.0, 240.0, 480.0, LONGEST_PAUSE, LONGEST_PAUSE]
-    assert after_success(noted, Rent(3), NOW)["failures"]["rent"]["count"] == 0
+    assert notes_after_success(noted, Rent(3), NOW)["failures"]["rent"]["count"] == 0
 
 
 def test_machine_that_cannot_be_set_up_is_replaced_by_another() -> None:
     present, noted = LOST._replace(machines=(*NODES, "gpu4")), notes()
     for _number in range(MAX_FAILURES):
         assert find_candidates(present, noted) == ["gpu4"]
-        noted = after_failure(noted, Prepare(("gpu4",)), NOW)
+        noted = notes_after_failure(noted, Prepare(("gpu4",)), NOW)
     assert find_candidates(present, noted) == []
     assert isinstance(next_action(present, noted, NOW), Rent)
 
 
 def test_machine_that_cannot_join_is_set_up_again() -> None:
-    noted = after_failure(notes(prepared=["gpu4"]), Join("gpu4"), NOW)
+    noted = notes_after_failure(notes(prepared=["gpu4"]), Join("gpu4"), NOW)
     present = LOST._replace(machines=(*NODES, "gpu4"))
     assert next_action(present, noted, NOW) == Prepare(("gpu4",))
 
@@ -125,9 +125,9 @@ def test_machine_that_cannot_join_is_set_up_again() -> None:
 def test_complete_run_resets_the_notes_and_keeps_the_cluster_size() -> None:
     noted = notes(rented=2, joined=1, prepared=["gpu5"])
     complete = situation(machines=(*NODES, "gpu4"))
-    assert after_recovery(noted, complete) == notes(machines=4, prepared=["gpu5"])
-    assert after_recovery(noted, LOST) == noted
-    assert after_recovery(noted, complete._replace(state=UNKNOWN)) == noted
+    assert notes_after_recovery(noted, complete) == notes(machines=4, prepared=["gpu5"])
+    assert notes_after_recovery(noted, LOST) == noted
+    assert notes_after_recovery(noted, complete._replace(state=UNKNOWN)) == noted
 
 
 NAMES = ("gpu1", "gpu2", "gpu3", "gpu4", "gpu5")
@@ -150,7 +150,7 @@ SITUATIONS = st.builds(
 @given(SITUATIONS, st.sets(st.sampled_from(NAMES)), st.integers(0, 4), st.integers(0, 3))
 def test_every_action_is_safe(at: Situation, prepared: set[str], rented: int, joined: int) -> None:
     """Nothing is rented without a budget or need, no working node is touched, and no broken machine is used again."""
-    noted = after_observation(notes(prepared=sorted(prepared), rented=rented, joined=joined), at)
+    noted = notes_after_observation(notes(prepared=sorted(prepared), rented=rented, joined=joined), at)
     action = next_action(at, noted, NOW)
     missing = at.missing
     working = set(NODES) - {node.name for node in missing}
@@ -184,7 +184,7 @@ def check_recovery(fates: dict[str, str]) -> None:
         missing = tuple(MissingNode(name, fates[name] == "broken") for name in lost)
         away = [name for name in lost if fates[name] in ("taken", "hangs")]
         at = situation(nodes=(*members, *lost), missing=missing, unreachable=away, machines=tuple(machines))
-        noted = after_observation(noted, at)
+        noted = notes_after_observation(noted, at)
         action = next_action(at, noted, now)
         hangs = isinstance(action, Prepare) and any(fates.get(name) == "hangs" for name in action.names)
         if isinstance(action, Rent):
@@ -193,7 +193,7 @@ def check_recovery(fates: dict[str, str]) -> None:
         elif isinstance(action, Join):
             members.add(action.name)
             lost.remove(action.name if action.name in lost else lost[0])
-        noted = after_failure(noted, action, now) if hangs else after_success(noted, action, now)
+        noted = notes_after_failure(noted, action, now) if hangs else notes_after_success(noted, action, now)
         now += FIRST_PAUSE
         if not lost:
             break

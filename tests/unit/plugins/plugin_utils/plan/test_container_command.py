@@ -282,9 +282,9 @@ def test_podman_as_root_needs_no_user_systemd_for_a_memory_limit() -> None:
 
 def test_docker_group_granted_after_login_is_entered_with_sg(monkeypatch: pytest.MonkeyPatch) -> None:
     user, words = pwd.getpwuid(os.geteuid()).pw_name, ["docker", "info", "a b"]
-    assert image.with_group("no-such-group", words) == words
+    assert image.add_group("no-such-group", words) == words
     for members, groups, late in (([user], [], True), ([user], [77], False), (["bob"], [], False)):
         entry = grp.struct_group(("docker", "x", 77, members))
         monkeypatch.setattr(grp, "getgrnam", {"docker": entry}.__getitem__)
         monkeypatch.setattr(os, "getgroups", lambda groups=groups: groups)
-        assert image.with_group("docker", words) == (["sg", "docker", "-c", "docker info 'a b'"] if late else words)
+        assert image.add_group("docker", words) == (["sg", "docker", "-c", "docker info 'a b'"] if late else words)

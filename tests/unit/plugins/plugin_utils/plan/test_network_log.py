@@ -8,8 +8,8 @@ from typing import Any
 
 from ansible_collections.muster.training.plugins.plugin_utils._cluster.rank_table import HostSpec, build_rank_table
 from ansible_collections.muster.training.plugins.plugin_utils._plan.network_log import (
+    add_rdma_of_others,
     network_log_environment,
-    with_rdma_of_others,
 )
 
 ONE = build_rank_table([HostSpec("a", "10.0.0.1", 1)])
@@ -28,7 +28,7 @@ def test_nccl_logs_its_network_on_nodes_with_an_active_rdma_port_and_peers() -> 
 
 def test_nccl_logs_its_network_on_all_nodes_if_any_of_them_has_rdma() -> None:
     """Otherwise, the node that lacks it would be the only one whose network is not known."""
-    facts = with_rdma_of_others({"a": ACTIVE, "b": {"system": {"rdma_ports": []}}})
+    facts = add_rdma_of_others({"a": ACTIVE, "b": {"system": {"rdma_ports": []}}})
     assert network_log_environment(TWO, facts["b"], "/runs/b") == {"MUSTER_NCCL_LOG": "/runs/b/nccl.%h.%p.log"}
-    without = with_rdma_of_others({"a": {}, "b": {"system": {}}})
+    without = add_rdma_of_others({"a": {}, "b": {"system": {}}})
     assert network_log_environment(TWO, without["b"], "/runs/b") == {}

@@ -14,11 +14,11 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.attemp
 from ansible_collections.muster.training.plugins.plugin_utils._cluster.rank_table import HostSpec, build_rank_table
 from ansible_collections.muster.training.plugins.plugin_utils._plan.container_command import (
     engine_options,
-    with_ids_of_node,
+    replace_ids_of_node,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._plan.launch_options import launch_options
 from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.torchrun_c10d import joining_command
-from ansible_collections.muster.training.plugins.plugin_utils._plan.new_node import plan_of_new_node, with_replacements
+from ansible_collections.muster.training.plugins.plugin_utils._plan.new_node import apply_replacements, plan_of_new_node
 from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import build_node_plan, get_launcher
 from tests.unit.supervised import make_job
 
@@ -90,12 +90,12 @@ def test_only_names_and_addresses_of_nodes_are_taken_from_a_node() -> None:
     (launched, _second, _third) = plans_of(**JOBS["deepspeed"])
     nodes = [{"name": f"gpu{rank}", "address": address, "generation": 0} for rank, address in enumerate(ADDRESSES)]
     nodes[1] = {"name": "new", "address": "10.0.0.9", "generation": 2, "slots": 99}
-    recorded: Any = with_replacements(launched, nodes)
+    recorded: Any = apply_replacements(launched, nodes)
     assert [node["name"] for node in recorded["nodes"]] == ["gpu0", "new", "gpu2"]
     assert recorded["nodes"][1] == {**launched["nodes"][1], "name": "new", "address": "10.0.0.9", "generation": 2}
     assert launched["nodes"][1]["name"] == "gpu1"
     with pytest.raises(ValueError, match="2 nodes instead of 3"):
-        with_replacements(launched, nodes[:2])
+        apply_replacements(launched, nodes[:2])
     with pytest.raises(ValueError, match="invalid description of the attempt"):
         plan_of_new_node(recorded, {"number": 0, "hub": 7, "members": [0], "checkpoint": ""}, 1, facts_of(1))
 
@@ -109,7 +109,7 @@ def test_container_gets_the_groups_of_the_gpus_on_the_new_node(engine: str) -> N
         return [*engine_options(job, facts), "--volume=/a:/a", "--group-add=7", "rocm/pytorch"]
 
     facts = {"gpus": {"groups": {"render": 110, "video": 44}}}
-    assert with_ids_of_node(options(109), facts) == options(110)
+    assert replace_ids_of_node(options(109), facts) == options(110)
 
 
 def test_arguments_of_the_job_are_unchanged() -> None:

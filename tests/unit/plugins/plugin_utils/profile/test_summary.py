@@ -23,11 +23,11 @@ from ansible_collections.muster.training.plugins.module_utils._run.profile_trace
 from ansible_collections.muster.training.plugins.plugin_utils._profile import timeline
 from ansible_collections.muster.training.plugins.plugin_utils._profile.collectives import match_sequences
 from ansible_collections.muster.training.plugins.plugin_utils._profile.summary import (
-    checked_ranks,
     format_count,
     format_profile,
     summarize,
     unknown_ranks,
+    validate_ranks,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._profile.timeline import RankTrace, merge_traces
 
@@ -93,13 +93,13 @@ def test_equally_fast_ranks_do_not_wait() -> None:
 )
 def test_an_invalid_reply_is_refused(change: dict[str, Any]) -> None:
     node = {"name": "a", "first_rank": 0, "slots": 1}
-    assert checked_ranks({"node": node, "id": "", "ranks": [result(0, 0.0)]})
-    assert checked_ranks({"node": node, "id": "", "ranks": [{**result(0, 0.0), **change}]}) is None
+    assert validate_ranks({"node": node, "id": "", "ranks": [result(0, 0.0)]})
+    assert validate_ranks({"node": node, "id": "", "ranks": [{**result(0, 0.0), **change}]}) is None
 
 
 def test_ranks_of_other_nodes_are_ignored() -> None:
     node = {"name": "a", "first_rank": 4, "slots": 1}
-    assert checked_ranks({"node": node, "id": "", "ranks": [result(0, 0.0)]}) == []
+    assert validate_ranks({"node": node, "id": "", "ranks": [result(0, 0.0)]}) == []
 
 
 def event(name: str, start: float, duration: float, **more: Any) -> dict[str, Any]:

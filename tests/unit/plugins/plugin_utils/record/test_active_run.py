@@ -10,7 +10,7 @@ from typing import Any
 
 from ansible_collections.muster.training.plugins.plugin_utils._record.active_run import (
     choose_run,
-    nodes_to_ask,
+    nodes_to_query,
     open_runs,
 )
 
@@ -38,8 +38,8 @@ def test_active_run_is_chosen_even_if_a_later_one_has_ended(tmp_path: Path) -> N
     record(tmp_path, "a", "node1", "node2", number=1)
     record(tmp_path, "b", "node3", number=2, result=end("succeeded"))
     runs = open_runs(tmp_path, MEMBERS)
-    assert nodes_to_ask(runs, "b") == ["node1"], "it may have ended while nobody watched it"
-    assert nodes_to_ask(runs, "a") == [], "the command is about it in any case"
+    assert nodes_to_query(runs, "b") == ["node1"], "it may have ended while nobody watched it"
+    assert nodes_to_query(runs, "a") == [], "the command is about it in any case"
     assert choose_run(tmp_path, MEMBERS, {"node1": {"active": []}}, stop=True).run_id == "b"
     chosen = choose_run(tmp_path, MEMBERS, {}, stop=True)
     assert (chosen.run_id, chosen.is_active) == ("a", True)
@@ -53,7 +53,7 @@ def test_all_nodes_are_queried_about_a_run_that_another_node_may_lead(tmp_path: 
     os.utime(plan, (1, 1))
     record(tmp_path, "b", "node1", number=2, result=end("succeeded"))
     runs = open_runs(tmp_path, MEMBERS)
-    assert nodes_to_ask(runs, "b") == MEMBERS
+    assert nodes_to_query(runs, "b") == MEMBERS
     replies = {"node1": {"active": []}, "node2": {"active": ["a"]}, "node3": {"active": []}}
     assert choose_run(tmp_path, MEMBERS, replies, stop=True).run_id == "a"
     replies["node2"] = {"active": []}
@@ -84,7 +84,7 @@ def test_nodes_of_several_open_runs_are_queried(tmp_path: Path) -> None:
     record(tmp_path, "a", "node1", "node2", number=1)
     record(tmp_path, "b", "gone", "node3", number=2)
     record(tmp_path, "c", "node1", number=3)
-    assert nodes_to_ask(open_runs(tmp_path, MEMBERS), "c") == ["node1", "node3"]
+    assert nodes_to_query(open_runs(tmp_path, MEMBERS), "c") == ["node1", "node3"]
     replies: dict[str, Any] = {"node1": {"active": ["a"]}, "node3": {"active": []}}
     assert choose_run(tmp_path, MEMBERS, replies, stop=True) == (
         *("a", True),

@@ -12,7 +12,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.plugin_utils._record.printed import first_nodes, rank_zero_logs
 from ansible_collections.muster.training.plugins.plugin_utils._record.reader import read_record
-from ansible_collections.muster.training.plugins.plugin_utils._report.printed_metrics import from_printed
+from ansible_collections.muster.training.plugins.plugin_utils._report.printed_metrics import curves_from_printed
 from tests.unit.plugins.plugin_utils.report.records import write_record
 
 PLAN = {"nodes": [{"name": "gpu0"}, {"name": "gpu1"}, {"name": "gpu2"}]}
@@ -67,7 +67,7 @@ def test_curve_continues_and_a_repeated_step_counts_once(tmp_path: Path, node: i
 def test_repeated_steps_are_those_of_the_later_attempt(
     first: list[str], second: list[str], steps: list[float], values: list[float]
 ) -> None:
-    (curve,) = from_printed("output", [*first, None, *second]).curves.values()
+    (curve,) = curves_from_printed("output", [*first, None, *second]).curves.values()
     assert (list(curve.step), list(curve.value)) == (steps, values)
 
 

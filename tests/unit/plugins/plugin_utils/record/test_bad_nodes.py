@@ -14,15 +14,15 @@ import pytest
 
 from ansible_collections.muster.training.plugins.plugin_utils._record.bad_nodes import (
     BadNodesError,
+    add_entry,
     change_entries,
     describe_entry,
     make_entry,
     matches,
     read_entries,
-    with_entry,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._record.machine_identity import summarize_identity
-from ansible_collections.muster.training.plugins.plugin_utils._record.remember import remember_bad_nodes
+from ansible_collections.muster.training.plugins.plugin_utils._record.remember import record_bad_nodes
 
 IDENTITY = {"serial": "J1050", "asset": "", "machine_id": "4ac3", "gpus": ["GPU-a", "GPU-b"]}
 FALLEN = "Xid 79 on GPU 1 (GPU has fallen off the bus)"
@@ -32,13 +32,13 @@ def test_entries_are_kept_and_replace_earlier_entries_for_the_same_machine(tmp_p
     path = tmp_path / "bad-nodes.json"
     assert read_entries(path) == []
     first = make_entry("gpu3", FALLEN, "bert", IDENTITY, ["GPU-b"])
-    change_entries(path, lambda entries: with_entry(entries, first))
+    change_entries(path, lambda entries: add_entry(entries, first))
     assert read_entries(path) == [first]
     again = make_entry("other-name", "again", "bert-2", IDENTITY, [])
-    change_entries(path, lambda entries: with_entry(entries, again))
+    change_entries(path, lambda entries: add_entry(entries, again))
     assert read_entries(path) == [again]
     other = make_entry("gpu3", "no", "", {**IDENTITY, "gpus": ["GPU-x"]}, [])
-    assert len(change_entries(path, lambda entries: with_entry(entries, other))) == 2
+    assert len(change_entries(path, lambda entries: add_entry(entries, other))) == 2
     assert describe_entry(first).startswith(f"{FALLEN} (2") and describe_entry(first).endswith(" in run bert)")
 
 
@@ -119,7 +119,7 @@ def test_verdict_that_blames_hardware_records_the_machine(
     tmp_path: Path, values: dict[str, Any], reason: str, blamed: list[str]
 ) -> None:
     path = tmp_path / "bad-nodes.json"
-    (line,) = remember_bad_nodes(path, PLAN, verdict(**values))
+    (line,) = record_bad_nodes(path, PLAN, verdict(**values))
     assert line.startswith(f"gpu1 is recorded as bad: {reason}. No run will use it until ")
     (entry,) = read_entries(path)
     assert (entry["node"], entry["reason"], entry["failed_gpus"], entry["run"]) == ("gpu1", reason, blamed, "bert")
@@ -139,7 +139,7 @@ def test_verdict_that_blames_hardware_records_the_machine(
     ],
 )
 def test_other_verdicts_record_nothing(tmp_path: Path, values: dict[str, Any]) -> None:
-    assert remember_bad_nodes(tmp_path / "bad-nodes.json", PLAN, verdict(**values)) == []
+    assert record_bad_nodes(tmp_path / "bad-nodes.json", PLAN, verdict(**values)) == []
     assert list(tmp_path.iterdir()) == []
 
 
@@ -168,7 +168,7 @@ def test_another_nodes_identifiers_are_not_recorded(tmp_path: Path) -> None:
     liar = {**victim, "machine_id": "5bd4", "gpus": ["GPU-b", "GPU-z"]}
     plan = {"nodes": [{"name": "gpu0", "identity": victim}, {"name": "gpu1", "identity": liar}]}
     health = [{**FINDING, "gpu": "GPU-b"}]
-    remember_bad_nodes(path, plan, verdict(nodes=[{"name": "gpu1", "gpus": "", "health": health}]))
+    record_bad_nodes(path, plan, verdict(nodes=[{"name": "gpu1", "gpus": "", "health": health}]))
     (entry,) = read_entries(path)
     assert (entry["serial"], entry["asset"], entry["machine_id"]) == ("", "", "5bd4")
     assert (entry["gpus"], entry["failed_gpus"]) == (["GPU-z"], [])
@@ -179,13 +179,13 @@ def test_another_nodes_identifiers_are_not_recorded(tmp_path: Path) -> None:
 def test_gpu_on_another_node_is_not_blamed(tmp_path: Path, identity: dict[str, Any]) -> None:
     path = tmp_path / "bad-nodes.json"
     plan = {"nodes": [{"name": "gpu0", "identity": {"gpus": ["GPU-b"]}}, {"name": "gpu1", "identity": identity}]}
-    remember_bad_nodes(path, plan, verdict(nodes=[{"name": "gpu1", "gpus": "", "health": [FINDING]}]))
+    record_bad_nodes(path, plan, verdict(nodes=[{"name": "gpu1", "gpus": "", "health": [FINDING]}]))
     (entry,) = read_entries(path)
     assert entry["failed_gpus"] == [] and not matches(entry, "gpu0", {"gpus": ["GPU-b"]})
 
 
 def test_unwritable_file_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "missing" / "bad-nodes.json"
-    (line,) = remember_bad_nodes(path, PLAN, verdict(broken=[{"node": "gpu1", "text": FALLEN}]))
+    (line,) = record_bad_nodes(path, PLAN, verdict(broken=[{"node": "gpu1", "text": FALLEN}]))
     assert line.startswith(f"gpu1 could not be recorded as bad: cannot write {path}: ")
     assert not os.path.lexists(path)

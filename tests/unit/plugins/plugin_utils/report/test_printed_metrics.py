@@ -13,23 +13,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.plugin_utils._report import printed_metrics
-from ansible_collections.muster.training.plugins.plugin_utils._report.curves import CurveSet, from_metrics
+from ansible_collections.muster.training.plugins.plugin_utils._report.curves import CurveSet, curves_from_metrics
 from ansible_collections.muster.training.plugins.plugin_utils._report.printed_metrics import (
     MAX_LINE,
     MAX_METRICS,
     PrintedMetrics,
-    from_patterns,
-    from_printed,
+    curves_from_patterns,
+    curves_from_printed,
+    drop_copies,
     is_companion,
     is_metric,
     merge_printed,
-    without_copies,
 )
 from tests.unit.plugins.plugin_utils.report.printed_outputs import OTHER, TRAINING, Values
 
 
 def curves_of(text: str) -> CurveSet:
-    return from_printed("stdout.log", re.split(r"[\r\n]", text))
+    return curves_from_printed("stdout.log", re.split(r"[\r\n]", text))
 
 
 def points(curve_set: CurveSet) -> Values:
@@ -108,13 +108,13 @@ def test_number_of_metrics_and_length_of_lines_are_bounded() -> None:
 def test_hostile_line_takes_little_time(piece: str) -> None:
     line = "step 1 loss=0.5 " + piece * ((MAX_LINE - 20) // len(piece))
     start = time.process_time()
-    from_printed("x", [line] * 20)
+    curves_from_printed("x", [line] * 20)
     assert time.process_time() - start < 5.0, "hundredths of a second unless a pattern backtracks"
 
 
 @given(st.text(alphabet="loss=acc:1.5e/[]()|,'\" \tepochstep-%\x1b[nainf\u2501", max_size=300))
 def test_any_text_is_examined_without_an_error(text: str) -> None:
-    from_printed("x", [text, text, text])
+    curves_from_printed("x", [text, text, text])
 
 
 def test_curves_of_a_better_source_replace_printed_ones() -> None:
@@ -127,10 +127,10 @@ def test_results_by_epoch_that_a_table_lists_under_another_name_are_omitted() ->
     """As timm prints them at the end, the best epoch first."""
     text = '"epoch": 1, "top1": 34.375\n"epoch": 0, "top1": 46.875\n"epoch": 2, "top1": 50.0\n'
     assert points(curves_of(text)) == {"top1": [(0, 46.875), (1, 34.375), (2, 50.0)]}
-    table = from_metrics("summary.csv", ["epoch,eval_top1", "0,46.875", "1,34.375", "2,50.0"])
-    assert not without_copies(curves_of(text), [table]).curves
-    other = from_metrics("summary.csv", ["epoch,eval_top1", "0,46.875", "1,34.375", "2,50.5"])
-    assert set(without_copies(curves_of(text), [other]).curves) == {"top1"}
+    table = curves_from_metrics("summary.csv", ["epoch,eval_top1", "0,46.875", "1,34.375", "2,50.0"])
+    assert not drop_copies(curves_of(text), [table]).curves
+    other = curves_from_metrics("summary.csv", ["epoch,eval_top1", "0,46.875", "1,34.375", "2,50.5"])
+    assert set(drop_copies(curves_of(text), [other]).curves) == {"top1"}
 
 
 def test_longer_of_two_output_curves_is_kept() -> None:
@@ -151,7 +151,7 @@ def test_named_groups_of_a_pattern_become_curves() -> None:
         "it 40 -> 1 gap none",
         "it 50 -> 2 gap 0.2",
     ]
-    assert points(from_patterns("log", lines, [pattern])) == {
+    assert points(curves_from_patterns("log", lines, [pattern])) == {
         "energy": [(10, 1024.5), (20, -3.5), (40, 1), (50, 2)],
         "gap": [(20, 0.1), (50, 0.2)],
     }

@@ -8,7 +8,7 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.plugin_utils._report.printed_metrics import from_printed
+from ansible_collections.muster.training.plugins.plugin_utils._report.printed_metrics import curves_from_printed
 from ansible_collections.muster.training.plugins.plugin_utils._report.rich_output import MAX_LINES, RichOutput
 
 
@@ -36,18 +36,18 @@ TABLE = """\
 
 
 def test_metrics_next_to_a_progress_bar_are_read_even_if_wrapped() -> None:
-    single = from_printed("launcher.log", (bar(1, 1.252) + "`Trainer.fit` stopped\n").splitlines()).single
+    single = curves_from_printed("launcher.log", (bar(1, 1.252) + "`Trainer.fit` stopped\n").splitlines()).single
     assert single == {"val/loss": 1.152, "val/acc": 0.619, "train/loss": 1.252, "train/acc": 0.635}
 
 
 def test_progress_bars_of_several_epochs_become_curves() -> None:
-    curves = from_printed("launcher.log", (bar(0, 1.5) + bar(1, 1.252)).splitlines()).curves
+    curves = curves_from_printed("launcher.log", (bar(0, 1.5) + bar(1, 1.252)).splitlines()).curves
     assert list(curves["train/loss"].value) == [1.5, 1.252]
     assert list(curves["val/loss"].value) == [1.4, 1.152]
 
 
 def test_metrics_in_a_table_are_read() -> None:
-    single = from_printed("launcher.log", TABLE.splitlines()).single
+    single = curves_from_printed("launcher.log", TABLE.splitlines()).single
     assert single == {"test/acc": 0.8740000128746033, "test/loss": 0.6021000146865845}
 
 

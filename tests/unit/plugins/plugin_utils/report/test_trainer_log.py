@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.plugin_utils._report.curves import CurveSet
-from ansible_collections.muster.training.plugins.plugin_utils._report.printed_metrics import from_printed
+from ansible_collections.muster.training.plugins.plugin_utils._report.printed_metrics import curves_from_printed
 from ansible_collections.muster.training.plugins.plugin_utils._report.trainer_log import TrainerLog
 
 
@@ -39,7 +39,7 @@ def training(logged: Sequence[int], steps: int, per_epoch: int, seconds: float, 
 
 def loss(lines: Sequence[str | None]) -> tuple[str, list[float]]:
     """Return the unit and the positions of the curve of the loss."""
-    curves: CurveSet = from_printed("stdout.log", lines)
+    curves: CurveSet = curves_from_printed("stdout.log", lines)
     return curves.curves["loss"].unit, list(curves.curves["loss"].step)
 
 
@@ -63,7 +63,7 @@ def test_evaluations_have_their_own_steps() -> None:
     lines = training(range(5, 21, 5), 20, 10, 12.0)
     lines[2:2] = [entry({"eval_loss": 2.0, "eval_runtime": 1.0, "epoch": 1.0}, True)]
     lines[-1:-1] = [entry({"eval_loss": 1.5, "eval_runtime": 1.0, "epoch": 2.0}, True)]
-    curve = from_printed("stdout.log", lines).curves["eval_loss"]
+    curve = curves_from_printed("stdout.log", lines).curves["eval_loss"]
     assert (curve.unit, list(curve.step)) == ("step", [10.0, 20.0])
 
 

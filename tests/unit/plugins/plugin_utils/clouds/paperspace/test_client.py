@@ -27,7 +27,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.client import Client, quote_path
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.transport import (
     Response,
-    _transport_error,
+    transport_error,
 )
 from tests.support.paperspace_server.account import EventOutcome, PaperspaceAccount, cursor
 from tests.support.paperspace_server.document import DOCUMENT
@@ -591,4 +591,4 @@ def test_tls_certificate_and_host_name_are_verified(
         with pytest.raises(paperspace.TlsError, match="IP address mismatch, certificate is not valid for '127.0.0.1'"):
             client(server.url).request("GET", "/machines")
     assert slept == []
-    assert isinstance(_transport_error(ssl.SSLError("x"), 1), paperspace.TlsError)
+    assert isinstance(transport_error(ssl.SSLError("x"), 1), paperspace.TlsError)

@@ -19,7 +19,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._experiments.rehea
 )
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.rehearse.rehearsal import (
     RehearsalRunner,
-    conclude,
+    finish_rehearsal,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.sequence.launches import PlaybookResult
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.sequence.resumable import ExperimentError
@@ -105,7 +105,7 @@ def test_rehearsal_starts_two_nodes_then_all_then_resumes_on_all(cluster: Cluste
         ["--steps=20", "--to", "/data/r-all"],
         ["--steps=40", "--to", "/data/r-all", "--from", "/data/c.pt"],
     ]
-    known = conclude(cluster.runs / "r", 10**9, 10**10)
+    known = finish_rehearsal(cluster.runs / "r", 10**9, 10**10)
     assert known["go"] is True and known["resumed"] is True
     assert known["starts"][1]["step_seconds"] == 2.0, "32 of each of 4 ranks, 64 a second"
     assert known["starts"][2]["steps"][0] == 21
@@ -125,7 +125,7 @@ def test_interrupted_rehearsal_resumes_and_finished_one_is_refused(cluster: Clus
     play(cluster)
     assert cluster.stopped == ["r-all"] and cluster.launched == ["r-two", "r-all", "r-all-2", "r-resumed"]
     assert cluster.given[-1]["launch_args"][2] == "/data/r-all-2", "where the checkpoint was saved"
-    conclude(cluster.runs / "r", None, None)
+    finish_rehearsal(cluster.runs / "r", None, None)
     with pytest.raises(ExperimentError, match="r is a rehearsal that has ended: choose another name"):
         play(cluster)
     with pytest.raises(ExperimentError, match="r is a rehearsal that has different settings"):
@@ -149,11 +149,11 @@ def test_interrupted_resume_is_repeated_from_a_fresh_checkpoint(cluster: Cluster
 def test_non_finite_loss_is_rejected_unless_another_curve_is_chosen(cluster: Cluster, broken: float) -> None:
     cluster.losses = {11: broken, 12: broken}
     play(cluster, loss="accuracy")
-    assert conclude(cluster.runs / "r", 10**9, 10**10)["go"] is True, "another curve is the one that counts"
+    assert finish_rehearsal(cluster.runs / "r", 10**9, 10**10)["go"] is True, "another curve is the one that counts"
     other = Cluster(cluster.runs.parent / "other")
     other.losses = dict.fromkeys(range(1, 41), broken)
     play(other)
-    known = conclude(other.runs / "r", 10**9, 10**10)
+    known = finish_rehearsal(other.runs / "r", 10**9, 10**10)
     assert known["findings"][0]["problem"] == "the loss is not a number at step 1 of r-two" and known["go"] is False
     assert [start["broken"] for start in known["starts"]] == [1.0, 1.0, 21.0]
 

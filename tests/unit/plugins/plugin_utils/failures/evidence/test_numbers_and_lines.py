@@ -16,7 +16,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.catalogu
 from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence.registry import RULES
 from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence.select import match_rule
 from ansible_collections.muster.training.plugins.plugin_utils._failures.facts import NOTHING, RunFacts
-from ansible_collections.muster.training.plugins.plugin_utils._failures.scheduler_end import ended_by_scheduler
+from ansible_collections.muster.training.plugins.plugin_utils._failures.scheduler_end import find_scheduler_end
 from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import first_failure
 
 SITE = "/opt/env/lib/python3.11/site-packages"
@@ -249,8 +249,8 @@ def test_run_ended_by_the_scheduler_names_the_scheduler_as_the_cause() -> None:
     assert failure is not None and failure["error"] == SLURM_END and failure["rank"] is None
     assert "were never started" in cause(failure["error"], failure["last_lines"])
     assert "reached its time limit" in cause(SLURM_END, ["step 7", SLURM_END])
-    assert ended_by_scheduler([node(log, ended_by_us=True)]) is None
-    assert ended_by_scheduler([node("step 7"), {**node(log), "report": None}]) is None
+    assert find_scheduler_end([node(log, ended_by_us=True)]) is None
+    assert find_scheduler_end([node("step 7"), {**node(log), "report": None}]) is None
 
 
 @pytest.mark.parametrize(
@@ -261,5 +261,5 @@ def test_time_is_linear_in_the_size_of_the_log(piece: str) -> None:
     begun = time.process_time()
     for rule in RULES:
         match_rule(rule, text, NOTHING)
-    ended_by_scheduler([node(piece * 20_000)])
+    find_scheduler_end([node(piece * 20_000)])
     assert time.process_time() - begun < 10
