@@ -23,8 +23,7 @@ options:
     required: true
   nodes:
     description:
-      - The nodes as P(muster.training.rank_table#filter) or M(muster.training.choose_nodes) returns them, a list of
-        dictionaries with C(name) and C(address).
+      - The nodes as M(muster.training.choose_nodes) returns them, a list of dictionaries with C(name) and C(address).
     type: list
     elements: dict
     required: true
@@ -36,9 +35,6 @@ options:
     description: Output of C(uname -n) on that node. This name is added after all others.
     type: str
     default: ""
-seealso:
-  - plugin: muster.training.hostfile
-    plugin_type: filter
 """
 
 EXAMPLES = r"""

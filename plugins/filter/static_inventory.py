@@ -30,9 +30,6 @@ options:
     description: Whether to return the errors, or an empty string, instead of the inventory.
     type: bool
     default: false
-seealso:
-  - plugin: muster.training.from_hostfile
-    plugin_type: filter
 """
 
 EXAMPLES = r"""

@@ -1,4 +1,4 @@
-"""Hypothesis strategies shared by several tests: valid clusters, and hostfiles that are almost valid."""
+"""Hypothesis strategies shared by several tests: valid clusters."""
 
 from __future__ import annotations
 
@@ -34,41 +34,3 @@ def clusters(draw: st.DrawFn, six: bool | None = None) -> list[HostSpec]:
         )
         for name, number in zip(names, numbers, strict=True)
     ]
-
-
-_NAMES = ("node0", "node1.b", "10.0.0.1", "10.0.0.2", "a-b_c", "9n")
-_blanks = st.text(" \t", max_size=2)
-_comments = st.text(st.characters(min_codepoint=32, max_codepoint=0x2FF, exclude_categories=["C", "Z"]), max_size=8)
-
-
-@st.composite
-def _right(draw: st.DrawFn) -> str:
-    """Generate a hostfile that DeepSpeed and Open MPI read identically."""
-    lines = []
-    for name in draw(st.lists(st.sampled_from(_NAMES), min_size=1, max_size=4, unique=True)):
-        if draw(st.booleans()):
-            lines.append(draw(_blanks) + draw(st.just("") | _comments.map("#{}".format)))
-        end = draw(_blanks | _comments.map("\t#{}".format))
-        lines.append(f"{draw(_blanks)}{name}{draw(_blanks)} slots={draw(st.integers(1, 20))}{end}")
-    return "".join(f"{line}\n" for line in lines)
-
-
-# Text that corrupts a hostfile: much of it makes a launcher misread the line.
-_pieces = st.sampled_from(
-    ("node0", "Node0.a", "slots=1", "slots", "max_slots=4", "=", "0", "7", "cpu", "rank", "port", "localhost", "+n0")
-    + (" ", "\t", "\n", "#", " # ", "/", "//", "/*", "*/", ";", ",", ":", "@", "^", "[", "]", '"', "'", "\\", "$")
-    + ("\r\n", "\r", "\ufeff", "\x00", "\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\xa0", "ü", "٤", "²")
-)
-
-
-@st.composite
-def _damaged(draw: st.DrawFn) -> str:
-    """Generate a hostfile into which text was inserted or from which text was removed."""
-    text = draw(_right())
-    start = draw(st.integers(0, len(text)))
-    end = start + draw(st.integers(0, 2))
-    return text[:start] + draw(_pieces | st.just("")) + text[end:]
-
-
-hostfile_like = _right() | _damaged()
-"""Generate text that is a hostfile, or almost one."""

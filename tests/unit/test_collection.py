@@ -323,7 +323,6 @@ def test_filter_and_lookup_examples_render(kind: str, name: str, tmp_path: Path,
             }
         )
     )
-    (tmp_path / "hostfile").write_text("node0 slots=4\nnode1 slots=4\n")
     loader = DataLoader()
     loader.set_basedir(str(tmp_path))
     inventory = InventoryManager(loader=loader, sources=[str(tmp_path / "nodes.yml")])

@@ -17,7 +17,7 @@ NOTE = """\
 .. note::
     This filter is part of the `muster.training collection <https://galaxy.ansible.com/x>`_ (version 0.1.0).
 
-    To use it in a playbook, specify: :code:`muster.training.rank_table`.
+    To use it in a playbook, specify: :code:`muster.training.software_choice`.
 
 .. contents::
    :local:
@@ -51,7 +51,7 @@ def test_reference_leaves_out_galaxy_and_contents() -> None:
     """The collection is not on Galaxy, and the theme shows the contents itself."""
     text = as_reference(NOTE)
     assert "galaxy" not in text and ".. contents::" not in text
-    assert "In playbooks and templates: :code:`muster.training.rank_table`\n\nSynopsis\n" in text
+    assert "In playbooks and templates: :code:`muster.training.software_choice`\n\nSynopsis\n" in text
 
 
 def test_inventory_of_ansible_names_is_in_sphinx_format() -> None:

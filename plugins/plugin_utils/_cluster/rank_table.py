@@ -49,7 +49,7 @@ _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 @dataclass(frozen=True)
 class RankTableProblem:
-    """A problem with the input, and the host or file line concerned (None: the input as a whole)."""
+    """A problem with the input, and the host concerned (None: the input as a whole)."""
 
     host: str | None
     problem: str

@@ -2,11 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Machines listed by the user, in a DeepSpeed, Open MPI or MPICH hostfile or as a few addresses.
-
-The list becomes an inventory, so it accepts more than hostfile_formats.py, which accepts only what two launchers
-read in the same way.
-"""
+"""Machines listed by the user, in a DeepSpeed, Open MPI or MPICH hostfile or as a few addresses."""
 
 from __future__ import annotations
 

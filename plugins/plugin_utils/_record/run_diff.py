@@ -37,7 +37,6 @@ MAX_SOURCE = 1 << 20  # bytes of a file whose lines are compared
 MAX_LINES = 400  # number of lines of changed code
 MAX_FILES = 50
 CELL_WIDTH = 48  # characters
-MISSING = "missing"
 
 
 class RunFiles(NamedTuple):

@@ -13,7 +13,7 @@ import csv
 import math
 import re
 from array import array
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -227,9 +227,3 @@ def reported_numbers(report: Mapping[str, Any]) -> dict[str, float]:
     """Return the numbers that a job reported, by name."""
     numbers = {clean_text(str(name), MAX_NAME): to_number(value) for name, value in report.items()}
     return {name: value for name, value in numbers.items() if name and value is not None}
-
-
-def curve_rows(curves: Iterable[Curve]) -> Iterator[tuple[str, int, float, float, float]]:
-    """Yield each curve's name, number of values, and its last, smallest and largest value."""
-    for curve in curves:
-        yield curve.name, len(curve.value), curve.value[-1], min(curve.value), max(curve.value)

@@ -13,16 +13,11 @@ from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples import COLUMNS
 
-if TYPE_CHECKING:
-    pass
-
 NAMES = tuple(dict.fromkeys((*COLUMNS, "power_limit_watts")))  # column names
 FORMER_COLUMN_COUNT = len(NAMES) - 1  # number of columns in older records, which lack the last one
-MEASURES = ("utilization_percent", "memory_used_mib", "temperature_celsius", "power_watts")
 MAX_GPUS = 64  # number of GPUs in one node
 MAX_COLUMNS = 64  # number of columns in a sample
 MAX_SAMPLES = 4_000_000  # number of samples from one node: 16 GPUs for six weeks

@@ -17,11 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.errors import AnsibleFilterError
-from hypothesis import assume, given, reject, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.filter.deepspeed_env import deepspeed_env
 from ansible_collections.muster.training.plugins.module_utils._supervisor.programs import muster_rank
 from ansible_collections.muster.training.plugins.plugin_utils._checks.deepspeed_config import (
     BATCH,
@@ -82,7 +80,7 @@ DEEPSPEED = (
     COMMON
     + """
 os.environ["DS_ACCELERATOR"] = "cpu"
-environment_file = os.environ["DS_ENV_FILE"] = os.path.join(os.environ["TMPDIR"], "deepspeed_env")
+os.environ["DS_ENV_FILE"] = os.path.join(os.environ["TMPDIR"], "deepspeed_env")
 from deepspeed.launcher import launch, runner
 from deepspeed.runtime.config import DeepSpeedConfig
 runner.subprocess = launch.subprocess = type("S", (), {"Popen": Started, "CalledProcessError": Exception})
@@ -91,10 +89,6 @@ names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 def answer(asked):
     kind, given = asked
-    if kind == "environment":
-        with open(environment_file, "w") as stream:
-            stream.write(given)
-        return None
     if kind == "runner":  # what `deepspeed` itself would start
         Started.log.clear()
         runner.main(given)
@@ -264,39 +258,6 @@ def test_deepspeed_with_pdsh_starts_the_ranks_of_the_table(
     for rank in sorted({0, table.nnodes // 2, table.nnodes - 1}):
         arguments = shlex.split(remote.replace("%n", str(rank)).rpartition(";")[2])
         assert_ranks_of(table, rank, deepspeed.ask(["launch", after(arguments, "-m")]), table.master.address)
-
-
-@needs("torch", "deepspeed")
-@needs_orterun
-@pytest.mark.skipif(shutil.which("pdsh") is None, reason="pdsh is not installed (Debian and Ubuntu: pdsh)")
-@settings(max_examples=examples(100), deadline=None)
-@given(
-    variables=st.dictionaries(
-        st.from_regex(r"X_[A-Z0-9_]{0,8}", fullmatch=True), st.text("aZ09_@+=:,./-$\"'` \\%^\n", max_size=8), max_size=4
-    )
-)
-def test_deepspeed_env_variables_arrive_unchanged(deepspeed: Reader, runs: Path, variables: dict[str, str]) -> None:
-    """What our filter writes arrives under pdsh, through a shell, and under Open MPI, through none."""
-    try:
-        text = deepspeed_env(variables)
-    except AnsibleFilterError:
-        reject()
-    hosts = [HostSpec("a", "10.0.0.1", 1), HostSpec("b", "10.0.0.2", 1)]
-    deepspeed.ask(["environment", text])
-    try:
-        for launcher in ("pdsh", "openmpi"):
-            _table, plans = planned(runs, job_of("deepspeed", deepspeed_launcher=launcher), hosts)
-            (command,) = deepspeed.ask(["runner", after(plans[0]["command"], "deepspeed.launcher.runner")])
-            if launcher == "openmpi":
-                given = [command[at + 1] for at, word in enumerate(command) if word == "-x"]
-                result = dict(item.split("=", 1) for item in given)
-            else:
-                exports = command[command.index("-w") + 2]
-                done = subprocess.run(["sh", "-c", f"{exports} env -0"], capture_output=True, text=True, check=True)
-                result = dict(item.split("=", 1) for item in done.stdout.split("\0") if item)
-            assert {name: value for name, value in result.items() if name.startswith("X_")} == variables
-    finally:
-        deepspeed.ask(["environment", ""])
 
 
 @needs("torch", "deepspeed")

@@ -32,7 +32,6 @@ from ansible_collections.muster.training.plugins.plugin_utils._script_check.rule
 LOCAL_DEVICE = 'torch.device("cuda", int(os.environ["LOCAL_RANK"]))'
 SET_DEVICE = 'torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))'
 SETTERS = ("set_device", "set_device_index", "set_device_idx")
-GPU = re.compile(r"cuda(:\d+)?\Z")
 FIXED_GPU = re.compile(r"cuda:\d+\Z")
 # The number of a GPU is the global rank modulo the number of GPUs per node
 REDUCED = re.compile(r"device_count|gpus|local_world_size|nproc|devices_per_node")
