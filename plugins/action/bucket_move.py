@@ -14,6 +14,7 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ansible_collections.muster.training.plugins.module_utils._files.content import format_size
+from ansible_collections.muster.training.plugins.module_utils._s3_client.s3 import error_code
 from ansible_collections.muster.training.plugins.plugin_utils._s3.bucket_move import (
     MoveError,
     MoveProgress,
@@ -24,7 +25,6 @@ from ansible_collections.muster.training.plugins.plugin_utils._s3.bucket_move im
 )
 from ansible_collections.muster.training.plugins.plugin_utils._s3.client import (
     bucket_region,
-    error_code,
     explain,
     make_client,
 )

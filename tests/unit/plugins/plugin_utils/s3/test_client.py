@@ -5,7 +5,8 @@ from __future__ import annotations
 import botocore.exceptions
 import pytest
 
-from ansible_collections.muster.training.plugins.plugin_utils._s3.client import MESSAGES, error_code, explain
+from ansible_collections.muster.training.plugins.module_utils._s3_client.s3 import error_code
+from ansible_collections.muster.training.plugins.plugin_utils._s3.client import MESSAGES, explain
 
 
 @pytest.mark.parametrize(
