@@ -102,7 +102,7 @@ class Nodes:
         nodes = [{"name": name, "state": "running", "since": self.start} for name in self.names]
         status = {"nodes": nodes, "started": self.start, "slow": [SLOW]}
         news, self.first = self.first, {}
-        return make_reply(status=status, silence=2.0, **news)
+        return make_reply(status=status, seconds_since_output=2.0, **news)
 
 
 def page_shot() -> Shot:

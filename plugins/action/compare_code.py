@@ -104,6 +104,6 @@ class ActionModule(ActionBase):
         return {
             "changed": skip_reason == "later" and bool(differing),
             "must_copy": must_copy,
-            "skip_reason": skip_reason,
+            "reason_not_copied": skip_reason,
             "differing": [*differing],
         }

@@ -80,7 +80,7 @@ must_copy:
   returned: success
   type: bool
   sample: true
-skip_reason:
+reason_not_copied:
   description: Why it is not copied, one of the values of O(muster.training.launch_plan#module:code_skip_reason).
   returned: success
   type: str

@@ -82,7 +82,7 @@ def test_last_line_is_shown_without_the_colors_of_the_job() -> None:
 
 def test_ranks_that_have_exited_are_named() -> None:
     nodes = [
-        node_status("node1", seen("node1", 0, ended_ranks={"1": 200.0, "0": 190.0}, silence=200.0)),
+        node_status("node1", seen("node1", 0, ended_ranks={"1": 200.0, "0": 190.0}, seconds_since_output=200.0)),
         node_status("node2", seen("node2", 1, ended_ranks={"3": 20.0})),
         node_status("node3", seen("node3", 2, state="failed", ended_ranks={})),
     ]
@@ -163,7 +163,11 @@ def test_error_names_json_file_that_cannot_be_written(tmp_path: Path, name: str,
 
 def test_table_shows_how_long_a_job_has_been_silent() -> None:
     table = render_status(
-        [node_status("a", seen("a", 0, silence=59.9)), node_status("b", seen("b", 1, silence=250.0))], 2000.0
+        [
+            node_status("a", seen("a", 0, seconds_since_output=59.9)),
+            node_status("b", seen("b", 1, seconds_since_output=250.0)),
+        ],
+        2000.0,
     )
     assert [line.partition("0:16:40  ")[2] for line in table.splitlines()[1:]] == [
         "step 7",
