@@ -153,7 +153,7 @@ def documented_names(tree: ast.AST) -> Iterator[tuple[str, int]]:
         variables = {target.id for target in node.targets if isinstance(target, ast.Name)}
         if not isinstance(node.value.value, str) or not (node in parts or variables & DOCUMENTED):
             continue
-        document = yaml.safe_load(node.value.value) or {}
+        document = yaml.load(node.value.value, Loader=yaml.CSafeLoader) or {}
         entries = document if "RETURN" in variables else document.get("options")
         for name in nested_names(entries):
             yield name, node.lineno

@@ -123,8 +123,7 @@ def test_running_container_ends_with_the_run(run: Run, container: subprocess.Pop
     ("code", "how"),
     [
         *(("0", how) for how in ("stop", "engine", "supervisor")),
-        ("1", "stop"),
-        *(pytest.param("1", how, marks=pytest.mark.thorough) for how in ("engine", "supervisor")),
+        *(pytest.param("1", how, marks=pytest.mark.thorough) for how in ("stop", "engine", "supervisor")),
     ],
 )
 def test_container_that_is_created_late_ends_with_the_run(
