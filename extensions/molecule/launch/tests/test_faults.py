@@ -39,8 +39,9 @@ def test_successful_run_leaves_a_record_and_no_secrets(lab: Lab, nodes: list[str
     shown: dict[str, Any] = {"roll": True, "launch_report": True, "launch_skip": ["own-name-loopback"]}
     play = drive.launch(lab, "loop.py", "--steps", "5", run_id="normal", nnodes=4, **shown).wait()
     assert play.rc == 0, play.output
-    # the first launch also says that it is reading facts, since importing torch on each node takes a while
-    assert len([line for line in drive.plain_lines(play) if not line.startswith("step ")]) <= 13, play.output
+    # a launch on busy nodes also prints that it is reading facts and, twice a minute, that the nodes are alive
+    lines = [line for line in drive.plain_lines(play) if not (line.startswith("step ") or " nodes alive: " in line)]
+    assert len(lines) <= 13, play.output
     drive.nothing_left(lab, nodes, within=15)
     verdict = drive.record(lab, "normal")
     assert (verdict["state"], verdict["world_size"]) == ("succeeded", 4)
