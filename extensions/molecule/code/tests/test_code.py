@@ -100,6 +100,7 @@ def test_controller_sends_code_only_to_the_first_node(lab: Lab) -> None:
     root(lab, "node1", f"rm {PLACE}/data/big.bin")
 
 
+@pytest.mark.thorough  # tests/unit/plugins/module_utils/code/test_copy.py
 def test_ignore_existing_keeps_and_reports_differing_files(lab: Lab) -> None:
     user(lab, "node2", f"echo mine > {PLACE}/train.py")
     play = drive.run(CONVERGE, lab.inventory, options=TWO, code_ignore_existing=True)
@@ -113,6 +114,7 @@ def test_ignore_existing_keeps_and_reports_differing_files(lab: Lab) -> None:
     assert tree(lab, "node2") == source_tree()
 
 
+@pytest.mark.thorough  # tests/unit/plugins/module_utils/code/test_copy.py
 def test_files_written_by_a_job_stay_on_their_node(lab: Lab) -> None:
     """A checkpoint of each node's own beside the sources, and one of the first node alone; then the source changes."""
     (SOURCE / "old.py").write_text("old\n")

@@ -156,6 +156,7 @@ def wrong(node: Data) -> dict[str, tuple[dict[str, Any], tuple[str, ...]]]:
     }
 
 
+@pytest.mark.thorough  # the same repair follows a server's fault above
 def test_wrong_argument_is_reported_and_next_call_repairs_mount(node: Data) -> None:
     """In one play: each fault on a healthy mount, what it leaves, and the call that repairs."""
     tasks: list[dict[str, Any]] = []

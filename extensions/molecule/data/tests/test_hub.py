@@ -52,6 +52,7 @@ def test_gated_model_without_access_is_reported(data: Data, hub: HubServer) -> N
     assert "model org/tiny is gated, and the token's account has not been granted access" in data.words(play)
 
 
+@pytest.mark.thorough  # tests/unit/roles/test_hugging_face.py
 def test_gated_model_is_downloaded_once_for_all_nodes(data: Data, hub: HubServer) -> None:
     hub.tokens[TOKEN].add("org/tiny")
     hub.storage_faults = [HubFault(cut=20000000, times=1)]

@@ -36,6 +36,7 @@ FAULTS: dict[str, tuple[Callable[[Lab, str], None], str, str]] = {
 }
 
 
+@pytest.mark.thorough  # tests/unit/plugins/module_utils/supervisor/test_one_notification.py
 @pytest.mark.parametrize(
     "name",
     ["first-off", *(pytest.param(item, marks=pytest.mark.thorough) for item in FAULTS if item != "first-off")],
@@ -55,6 +56,7 @@ def test_the_end_is_reported_in_a_single_message(lab: Lab, nodes: list[str], web
     assert node in message["text"], message
 
 
+@pytest.mark.thorough  # tests/unit/plugins/module_utils/supervisor/test_end_of_a_node.py
 def test_unit_of_a_single_node_reports_the_end_if_its_supervisor_is_killed(
     lab: Lab, nodes: list[str], webhook: Any
 ) -> None:
@@ -84,6 +86,7 @@ def read_page(play: drive.Play, path: str) -> Any:
         return json.load(reply)
 
 
+@pytest.mark.thorough  # tests/unit/playbooks/test_page.py, and test_metrics_file.py of the supervisor
 def test_page_and_metrics_show_a_run(lab: Lab, nodes: list[str]) -> None:
     textfiles = "/home/muster/metrics"
     for name in nodes[:2]:

@@ -113,6 +113,7 @@ def test_killed_rank_launcher_or_supervisor_ends_the_run(lab: Lab, nodes: list[s
         assert failure["rank"] == number
 
 
+@pytest.mark.thorough  # test_lifeline.py of the supervisor
 def test_hanging_supervisor_ends_the_run(lab: Lab, nodes: list[str]) -> None:
     """As on a file system that does not respond: its own node ends it, and the job with it."""
     play = ticking(lab, "hangs")
@@ -138,6 +139,7 @@ def test_rebooted_node_is_reported_as_rebooted(lab: Lab, nodes: list[str], node:
     drive.nothing_left(lab, nodes, within=120)
 
 
+@pytest.mark.thorough  # tests/unit/plugins/module_utils/run/test_hostile_job.py
 def test_run_whose_files_the_job_removed_can_be_stopped(lab: Lab, nodes: list[str]) -> None:
     play = ticking(lab, "removes")
     for name in nodes[:3]:
@@ -182,6 +184,7 @@ def test_isolated_node_ends_the_run(lab: Lab, nodes: list[str], node: str, from_
         assert drive.record(lab, run_id)["first_failure"]["node"] == node
 
 
+@pytest.mark.thorough  # molecule/data: the mount of a bucket dies during a run
 def test_mount_lost_during_a_run_is_reported(lab: Lab, nodes: list[str]) -> None:
     made = lab.exec(OTHER, ["sh", "-c", "mkdir -p /data && mount -t tmpfs data /data"])
     assert made.returncode == 0, made.stderr
@@ -197,6 +200,7 @@ def test_mount_lost_during_a_run_is_reported(lab: Lab, nodes: list[str]) -> None
     assert f"on {OTHER} the mount /data died during the run" in play.last_lines(), play.output
 
 
+@pytest.mark.thorough  # the run of a closed terminal continues in the same unit
 def test_named_shared_memory_survives_the_last_logout(lab: Lab, nodes: list[str]) -> None:
     play = drive.launch(lab, "named_memory.py", run_id="shares", nnodes=1, launch_launcher="env", detach=True).wait()
     assert play.rc == 0, play.output
@@ -415,6 +419,7 @@ def test_watching_needs_only_the_first_node_and_stop_ends_everything(lab: Lab, n
     assert unchanged(again), again.output
 
 
+@pytest.mark.thorough  # test_lifeline.py of the supervisor
 def test_elastic_run_continues_without_a_lost_node(lab: Lab, nodes: list[str]) -> None:
     three = f"{MASTER},node2,{OTHER}"
     play = drive.launch(lab, "loop.py", "--steps", "50", run_id="elastic", nodes=three, nnodes="2:3")

@@ -29,6 +29,7 @@ def disks(lab: Lab, nodes: list[str]) -> Iterator[str]:
             lab.exec(name, ["umount", DISK])
 
 
+@pytest.mark.thorough  # test_lifeline.py of the supervisor stops a supervisor, which has the same effect
 def test_frozen_disk_ends_the_run(lab: Lab, nodes: list[str], disks: str) -> None:
     """What waits for the disk cannot be ended, not even by SIGKILL; all else is, on both nodes."""
     both = nodes[:2]

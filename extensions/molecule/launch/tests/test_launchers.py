@@ -31,6 +31,7 @@ def places(lab: Lab, run_id: str) -> list[tuple[int, int, int, str]]:
     return sorted((int(rank), int(size), int(local), host) for rank, size, local, host in result)
 
 
+@pytest.mark.thorough  # molecule/launchers, and tests/unit/oracles with unequal slots
 @pytest.mark.parametrize("backend", [pytest.param("static", marks=pytest.mark.thorough), "c10d"])
 def test_torchrun_starts_ranks_on_nodes_with_unequal_slots(
     lab: Lab, nodes: list[str], backend: str, tmp_path: Path

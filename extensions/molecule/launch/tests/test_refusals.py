@@ -125,6 +125,7 @@ def test_unreachable_node_is_refused(lab: Lab, nodes: list[str], node: str) -> N
         lab.exec(node, ["systemctl", "start", "ssh"])
 
 
+@pytest.mark.thorough  # run/test_run.py and plan/test_job.py in tests/unit
 def test_run_id_that_is_in_use_or_unsafe_is_refused(lab: Lab, nodes: list[str]) -> None:
     assert drive.launch(lab, "first_node.py", run_id="taken", nnodes=1, launch_launcher="env").wait().rc == 0
     refused(lab, nodes, "run-id-taken on node1", "run taken already exists", run_id="taken", nnodes=1)
@@ -184,6 +185,7 @@ def test_run_directory_of_another_account_is_refused(lab: Lab, nodes: list[str])
             lab.exec(name, ["rm", "-rf", "/scratch"])
 
 
+@pytest.mark.thorough  # test_known_variables.py and test_choose_nodes.py in tests/unit/plugins/action
 def test_inventory_can_set_the_number_of_nodes(lab: Lab, nodes: list[str], tmp_path: Path) -> None:
     """The play is on those nodes only, and -e nnodes that would have no effect is refused."""
     inventory = yaml.safe_load(lab.inventory.read_text())

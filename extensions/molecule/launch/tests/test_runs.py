@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.lab import Lab
 from tests.support import drive
 
 RUNS = "/home/muster/.muster/runs"
 
 
+@pytest.mark.thorough  # tests/unit/plugins/module_utils/run/test_list_runs.py
 def test_old_runs_are_removed_but_running_ones_are_kept(lab: Lab, nodes: list[str]) -> None:
     over = drive.launch(lab, "ticks.py", run_id="ended", nnodes=2, launch_launcher="env", detach=True).wait()
     assert over.rc == 0, over.output

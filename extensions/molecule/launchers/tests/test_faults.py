@@ -51,6 +51,7 @@ def test_exception_in_a_rank_ends_run_and_is_reported(lab: Lab, nodes: list[str]
     assert "boom at step 5" in lab.exec("node3", ["cat", failure["log"]]).stdout
 
 
+@pytest.mark.thorough  # molecule/launch stops ranks that ignore SIGTERM
 @pytest.mark.parametrize("rank", [0, pytest.param(1, marks=pytest.mark.thorough)])
 def test_exception_in_a_rank_ends_a_rank_that_ignores_sigterm(lab: Lab, nodes: list[str], rank: int) -> None:
     """torchrun by itself would wait 30 s for the other rank."""

@@ -21,6 +21,7 @@ def test_machines_respond_regardless_of_login_shell(lab: Lab, nodes: list[str], 
     assert ping.rc == 0 and "3 of 3 machines respond" in ping.output, ping.output
 
 
+@pytest.mark.thorough  # each shell is checked above, and the playbooks have the same connection
 def test_playbooks_work_from_preflight_to_logs(lab: Lab, nodes: list[str]) -> None:
     preflight = drive.run("preflight.yml", lab.inventory, preflight_skip=["own-name-loopback", "name-unknown"])
     assert preflight.rc == 0, preflight.output

@@ -204,6 +204,7 @@ def test_failure_of_a_rank_ends_the_run_and_the_job(lab: Lab, cluster: Path) -> 
     drive.eventually("the job has ended", lambda: as_user(lab, "node1", "squeue --noheader --name=fails") == "", 60)
 
 
+@pytest.mark.thorough  # tests/unit/playbooks/test_slurm_choice.py
 def test_slurm_chooses_the_nodes_that_are_free(lab: Lab, occupied: str) -> None:
     assert site(lab).rc == 0  # node3, too
     play = in_queue(lab, "chosen", "--until", "enough", launch_slurm_choose=True)
