@@ -229,21 +229,21 @@ def traces(lab: Lab, node: str) -> str:
     left = [f"process {item.pid} {item.command}" for item in of_run(lab, node)]
     if left:
         return "\n".join(left)
-    marked = re.findall(r"\d+", said(lab, node, "sh", "-c", MARKED))
+    marked = re.findall(r"\d+", output_of(lab, node, "sh", "-c", MARKED))
     left += [f"process {pid}, started by a run" for pid in marked]
-    listening = said(lab, node, "ss", "-Hltn")
+    listening = output_of(lab, node, "ss", "-Hltn")
     left += [f"port {port} listens" for port in PORTS if re.search(rf":{port}\s", listening)]
-    units = said(lab, node, "systemctl", "list-units", "--no-legend", "--plain", "--all", "muster-*")
+    units = output_of(lab, node, "systemctl", "list-units", "--no-legend", "--plain", "--all", "muster-*")
     left += [f"unit {line}" for line in units.splitlines()]
-    left += [f"/tmp/{name}" for name in said(lab, node, "ls", "/tmp").split() if TEMPORARY.match(name)]
+    left += [f"/tmp/{name}" for name in output_of(lab, node, "ls", "/tmp").split() if TEMPORARY.match(name)]
     return "\n".join(left)
 
 
-def said(lab: Lab, node: str, *argv: str) -> str:
-    """Return the output of a command that must succeed, since a failed command's silence proves nothing."""
-    done = lab.exec(node, argv)
-    assert done.returncode == 0, f"{node}: {' '.join(argv)}: {done.stdout}{done.stderr}"
-    return done.stdout
+def output_of(lab: Lab, node: str, *argv: str) -> str:
+    """Return the output of a command on a node. Fails if the command does, whose empty output would be misleading."""
+    completed = lab.exec(node, argv)
+    assert completed.returncode == 0, f"{node}: {' '.join(argv)}: {completed.stdout}{completed.stderr}"
+    return completed.stdout
 
 
 def nothing_left(lab: Lab, nodes: list[str], within: float) -> None:
@@ -272,7 +272,7 @@ def own_lab(name: str, nodes: int, slots: Sequence[int] = (), shells: Sequence[s
     for left in ("runs", "ssh_mesh"):
         shutil.rmtree(lab.inventory.parent / left, ignore_errors=True)  # usually there are none
     for node, shell in zip(lab.nodes, shells, strict=False):
-        said(lab, node.name, "usermod", "--shell", shell, "muster")
+        output_of(lab, node.name, "usermod", "--shell", shell, "muster")
     try:
         yield lab
     finally:

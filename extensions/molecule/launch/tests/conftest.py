@@ -60,7 +60,7 @@ def webhook(lab: Lab, nodes: list[str]) -> Iterator[Webhook]:
     """A server on the last node that keeps each message."""
     server = Webhook(lab, nodes[-1])
     lab.exec(server.node, ["rm", "-f", MESSAGES])
-    drive.said(lab, server.node, "systemd-run", "--unit=webhook", "--collect", "python3", "-c", SERVER)
+    drive.output_of(lab, server.node, "systemd-run", "--unit=webhook", "--collect", "python3", "-c", SERVER)
     probe = ["python3", "-c", f"import socket; socket.create_connection(('127.0.0.1', {PORT}), 1)"]
     drive.eventually("the server listens", lambda: lab.exec(server.node, probe).returncode == 0, 60)
     yield server

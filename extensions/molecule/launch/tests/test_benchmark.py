@@ -25,7 +25,7 @@ def test_only_the_host_with_a_slow_network_is_named(lab: Lab, nodes: list[str], 
     }
     try:
         for name in nodes:
-            drive.said(lab, name, *LIMIT.format(rate=RATE // 3 if name == slow else RATE).split())
+            drive.output_of(lab, name, *LIMIT.format(rate=RATE // 3 if name == slow else RATE).split())
         play = drive.run(
             "benchmark.yml", lab.inventory, run_id=run_id, nnodes=3, benchmark_network_gbps=RATE / 1000, **settings
         )

@@ -63,7 +63,7 @@ def test_unit_of_a_single_node_reports_the_end_if_its_supervisor_is_killed(
     run_id = "notify-single"
     play = drive.launch(lab, "ticks.py", run_id=run_id, nnodes=1, launch_launcher="env", launch_notify=webhook.url)
     play.wait_for(r"step 3 of rank 0")
-    drive.said(lab, FIRST, "kill", "-9", str(drive.pid_of(lab, FIRST, "supervisor.py")))
+    drive.output_of(lab, FIRST, "kill", "-9", str(drive.pid_of(lab, FIRST, "supervisor.py")))
     play.wait()
     assert play.rc == 2, play.output
     drive.nothing_left(lab, nodes, within=30)
@@ -73,7 +73,7 @@ def test_unit_of_a_single_node_reports_the_end_if_its_supervisor_is_killed(
     assert f"the supervisor on {FIRST} was killed (SIGKILL), and the job with it" in message["text"], message
     secrets = lab.exec(FIRST, ["sh", "-c", "ls /run/muster/*/* /home/muster/.muster/runs/*/*/notify.json"])
     assert "notify.json" not in secrets.stdout, "the URL is left"
-    journal = drive.said(lab, FIRST, "journalctl", "--no-pager", "--unit", f"muster-{run_id}")
+    journal = drive.output_of(lab, FIRST, "journalctl", "--no-pager", "--unit", f"muster-{run_id}")
     assert webhook.url not in journal
 
 
@@ -90,7 +90,7 @@ def read_page(play: drive.Play, path: str) -> Any:
 def test_page_and_metrics_show_a_run(lab: Lab, nodes: list[str]) -> None:
     textfiles = "/home/muster/metrics"
     for name in nodes[:2]:
-        drive.said(lab, name, "install", "-d", "-o", "muster", textfiles)
+        drive.output_of(lab, name, "install", "-d", "-o", "muster", textfiles)
     options: dict[str, Any] = {"nnodes": 2, "launch_launcher": "env", "launch_node_exporter_directory": textfiles}
     play = drive.launch(lab, "ticks.py", "--until", "end", run_id="shown", **options)
     play.wait_for(r"step 3 of rank 0")
@@ -111,7 +111,7 @@ def test_page_and_metrics_show_a_run(lab: Lab, nodes: list[str]) -> None:
         assert [match["node"] for match in matches] == ["node1", "node2"]
 
         def has_metrics() -> bool:
-            text = drive.said(lab, "node2", "sh", "-c", f"cat {textfiles}/*.prom")
+            text = drive.output_of(lab, "node2", "sh", "-c", f"cat {textfiles}/*.prom")
             return bool(re.search(r"^muster_job_running\{[^}]*shown[^}]*\} 1$", text, re.MULTILINE))
 
         drive.eventually("metrics of a running job", has_metrics, 60)

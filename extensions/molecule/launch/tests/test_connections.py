@@ -61,13 +61,13 @@ def test_each_connection_problem_is_named_with_remedy(lab: Lab, tmp_path: Path) 
         "sudo": {"ansible_host": second, "ansible_become": True},
     }
     inventory = written(lab, tmp_path, {name: {**own, **more} for name, more in hosts.items()})
-    drive.said(lab, "node1", "sh", "-c", SILENT)
-    drive.said(lab, "node2", "sed", "-i", "s/NOPASSWD://", SUDOERS)
+    drive.output_of(lab, "node1", "sh", "-c", SILENT)
+    drive.output_of(lab, "node2", "sed", "-i", "s/NOPASSWD://", SUDOERS)
     try:
         play = drive.run("ping.yml", inventory, env={"ANSIBLE_TIMEOUT": "5", "ANSIBLE_HOST_KEY_CHECKING": "True"})
     finally:
-        drive.said(lab, "node2", "sed", "-i", "s/ALL$/NOPASSWD:ALL/", SUDOERS)
-        drive.said(lab, "node1", "nft", "delete", "table", "inet", "silent")
+        drive.output_of(lab, "node2", "sed", "-i", "s/ALL$/NOPASSWD:ALL/", SUDOERS)
+        drive.output_of(lab, "node1", "nft", "delete", "table", "inet", "silent")
     assert play.rc == 2 and "1 of 11 machines responds" in play.output, play.output
     assert "UNREACHABLE!" not in play.output, play.output
     output = " ".join(play.output.split())

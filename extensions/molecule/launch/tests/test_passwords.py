@@ -29,12 +29,12 @@ def passwords(lab: Lab, nodes: list[str]) -> Iterator[None]:
     """Nodes whose user has a password, and needs it for sudo."""
     for name in TWO:
         text = f"muster:{LOGIN.format(name)}"
-        drive.said(lab, name, "sh", "-c", f"echo '{text}' | chpasswd")
-        drive.said(lab, name, "sed", "-i", "s/NOPASSWD://", SUDOERS)
+        drive.output_of(lab, name, "sh", "-c", f"echo '{text}' | chpasswd")
+        drive.output_of(lab, name, "sed", "-i", "s/NOPASSWD://", SUDOERS)
     yield
     for name in TWO:
-        drive.said(lab, name, "sed", "-i", "s/ALL$/NOPASSWD:ALL/", SUDOERS)
-        drive.said(lab, name, "passwd", "--lock", "muster")
+        drive.output_of(lab, name, "sed", "-i", "s/ALL$/NOPASSWD:ALL/", SUDOERS)
+        drive.output_of(lab, name, "passwd", "--lock", "muster")
 
 
 def vaulted(directory: Path, text: str) -> str:
@@ -102,7 +102,7 @@ def test_nodes_behind_a_bastion_work_with_passwords_from_a_vault(lab: Lab, passw
     assert any("ansible-playbook" in line for line in seen)
     assert not [line for line in seen if "Kq9" in line]
     for name in TWO:
-        assert "Kq9" not in drive.said(lab, name, "journalctl", "--no-pager", "--output=cat")
+        assert "Kq9" not in drive.output_of(lab, name, "journalctl", "--no-pager", "--output=cat")
     drive.nothing_left(lab, TWO, within=60)
 
 
@@ -119,7 +119,7 @@ def test_interrupted_calls_leave_nothing_behind_here_or_on_nodes(
     busy = "import sys, time; sys.argv[1:]; time.sleep(1000)"
     # the interpreter used for the calls hangs before it reads anything
     for name in TWO:
-        drive.said(
+        drive.output_of(
             lab,
             name,
             "sh",

@@ -50,13 +50,13 @@ def test_run_belongs_to_launch_user(lab: Lab, nodes: list[str], user: str) -> No
         links = [line for line in result if line.startswith("l")]
         assert all(line.split()[:4] in as_kept for line in result if line not in links), result
         assert {line.split()[4] for line in links} == {f"node{number}/token", f"node{number}/environment.json"}
-        uid = drive.said(lab, name, "id", "-u", user).strip()
+        uid = drive.output_of(lab, name, "id", "-u", user).strip()
         look = ["find", "/run/muster", "-path", f"*/{uid}*", "-printf", "%m %u %F %P\n"]
         own, directory, *files = sorted(lab.exec(name, look).stdout.splitlines(), key=lambda line: len(line.split()[3]))
         assert own == f"700 {user} tmpfs {uid}" and directory.startswith(f"700 {user} tmpfs {uid}/run-"), directory
         location = directory.split()[3]
         assert files == [f"600 {user} tmpfs {location}/{file}" for file in ("token", "environment.json")]
-        assert drive.said(lab, name, "stat", "-c", "%a %U", "/run/muster") == "755 root\n"
+        assert drive.output_of(lab, name, "stat", "-c", "%a %U", "/run/muster") == "755 root\n"
         assert {f"node{number}/{file}" for file in ("token", "environment.json", "plan.json", "launcher.log")} <= {
             line.split()[4] for line in result[1:]
         }

@@ -24,7 +24,7 @@ def lab() -> Iterator[Lab]:
         for node in lab.nodes:
             lab.exec(node.name, ["rm", "-rf", "/home/muster/.muster"])
         to = "/usr/local/bin/mpirun"
-        drive.said(lab, "node1", "sh", "-c", f"cat > {to} <<'END'\n{MPIRUN}END\nchmod 755 {to}")
+        drive.output_of(lab, "node1", "sh", "-c", f"cat > {to} <<'END'\n{MPIRUN}END\nchmod 755 {to}")
         yield lab
 
 

@@ -12,12 +12,12 @@ from tests.support import drive
     "shell", ["", *(pytest.param(shell, marks=pytest.mark.thorough) for shell in ("/bin/dash", "/bin/bash"))]
 )
 def test_machines_respond_regardless_of_login_shell(lab: Lab, nodes: list[str], shell: str) -> None:
-    before = drive.said(lab, "node3", "getent", "passwd", "muster").strip().rpartition(":")[2]
+    before = drive.output_of(lab, "node3", "getent", "passwd", "muster").strip().rpartition(":")[2]
     try:
-        drive.said(lab, "node3", "usermod", "--shell", shell or before, "muster")
+        drive.output_of(lab, "node3", "usermod", "--shell", shell or before, "muster")
         ping = drive.run("ping.yml", lab.inventory)
     finally:
-        drive.said(lab, "node3", "usermod", "--shell", before, "muster")
+        drive.output_of(lab, "node3", "usermod", "--shell", before, "muster")
     assert ping.rc == 0 and "3 of 3 machines respond" in ping.output, ping.output
 
 

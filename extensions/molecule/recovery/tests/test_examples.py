@@ -121,7 +121,7 @@ def printed(lab: Lab, play: drive.Play, example: Example, attempt: int) -> list[
     if example.line == STRATEGIES:  # reports, which the output of a launch does not show
         directory = f"{RUNS}/{RUN_ID}{name_of(example)}/node0"
         paths = [f"{directory}/attempt-1"] if attempt else [directory, "-not", "-path", "*/attempt-1/*"]
-        text = drive.said(lab, "node1", "find", *paths, "-path", "*/0/stdout.log", "-exec", "cat", "{}", "+")
+        text = drive.output_of(lab, "node1", "find", *paths, "-path", "*/0/stdout.log", "-exec", "cat", "{}", "+")
     pairs = [(float(first), float(second)) for first, second in re.findall(example.line, text)]
     return [(second, first) for first, second in pairs] if example.line.startswith("'loss'") else pairs
 

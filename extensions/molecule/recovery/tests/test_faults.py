@@ -28,7 +28,7 @@ FAULTS = {"at once": (), "twice": (r"attempt 1 starts",), "while an attempt star
 def checkpoints(lab: Lab, nodes: list[str]) -> Iterator[str]:
     """An empty directory of checkpoints on the disk of each node."""
     for name in nodes:
-        drive.said(lab, name, "install", "-d", "-o", "muster", CHECKPOINTS)
+        drive.output_of(lab, name, "install", "-d", "-o", "muster", CHECKPOINTS)
     yield CHECKPOINTS
     for name in nodes:
         lab.exec(name, ["rm", "-rf", CHECKPOINTS])
@@ -56,7 +56,7 @@ def end_job(lab: Lab, run_id: str, *names: str) -> None:
     """Let the job of a run succeed on these nodes."""
     command = f"for path in /home/muster/.muster/runs/{run_id}/node*; do touch $path/end; done"
     for name in names:
-        drive.said(lab, name, "sh", "-c", command)
+        drive.output_of(lab, name, "sh", "-c", command)
 
 
 def print_phases(lab: Lab, run_id: str) -> list[dict[str, Any]]:
@@ -131,12 +131,12 @@ def test_torn_checkpoint_on_a_node_is_replaced_by_another_nodes_copy(
     play.wait_for(r"attempt 0 of rank 0 starts anew(.|\n)*step 3 of attempt 0, rank 0", timeout=300)
     path = f"{checkpoints}/step-40.pt"
     for name in ("node1", "node2"):
-        drive.said(lab, name, "python3", "-c", SAVE, path)
-    size = int(drive.said(lab, "node1", "stat", "-c", "%s", path))
-    drive.said(lab, "node2", "truncate", "-s", "-200", path)
+        drive.output_of(lab, name, "python3", "-c", SAVE, path)
+    size = int(drive.output_of(lab, "node1", "stat", "-c", "%s", path))
+    drive.output_of(lab, "node2", "truncate", "-s", "-200", path)
     kill_rank(lab, "node2")
     play.wait_for(rf"attempt 1 of rank 0 starts from step-40.pt, {size} bytes")
-    assert int(drive.said(lab, "node2", "stat", "-c", "%s", path)) == size
+    assert int(drive.output_of(lab, "node2", "stat", "-c", "%s", path)) == size
     play.wait_for(r"step 3 of attempt 1, rank 0")
     end_job(lab, "torn", "node1", "node2")
     play.wait()
@@ -154,14 +154,14 @@ def test_all_ranks_save_on_request_and_again_before_the_run_ends(lab: Lab, nodes
     play.wait_for(r"rank 0 has saved at notice 1")
     for number in range(3):
         path = f"/home/muster/.muster/runs/saves/node{number}/launcher.log"
-        drive.said(lab, nodes[number], "grep", f"rank {number} has saved at notice 1", path)
+        drive.output_of(lab, nodes[number], "grep", f"rank {number} has saved at notice 1", path)
     ended = drive.run("save.yml", lab.inventory, run_id="saves", save_stop=True)
     assert ended.rc == 0, ended.output
     play.wait()
     verdict = drive.record(lab, "saves")
     assert (play.rc, verdict["state"], len(verdict["attempts"])) == (2, "interrupted", 1), play.output
     for name in nodes[:3]:
-        drive.said(lab, name, "test", "-e", f"{CHECKPOINTS}/step-2000.pt")
+        drive.output_of(lab, name, "test", "-e", f"{CHECKPOINTS}/step-2000.pt")
     drive.nothing_left(lab, nodes, within=15)
 
 

@@ -17,8 +17,8 @@ DIRECTORY = "/home/muster/checkpoints"
 def small_disk(lab: Lab, nodes: list[str]) -> Iterator[None]:
     """The checkpoints of node2 are on a disk of 300 MiB."""
     for name in nodes:
-        drive.said(lab, name, "install", "-d", "-o", "muster", DIRECTORY)
-    drive.said(lab, "node2", "mount", "-t", "tmpfs", "-o", "size=300m,uid=1000", "tmpfs", DIRECTORY)
+        drive.output_of(lab, name, "install", "-d", "-o", "muster", DIRECTORY)
+    drive.output_of(lab, "node2", "mount", "-t", "tmpfs", "-o", "size=300m,uid=1000", "tmpfs", DIRECTORY)
     yield
     lab.exec("node2", ["umount", DIRECTORY])
 
@@ -38,7 +38,7 @@ def test_spare_takes_over_from_a_node_whose_disk_is_full(lab: Lab, nodes: list[s
         **options,
     )
     play.wait_for(r"step 3 of rank 0")
-    drive.said(lab, "node2", "sh", "-c", f"head -c 200M /dev/zero > {DIRECTORY}/other")
+    drive.output_of(lab, "node2", "sh", "-c", f"head -c 200M /dev/zero > {DIRECTORY}/other")
     lab.exec("node2", ["kill", "-9", str(drive.rank_pid(lab, "node2", "ticks.py"))])
     play.wait_for(
         r"node2 cannot take part in attempt 1: \d+ MiB is free in the checkpoint directory .*; at least 256 MiB"

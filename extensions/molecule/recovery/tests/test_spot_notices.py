@@ -33,7 +33,7 @@ def machines(lab: Lab, nodes: list[str]) -> Iterator[list[str]]:
         path.unlink()
     share(lab, directory, SHARED)
     for name in nodes:
-        drive.said(lab, name, "sh", "-ec", MACHINE)
+        drive.output_of(lab, name, "sh", "-ec", MACHINE)
     yield nodes
     for name in nodes:
         lab.exec(name, ["sh", "-c", NO_MACHINE])
@@ -57,14 +57,14 @@ def test_run_saves_and_continues_without_a_machine_that_is_taken_away(
         launch_skip=["own-name-loopback", "checkpoint-node-local"],
     )
     play.wait_for(r"step 3 of attempt 0, rank 0", timeout=300)
-    drive.said(lab, taken, "touch", NOTICE)
+    drive.output_of(lab, taken, "touch", NOTICE)
     play.wait_for(rf"{taken}: Amazon EC2 will terminate it in \d+ s \(spot interruption\)")
     play.wait_for(r"attempt 1 starts: .*; 2 of 3 nodes(.|\n)*step 3 of attempt 1, rank 0", timeout=300)
     assert "attempt 1 of rank 0 starts from step-1000.pt" in play.output, play.output
     lab.power_off(taken)
     for name in remaining:
         command = f"for path in /home/muster/.muster/runs/{run_id}/node*; do touch $path/end; done"
-        drive.said(lab, name, "sh", "-c", command)
+        drive.output_of(lab, name, "sh", "-c", command)
     play.wait()
     assert play.rc == 0, play.output
     first, second = drive.record(lab, run_id)["attempts"]
