@@ -298,7 +298,7 @@ def show_verdict(
     from ansible_collections.muster.training.plugins.plugin_utils._failures.catalogue import explain_failure
     from ansible_collections.muster.training.plugins.plugin_utils._failures.facts import read_facts
     from ansible_collections.muster.training.plugins.plugin_utils._failures.run_advice import for_run
-    from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import (
+    from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict_text import (
         render_last_lines,
         render_verdict,
     )

@@ -24,7 +24,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
     GPU_SILENCE_TIMEOUT,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._checks.ssh_errors import classify_failure
-from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import format_silence
+from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict_text import format_silence
 from ansible_collections.muster.training.plugins.plugin_utils._jmespath import QueryError, format_result, run_query
 from ansible_collections.muster.training.plugins.plugin_utils._page.job_metrics import JobMetrics
 from ansible_collections.muster.training.plugins.plugin_utils._text.duration import format_duration

@@ -33,7 +33,10 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
     REPLY_GRACE_PERIOD,
     RETRY_INTERVAL,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import format_report, format_silence
+from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict_text import (
+    format_report,
+    format_silence,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import NodeRequestError, call_node
 from ansible_collections.muster.training.plugins.plugin_utils._plan.debug_tunnel import DebugTunnel
 from ansible_collections.muster.training.plugins.plugin_utils._plan.shell_command import SSH_OPTIONS

@@ -11,11 +11,11 @@ import os
 MAX_VALUE = 65536  # characters
 
 
-def read(path: str) -> str:
-    """Return the text of a file, or "" if it cannot be read."""
+def read(path: str, limit: int = -1) -> str:
+    """Return the text of a file, or "" if it cannot be read. limit: number of characters to read; all if negative."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read()
+            return file.read(limit)
     except OSError:
         return ""
 
@@ -25,11 +25,7 @@ def read_value(path: str) -> str:
 
     Some kernel files exist but cannot be read, such as unused GID table entries.
     """
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read(MAX_VALUE).strip()
-    except OSError:
-        return ""
+    return read(path, MAX_VALUE).strip()
 
 
 def write(path: str, text: str) -> None:

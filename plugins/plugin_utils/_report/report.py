@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from ansible_collections.muster.training.plugins.plugin_utils._failures.catalogue import explain_failure
 from ansible_collections.muster.training.plugins.plugin_utils._failures.facts import read_facts
 from ansible_collections.muster.training.plugins.plugin_utils._failures.run_advice import for_run
-from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import brief_error
+from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict_text import brief_error
 from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_vendors import vendor_of_model
 from ansible_collections.muster.training.plugins.plugin_utils._record.code_tree import digest_of_files
 from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import (
