@@ -40,7 +40,7 @@ VERBS = frozenset(
 
 
 def problem(subject: str) -> str | None:
-    """Return what is wrong with a commit's subject, or None."""
+    """Return the problem with a commit's subject, or None."""
     if len(subject) > LONGEST:
         return f"has {len(subject)} characters; use at most {LONGEST}"
     if subject.endswith("."):

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import yaml
 
 PACKAGE = "ansible_collections.muster.training."
-SHOWN = 5  # for each kind, the longest first
+TABLE_ROWS = 5  # for each kind, the longest first
 # A program given as text: `python3 -c` followed by a file or variable, on one line or as list items
 HIDDEN = re.compile(r"python3?[\"']?,?(?:\s+-)*\s*-c\b[\s,\"'-]*\{\{")
 ROOMS = (
@@ -32,7 +32,8 @@ ROOMS = (
     "tests",
 )
 # Folders whose names must follow the glossary in CONTRIBUTING.md
-STANDARD_TERMS = ("plugins", "roles")
+STANDARD_TERMS = ("plugins", "roles", "tests", "extensions", "examples")
+DISTINCT_CLASSES = ("plugins", "roles")  # folders in which each class name denotes one class
 IDIOM_LIMIT = 0.02  # fraction of all bindings
 DOCUMENTED = frozenset({"DOCUMENTATION", "RETURN"})  # variables of plugins whose YAML names options and return values
 # Class names that Ansible looks up in each plugin
@@ -117,7 +118,7 @@ def attributes(node: ast.ClassDef) -> Iterator[str]:
 def repeated_classes(root: Path) -> dict[str, list[str]]:
     """Return the names shared by several classes, with their files, except for names that Ansible prescribes."""
     files: dict[str, list[str]] = {}
-    for folder in STANDARD_TERMS:
+    for folder in DISTINCT_CLASSES:
         for path in sources(root, folder):
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
                 if isinstance(node, ast.ClassDef) and node.name not in PLUGIN_CLASSES:
@@ -203,7 +204,7 @@ def circles(graph: Mapping[str, Iterable[str]]) -> list[list[str]]:
     closures = {name: reachable(graph, [name]) for name in graph}
     cycles: list[list[str]] = []
     for name in sorted(graph):
-        group = sorted(other for other in closures[name] if name in closures[other])
+        group = sorted(peer for peer in closures[name] if name in closures[peer])
         if group and group not in cycles:
             cycles.append(group)
     return cycles
@@ -253,7 +254,7 @@ def hidden_programs(root: Path) -> list[str]:
 
 def table(title: str, candidates: Iterable[Piece]) -> list[str]:
     """Format the longest pieces as lines for a terminal."""
-    longest = sorted(candidates, reverse=True)[:SHOWN]
+    longest = sorted(candidates, reverse=True)[:TABLE_ROWS]
     suffixes = [f", {piece.attributes} attributes" if piece.attributes else "" for piece in longest]
     return [
         title,

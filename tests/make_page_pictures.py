@@ -57,7 +57,7 @@ def take(window: Browser, top: float, bottom: float, selector: str) -> Shot:
     top, bottom: in pixels of the page. selector: of the element with the text.
     """
     clip = {"x": 0, "y": top, "width": WIDTH, "height": bottom - top, "scale": 1}
-    reply = window.ask("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=clip)
+    reply = window.call("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=clip)
     text = window.evaluate(f"document.querySelector({json.dumps(selector)}).innerText")
     for pattern, replacement in REPLACED:
         text = re.sub(pattern, replacement, text)
@@ -115,7 +115,7 @@ def page_shot() -> Shot:
         with serving(page), Browser() as window:
             window.open()
             window.show(WIDTH)
-            window.ask("Page.navigate", url=page.server.url(NAME))
+            window.call("Page.navigate", url=page.server.url(NAME))
             eventually(lambda: window.evaluate("document.querySelectorAll('#strips canvas').length") == 6)
             eventually(lambda: "step 5380" in window.evaluate("document.querySelector('#output').innerText"))
             last = "document.querySelectorAll('#strips figure')[2]"  # the others look alike
@@ -175,7 +175,7 @@ SHOTS: dict[str, Callable[[], Shot]] = {"page": page_shot, "profile": profile_sh
 
 
 def main() -> None:
-    """Take all pictures, and record what they show."""
+    """Take all pictures, and record their text."""
     for name, shoot in SHOTS.items():
         shot = shoot()
         (PICTURES / f"{name}.png").write_bytes(shot.png)

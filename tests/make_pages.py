@@ -23,7 +23,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.frames.r
 from tests.explain.__main__ import MEASURED
 from tests.explain.cases import GRADES
 
-WORDS = runpy.run_path(str(Path(__file__).resolve().parents[1] / "roles/init/files/muster.py"))["COMMANDS"]
+COMMANDS = runpy.run_path(str(Path(__file__).resolve().parents[1] / "roles/init/files/muster.py"))["COMMANDS"]
 HEALTHY = Path(__file__).resolve().parent / "unit" / "fixtures" / "healthy_logs"
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 # Sets of failures that were unseen when they were measured and were judged by hand, and their results since they have
@@ -160,7 +160,7 @@ def split_commands(text: str) -> list[str]:
 
 def short(command: str) -> str:
     """Return a command with ./muster in place of ansible-playbook, if ./muster has a word for the playbook."""
-    arguments = {playbook: word for word, (playbook, *_more) in WORDS.items()}
+    arguments = {playbook: word for word, (playbook, *_more) in COMMANDS.items()}
     return re.sub(
         r"ansible-playbook (\w+)\.yml",
         lambda result: f"./muster {arguments[result[1]]}" if result[1] in arguments else result[0],
@@ -169,7 +169,7 @@ def short(command: str) -> str:
 
 
 def rendered_entry(entry: CatalogueEntry) -> str:
-    """Render one entry in the error catalogue: the message, its cause, what to do."""
+    """Render one entry in the error catalogue: the message, its cause and remedy."""
     mark = {"root": " (*hint*)" if entry.weak else "", "consequence": " (*consequence*)", "confirmation": " (*proof*)"}
     often = f", in {entry.min_lines} lines or more" if entry.min_lines > 1 else ""
     return (
@@ -181,8 +181,7 @@ def rendered_entry(entry: CatalogueEntry) -> str:
 
 
 def rendered_rule(rule: FrameRule) -> str:
-    """One rule for exceptions: what it explains, its cause, what to do; the places of the case's own texts are "
-    "marked."""
+    """Render a rule for exceptions: the explained error, its cause and remedy; placeholders mark text of the case."""
     marks = [mark for mark, applies in (("*hint*", not rule.certain), ("*general*", rule.fallback)) if applies]
     texts = (re.sub(r"\{(\w+)\}", lambda field: field[1].upper(), text) for text in (rule.cause, rule.remedy))
     cause, remedy = (text.replace("{{", "{").replace("}}", "}") for text in texts)
@@ -191,7 +190,7 @@ def rendered_rule(rule: FrameRule) -> str:
 
 
 def rendered_evidence(rule: EvidenceRule) -> str:
-    """Render the evidence for one of several causes: the entries that it replaces, the cause, what to do."""
+    """Render the evidence for one of several causes: the entries that it replaces, the cause and remedy."""
     texts = (text.replace("{of_interface}", "") for text in (rule.cause, rule.remedy))
     texts = (re.sub(r"\{(\w+)\}", lambda field: field[1].upper(), text) for text in texts)
     cause, remedy = (text.replace("{{", "{").replace("}}", "}") for text in texts)
@@ -221,8 +220,8 @@ def how_often_right() -> str:
     """
     kinds: dict[str, dict[str, int]] = json.loads(MEASURED.read_text(encoding="utf-8"))
     sets: list[dict[str, Any]] = json.loads(UNSEEN.read_text(encoding="utf-8"))
-    known, unseen = sum_grades(list(kinds.values())), sum_grades([item["unseen"] for item in sets])
-    count, all_known = sum(unseen.values()), sum(known.values())
+    known_grades, unseen = sum_grades(list(kinds.values())), sum_grades([item["unseen"] for item in sets])
+    count, all_known = sum(unseen.values()), sum(known_grades.values())
     numbers = {name: [sum(kind.values()), *(kind[grade] for grade in GRADES)] for name, kind in kinds.items()}
     rows = "".join(f"| {name} | {' | '.join(map(str, row))} |\n" for name, row in numbers.items())
     return (
@@ -232,8 +231,8 @@ def how_often_right() -> str:
             right=round(100 * unseen["right"] / count),
             wrong=round(100 * unseen["wrong"] / count),
             known=all_known,
-            share=round(100 * known["right"] / all_known),
-            bad=round(100 * known["wrong"] / all_known),
+            share=round(100 * known_grades["right"] / all_known),
+            bad=round(100 * known_grades["wrong"] / all_known),
             healthy=len(list(HEALTHY.glob("*.txt"))),
         )
         + rows
@@ -250,8 +249,8 @@ def unseen_row(number: int, measured: dict[str, Any]) -> str:
     """Return a row for the table of sets that were unseen when they were measured."""
     grades = measured["unseen"]
     cells = [number, measured["measured"], sum(grades.values()), *(grades[grade] for grade in GRADES)]
-    seen: dict[str, int] = measured.get("seen", {})  # absent until the set has been worked on
-    cells += [seen.get("right", "-"), seen.get("wrong", "-")]
+    known_grades: dict[str, int] = measured.get("seen", {})  # absent until the set has been worked on
+    cells += [known_grades.get("right", "-"), known_grades.get("wrong", "-")]
     return f"| {' | '.join(map(str, cells))} |\n"
 
 

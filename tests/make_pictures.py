@@ -104,23 +104,23 @@ REPLACED = (
 def project(directory: Path) -> Path:
     """Create a project like `init` does for two local nodes, as far as needed, with scripts and settings."""
     give_collection(directory)
-    place = directory / "project"
-    (place / "group_vars").mkdir(parents=True)
+    project_path = directory / "project"
+    (project_path / "group_vars").mkdir(parents=True)
     for playbook in (CHECKOUT / "playbooks").glob("*.yml"):
         text = f"- import_playbook: muster.training.{playbook.stem}\n"
-        (place / playbook.name).write_text(text, encoding="utf-8")
-    (place / "local.yml").write_bytes((CHECKOUT / "inventories" / "local.yml").read_bytes())
-    (place / "ansible.cfg").write_text(CONFIGURATION, encoding="utf-8")
-    words = (CHECKOUT / "roles" / "init" / "files" / "muster.py").read_text(encoding="utf-8")
-    (place / "muster").write_text(f"#!{sys.executable}\n{words}", encoding="utf-8")
-    (place / "muster").chmod(0o755)
-    (place / "train.py").write_text(TRAIN, encoding="utf-8")
-    (place / "breaks.py").write_text(BREAKS, encoding="utf-8")
+        (project_path / playbook.name).write_text(text, encoding="utf-8")
+    (project_path / "local.yml").write_bytes((CHECKOUT / "inventories" / "local.yml").read_bytes())
+    (project_path / "ansible.cfg").write_text(CONFIGURATION, encoding="utf-8")
+    program = (CHECKOUT / "roles" / "init" / "files" / "muster.py").read_text(encoding="utf-8")
+    (project_path / "muster").write_text(f"#!{sys.executable}\n{program}", encoding="utf-8")
+    (project_path / "muster").chmod(0o755)
+    (project_path / "train.py").write_text(TRAIN, encoding="utf-8")
+    (project_path / "breaks.py").write_text(BREAKS, encoding="utf-8")
     settings = SETTINGS.format(
-        place=place, runs=directory / ".muster" / "runs", master_port=free_port(), lifeline_port=free_port()
+        place=project_path, runs=directory / ".muster" / "runs", master_port=free_port(), lifeline_port=free_port()
     )
-    (place / "group_vars" / "training.yml").write_text(settings, encoding="utf-8")
-    return place
+    (project_path / "group_vars" / "training.yml").write_text(settings, encoding="utf-8")
+    return project_path
 
 
 def environment(directory: Path) -> dict[str, str]:
@@ -134,34 +134,39 @@ def environment(directory: Path) -> dict[str, str]:
     }
 
 
-def played(play: Play, directory: Path, place: Path) -> str:
-    """The output of a command on a terminal, with its color codes, and with REPLACED applied."""
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, COLUMNS, 0, 0))
+def played(play: Play, directory: Path, project_path: Path) -> str:
+    """Return the output of a command on a terminal, with its color codes, and with REPLACED applied."""
+    master, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 50, COLUMNS, 0, 0))
     arguments = play.typed.split()
     command = subprocess.Popen(
-        arguments, cwd=place, env=environment(directory), stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs
+        arguments,
+        cwd=project_path,
+        env=environment(directory),
+        stdin=subprocess.DEVNULL,
+        stdout=terminal,
+        stderr=terminal,
     )
-    os.close(theirs)
+    os.close(terminal)
     printed = b""
     while True:
         try:
-            part = os.read(ours, 65536)
+            part = os.read(master, 65536)
         except OSError:  # how Linux reports end of file: the terminal's other end is closed
             break
         if not part:
             break
         printed += part
-    os.close(ours)
+    os.close(master)
     text = printed.decode("utf-8").replace("\r\n", "\n")
     if (command.wait() != 0) != play.fails:
         raise RuntimeError(f"{play.typed} ended with {command.returncode}:\n{text}")
-    return f"$ {play.typed}\n{normal(text, directory, place)}"
+    return f"$ {play.typed}\n{normal(text, directory, project_path)}"
 
 
-def normal(text: str, directory: Path, place: Path) -> str:
+def normal(text: str, directory: Path, project_path: Path) -> str:
     """Return a text with everything that varies from run to run replaced."""
-    for path, name in ((place, "/home/me/project"), (directory, "/home/me"), (CHECKOUT, "/home/me/training")):
+    for path, name in ((project_path, "/home/me/project"), (directory, "/home/me"), (CHECKOUT, "/home/me/training")):
         text = text.replace(str(path), name)
     for pattern, replacement in REPLACED:
         text = re.sub(pattern, replacement, text, flags=re.M)

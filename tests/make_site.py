@@ -148,10 +148,10 @@ def make_tree(reference: Path, tree: Path) -> None:
     pages = markdown_pages()
     for page in pages:
         text = (CHECKOUT / page).read_text(encoding="utf-8")
-        place = tree / ("index.md" if page == "README.md" else page)
-        place.parent.mkdir(parents=True, exist_ok=True)
+        page_path = tree / ("index.md" if page == "README.md" else page)
+        page_path.parent.mkdir(parents=True, exist_ok=True)
         more = (site / "contents.md").read_text(encoding="utf-8") if page == "README.md" else ""
-        place.write_text(as_page_of_the_site(page, text) + more, encoding="utf-8")
+        page_path.write_text(as_page_of_the_site(page, text) + more, encoding="utf-8")
         for file in linked_files(page, text):
             copy = tree / file.relative_to(CHECKOUT)
             copy.parent.mkdir(parents=True, exist_ok=True)

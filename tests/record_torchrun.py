@@ -1,4 +1,4 @@
-"""Record what torchrun writes when ranks fail: python -m tests.record_torchrun [CASE ...]
+"""Record the files that torchrun writes when ranks fail: python -m tests.record_torchrun [CASE ...]
 
 Writes tests/unit/fixtures/torchrun/CASE with launcher.log and the logs and error files of the ranks, laid out as in a
 run directory. Needs torch. Paths and the name of this machine are replaced; run it again for a new torch release.
@@ -121,8 +121,8 @@ def keep(work: Path, source: Path, target: Path) -> None:
     for path in sorted(source.rglob("*")):
         if path.is_file():
             text = path.read_text()
-            for here, there in sorted(replaced.items(), key=lambda pair: -len(pair[0])):
-                text = text.replace(here, there)
+            for text_here, replacement in sorted(replaced.items(), key=lambda pair: -len(pair[0])):
+                text = text.replace(text_here, replacement)
             copy = target / path.relative_to(source)
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.write_text(text)

@@ -4,7 +4,7 @@
     python tests/sanity.py others .venv             # all other tests
     python tests/sanity.py others .venv build/newest  # in the second one, only tests that depend on ansible-core
 
-ROWS=all, as `make test-all` has it, also runs what costs much and says little more: see LEFT_OUT and imports().
+ROWS=all, as `make test-all` has it, also runs slow tests with little additional coverage: see LEFT_OUT and imports().
 
 ansible-test needs three things that a checkout on a machine with pyenv, or without the Internet, lacks: a physical
 directory .../ansible_collections/muster/training, interpreters that are not shims, and its own get-pip.py. All are made
@@ -121,11 +121,11 @@ def imports(venv: Path, interpreters: Path) -> list[list[str]]:
     """Return the options for import tests, with the oldest node Python available on this machine and the environment's
     own.
     """
-    asked = [str(CHECKOUT / venv / "bin" / "python"), "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
-    own = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()
+    command = [str(CHECKOUT / venv / "bin" / "python"), "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
+    current = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
     # Python versions between the two are only used for compiling.
     older = [version for version in OF_NODES if (interpreters / f"python{version}").exists()]
-    return [["--test", "import", "--python", version] for version in (*older[:1], own)]
+    return [["--test", "import", "--python", version] for version in (*older[:1], current)]
 
 
 def choices(part: str, number: int, venv: Path, interpreters: Path) -> list[list[str]]:
@@ -179,9 +179,9 @@ def main() -> int:
     print(f"sanity: {part} of ansible-test sanity with {' and '.join(names)}, told when it has ended", flush=True)
     with ThreadPoolExecutor() as pool:
         ended = [*chain(*pool.map(sanity, [part] * len(names), range(len(names)), map(Path, names)))]
-    for done in ended:
-        print(f"sanity: {shlex.join(done.args)}\n{done.stdout}", flush=True)
-    return 1 if any(done.returncode for done in ended) else 0
+    for completed in ended:
+        print(f"sanity: {shlex.join(completed.args)}\n{completed.stdout}", flush=True)
+    return 1 if any(completed.returncode for completed in ended) else 0
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from torch.distributed.elastic.multiprocessing.errors import record
 from transformers import GPT2Config, GPT2LMHeadModel, HfArgumentParser, Trainer, TrainingArguments
 from transformers.trainer_utils import get_last_checkpoint
 
-WORDS = 31
+VOCABULARY_SIZE = 31
 PERIOD = 4
 LENGTH = 16
 
@@ -33,8 +33,8 @@ class Refrains(torch.utils.data.Dataset):
 
     def __init__(self, held_out: bool) -> None:
         generator = torch.Generator().manual_seed(int(held_out))
-        words = torch.randint(WORDS, (160 if held_out else 4096, PERIOD), generator=generator)
-        self.lines = words.repeat(1, LENGTH // PERIOD)
+        starts = torch.randint(VOCABULARY_SIZE, (160 if held_out else 4096, PERIOD), generator=generator)
+        self.lines = starts.repeat(1, LENGTH // PERIOD)
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -48,7 +48,9 @@ def make_model() -> GPT2LMHeadModel:
     torch.manual_seed(0)
     size = {"n_positions": LENGTH, "n_embd": 64, "n_layer": 2, "n_head": 4}
     ends = {"bos_token_id": None, "eos_token_id": None}
-    return GPT2LMHeadModel(GPT2Config(vocab_size=WORDS, **size, **ends, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0))
+    return GPT2LMHeadModel(
+        GPT2Config(vocab_size=VOCABULARY_SIZE, **size, **ends, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0)
+    )
 
 
 def accuracy(predicted: tuple[torch.Tensor, torch.Tensor]) -> dict[str, float]:

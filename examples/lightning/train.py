@@ -39,12 +39,12 @@ class Digits(lightning.LightningDataModule):
         self.batch_size = batch_size
         digits = load_digits()
         pictures = torch.tensor(digits.data, dtype=torch.float32) / 16.0
-        whole = TensorDataset(pictures, torch.tensor(digits.target, dtype=torch.int64))
-        sizes = [len(whole) - HELD_OUT, HELD_OUT]
-        self.known, self.held_out = random_split(whole, sizes, generator=torch.Generator().manual_seed(0))
+        dataset = TensorDataset(pictures, torch.tensor(digits.target, dtype=torch.int64))
+        sizes = [len(dataset) - HELD_OUT, HELD_OUT]
+        self.train_set, self.held_out = random_split(dataset, sizes, generator=torch.Generator().manual_seed(0))
 
     def train_dataloader(self) -> DataLoader:
-        return DataLoader(self.known, batch_size=self.batch_size, shuffle=True)
+        return DataLoader(self.train_set, batch_size=self.batch_size, shuffle=True)
 
     def val_dataloader(self) -> DataLoader:
         return DataLoader(self.held_out, batch_size=self.batch_size)
@@ -60,11 +60,11 @@ class Classifier(lightning.LightningModule):
         self.layers = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 128), nn.ReLU(), nn.Linear(128, 10))
 
     def on_train_epoch_start(self) -> None:
-        self.started, self.seen = time.perf_counter(), 0
+        self.started, self.samples = time.perf_counter(), 0
 
     def training_step(self, batch: list[torch.Tensor], _index: int) -> torch.Tensor:
         loss = nn.functional.cross_entropy(self.layers(batch[0]), batch[1])
-        self.seen += len(batch[1])
+        self.samples += len(batch[1])
         self.log("loss", loss, on_step=False, on_epoch=True, sync_dist=True)
         return loss
 
@@ -73,7 +73,7 @@ class Classifier(lightning.LightningModule):
         self.log("accuracy", right, on_epoch=True, sync_dist=True, batch_size=len(batch[1]))
 
     def on_train_epoch_end(self) -> None:
-        rate = self.seen * self.trainer.world_size / (time.perf_counter() - self.started)  # for all ranks together
+        rate = self.samples * self.trainer.world_size / (time.perf_counter() - self.started)  # for all ranks together
         self.log("samples_per_second", rate, rank_zero_only=True)
         metrics = self.trainer.callback_metrics
         if self.trainer.is_global_zero:

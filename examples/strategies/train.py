@@ -69,8 +69,8 @@ class Block(nn.Module):
             nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
         )
 
-    def forward(self, given: torch.Tensor) -> torch.Tensor:
-        return given + self.add(given)
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return inputs + self.add(inputs)
 
 
 def make_model(width: int, layers: int) -> nn.Sequential:
@@ -80,8 +80,8 @@ def make_model(width: int, layers: int) -> nn.Sequential:
 
 def make_batch(step: int, size: int, width: int, rank: int, world_size: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return this rank's part of the inputs for a step, and the targets, which are the reversed vectors."""
-    given = torch.randn(size, width, generator=torch.Generator().manual_seed(step))[rank::world_size]
-    return given, given.flip(1)
+    inputs = torch.randn(size, width, generator=torch.Generator().manual_seed(step))[rank::world_size]
+    return inputs, inputs.flip(1)
 
 
 class Strategy:
@@ -111,9 +111,9 @@ class Strategy:
             self.model = DistributedDataParallel(model, device_ids=[device.index] if device.type == "cuda" else None)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3)  # with FSDP, over the rank's shards
 
-    def step(self, given: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+    def step(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Run one step and return this rank's loss."""
-        loss = nn.functional.mse_loss(self.model(given), wanted)
+        loss = nn.functional.mse_loss(self.model(inputs), targets)
         if self.engine is not None:
             self.engine.backward(loss)
             self.engine.step()
@@ -206,8 +206,8 @@ def train(arguments: argparse.Namespace, device: torch.device) -> None:
         if step == first + WARM_UP:
             dist.barrier()
             started = time.perf_counter()
-        given, wanted = make_batch(step, batch_size * world_size, arguments.width, rank, world_size)
-        losses.append(strategy.step(given.to(device), wanted.to(device)))
+        inputs, targets = make_batch(step, batch_size * world_size, arguments.width, rank, world_size)
+        losses.append(strategy.step(inputs.to(device), targets.to(device)))
         if arguments.save_every and (step + 1) % arguments.save_every == 0 and step + 1 < arguments.steps:
             report_losses(losses, step + 1)
             losses.clear()

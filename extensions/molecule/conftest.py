@@ -12,12 +12,12 @@ from tests.lab import Lab
 
 @pytest.fixture(scope="session")
 def lab() -> Lab:
-    """Find the test hosts of this run of Molecule."""
+    """Return the test hosts of this run of Molecule."""
     return Lab.load(os.environ.get("MUSTER_LAB", "molecule"))
 
 
 @pytest.fixture
 def breakable(lab: Lab) -> Iterator[Lab]:
-    """Yield the test hosts to a test that turns hosts off or cuts them off; all are back for the next one."""
+    """Yield the test hosts to a test that powers off or isolates hosts; restore all of them for the next test."""
     yield lab
     lab.mend()

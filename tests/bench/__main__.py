@@ -199,29 +199,33 @@ def environment() -> dict[str, str]:
 
 
 def main() -> int:
-    """Run, print, write."""
+    """Run the benchmarks and write their sections."""
     chosen = [word for word in sys.argv[1:] if word in BENCHES] or list(BENCHES)
-    others = [word for word in sys.argv[1:] if word not in BENCHES]
+    options = [word for word in sys.argv[1:] if word not in BENCHES]
     sections = sections_of(PAGE.read_text() if PAGE.exists() else "")
     worst = 0
     for name in chosen:
         bench = BENCHES[name]
         when = f"Measured on {time.strftime('%Y-%m-%d')}: {machine()}; load {os.getloadavg()[1]:.1f} before the start."
         print(f"\n{bench.title}\n\n{when}\n", flush=True)
-        arguments = [*bench.arguments, *(others if name == "launch" else [])]
+        arguments = [*bench.arguments, *(options if name == "launch" else [])]
         command = [sys.executable, "-m", f"tests.bench.bench_{name}", *arguments]
-        done = subprocess.run(command, cwd=CHECKOUT, env=environment(), stdout=subprocess.PIPE, text=True, check=False)
-        if done.returncode not in (0, 1) or not done.stdout:
+        completed = subprocess.run(
+            command, cwd=CHECKOUT, env=environment(), stdout=subprocess.PIPE, text=True, check=False
+        )
+        if completed.returncode not in (0, 1) or not completed.stdout:
             print(f"{name} could not be measured; {PAGE.name} is left as it was.", file=sys.stderr)
             return 2
-        worst = max(worst, done.returncode)
-        print(done.stdout, flush=True)
-        verdict = "" if not bench.limits else "Not all limits are kept." if done.returncode else "All limits are kept."
-        parts = [f"## {bench.title}", when, f"```text\n{done.stdout.rstrip()}\n```", verdict, bench.meaning]
+        worst = max(worst, completed.returncode)
+        print(completed.stdout, flush=True)
+        verdict = (
+            "" if not bench.limits else "Not all limits are kept." if completed.returncode else "All limits are kept."
+        )
+        parts = [f"## {bench.title}", when, f"```text\n{completed.stdout.rstrip()}\n```", verdict, bench.meaning]
         sections[bench.title] = "\n\n".join(filter(None, parts))
     PAGE.parent.mkdir(exist_ok=True)
-    known = [sections[bench.title] for bench in BENCHES.values() if bench.title in sections]
-    PAGE.write_text("\n\n".join([HEAD, *known]) + "\n")
+    existing = [sections[bench.title] for bench in BENCHES.values() if bench.title in sections]
+    PAGE.write_text("\n\n".join([HEAD, *existing]) + "\n")
     print(f"Written: {PAGE.relative_to(CHECKOUT)}")
     return worst
 

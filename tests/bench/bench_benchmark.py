@@ -20,7 +20,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 SECONDS = 10  # seconds that the benchmark is given; repeated measurements may take an additional quarter of that
 SIZES, ROUNDS = (2, 4), 3
 MANY = 64
-REST = 100.0  # seconds that the longest benchmark leaves of the ten minutes: 400 s, and 100 s to measure again
+REST_LIMIT = 100.0  # seconds that the longest benchmark leaves of the ten minutes: 400 s, and 100 s to measure again
 JUDGED = 5.0
 EXPLANATION = f"""\
 Seconds, medians (fastest-slowest) of {ROUNDS} rounds of `ansible-playbook benchmark.yml -e benchmark_seconds={SECONDS}`
@@ -47,15 +47,15 @@ def take(directory: Path, nodes: int, number: int) -> tuple[float, float]:
     hosts = {f"node{location}": {"node_address": f"127.0.22.{location + 1}"} for location in range(nodes)}
     (directory / "machines.yml").write_text(json.dumps({"training": {"hosts": hosts, "vars": settings}}))
     run_id = f"bench-{nodes}-{number}"
-    given = ["-e", f"run_id={run_id}", "-e", f"benchmark_seconds={SECONDS}"]
+    options = ["-e", f"run_id={run_id}", "-e", f"benchmark_seconds={SECONDS}"]
     started = time.perf_counter()
-    done = typed(directory, ["ansible-playbook", "muster.training.benchmark", "-i", "machines.yml", *given])
-    whole = time.perf_counter() - started
-    if done.returncode:
-        raise SystemExit(done.stdout[-3000:])
+    completed = typed(directory, ["ansible-playbook", "muster.training.benchmark", "-i", "machines.yml", *options])
+    total = time.perf_counter() - started
+    if completed.returncode:
+        raise SystemExit(completed.stdout[-3000:])
     result = [directory / "runs" / name / "logs/node0/measured/benchmark.json" for name in (run_id, f"{run_id}-again")]
     phases = [json.loads(path.read_text())["seconds"] for path in result if path.exists()]
-    return whole, sum(spent for output in phases for spent in output.values())
+    return total, sum(spent for output in phases for spent in output.values())
 
 
 def judged() -> float:
@@ -65,17 +65,17 @@ def judged() -> float:
     from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.table import render
     from tests.unit.plugins.plugin_utils.experiments.benchmark.measurements import document, names_of
 
-    output: Any = document(MANY, gpus=8, rate=lambda item, other: 3.0 if 5 in (item, other) else 10.0)
+    output: Any = document(MANY, gpus=8, rate=lambda item, peer: 3.0 if 5 in (item, peer) else 10.0)
     started = time.perf_counter()
     result = judge(read_measurements(output, names_of(MANY)), read_measurements(output, names_of(MANY)), "bench")
     render(result)
-    taken = time.perf_counter() - started
+    seconds = time.perf_counter() - started
     if [item["about"] for item in result["findings"] if item["id"] == "benchmark-node-slow"] != [["gpu5"]]:
         raise SystemExit("The slow node is not named.")
-    return taken
+    return seconds
 
 
-def shown(values: list[float]) -> str:
+def median_and_range(values: list[float]) -> str:
     return f"{statistics.median(values):.1f} ({min(values):.1f}-{max(values):.1f})"
 
 
@@ -91,11 +91,15 @@ def main() -> int:
         (namespace / "training").symlink_to(CHECKOUT)
         sys.path.insert(0, str(directory / "collections"))
         for nodes in SIZES:
-            taken = [take(directory, nodes, number) for number in range(ROUNDS)]
-            rests = [whole - measuring for whole, measuring in taken]
-            slow = slow or statistics.median(rests) > REST
-            columns = [shown([item for item, _other in taken]), shown([other for _one, other in taken]), shown(rests)]
-            print(f"{nodes:<8}" + "".join(f"{text:>20}" for text in columns) + f"{REST:>8.0f}", flush=True)
+            measurements = [take(directory, nodes, number) for number in range(ROUNDS)]
+            rests = [total - measuring for total, measuring in measurements]
+            slow = slow or statistics.median(rests) > REST_LIMIT
+            columns = [
+                median_and_range([item for item, _measuring in measurements]),
+                median_and_range([measuring for _total, measuring in measurements]),
+                median_and_range(rests),
+            ]
+            print(f"{nodes:<8}" + "".join(f"{text:>20}" for text in columns) + f"{REST_LIMIT:>8.0f}", flush=True)
         verdict = statistics.median(judged() for _round in range(ROUNDS))
     print(f"\nverdict on {MANY} nodes with 8 GPUs each: {verdict:.2f} s, limit {JUDGED:.0f}")
     return 1 if slow or verdict > JUDGED else 0

@@ -30,28 +30,28 @@ median of the differences in each round."""
 
 def project(directory: Path, files: int) -> Path:
     """Create a local tree, and the same tree in its location on the nodes."""
-    made = directory / f"project{files}"
+    folder = directory / f"project{files}"
     for number in range(files):
-        path = made / f"part{number % 10}" / f"module{number}.py"
+        path = folder / f"part{number % 10}" / f"module{number}.py"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"NUMBER = {number}\n" * 40)
-    (made / "train.py").write_text("print('done')\n")
-    shutil.copytree(made, directory / "there" / made.name)  # preserves the files' timestamps
-    return made
+    (folder / "train.py").write_text("print('done')\n")
+    shutil.copytree(folder, directory / "there" / folder.name)  # preserves the files' timestamps
+    return folder
 
 
 def take(directory: Path, name: str, number: int, settings: dict[str, Any]) -> float:
     """Return the seconds that a launch takes."""
     from tests.unit.typed import typed
 
-    given = {"run_id": f"{name}-{number}", "launch_launcher": "env", "launch_report": False, **settings}
-    command = ["ansible-playbook", "muster.training.launch", "-i", "machines.yml", "-e", json.dumps(given)]
+    variables = {"run_id": f"{name}-{number}", "launch_launcher": "env", "launch_report": False, **settings}
+    command = ["ansible-playbook", "muster.training.launch", "-i", "machines.yml", "-e", json.dumps(variables)]
     started = time.perf_counter()
-    done = typed(directory, command)
-    taken = time.perf_counter() - started
-    if done.returncode:
-        raise SystemExit(done.stdout[-3000:])
-    return taken
+    completed = typed(directory, command)
+    seconds = time.perf_counter() - started
+    if completed.returncode:
+        raise SystemExit(completed.stdout[-3000:])
+    return seconds
 
 
 def main() -> int:
@@ -61,13 +61,13 @@ def main() -> int:
     over = 0
     print(EXPLANATION)
     print(f"\n{'files':>5}  {'without':<18}{'with code_source':<18}{'more':>6}   limit")
-    with tempfile.TemporaryDirectory(prefix="muster-bench-") as made:
-        directory = Path(made)
+    with tempfile.TemporaryDirectory(prefix="muster-bench-") as scratch:
+        directory = Path(scratch)
         two_nodes(directory, 24)
         for files in FILES:
-            there = directory / "there" / project(directory, files).name
-            script = {"launch_script": "train.py", "launch_working_directory": str(there)}
-            code = {"code_source": str(directory / there.name), "code_directory": str(there)}
+            target = directory / "there" / project(directory, files).name
+            script = {"launch_script": "train.py", "launch_working_directory": str(target)}
+            code = {"code_source": str(directory / target.name), "code_directory": str(target)}
             take(directory, f"first{files}", 0, {**script, **code})
             result = []
             for number in range(ROUNDS):

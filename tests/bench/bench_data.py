@@ -92,11 +92,11 @@ class Bench:
         start = time.monotonic()
         arguments = [PLAYBOOK, playbook, "-i", str(self.lab.inventory), "--limit", limit, "-e", json.dumps(extra)]
         keys = {"AWS_ACCESS_KEY_ID": self.s3.access_key, "AWS_SECRET_ACCESS_KEY": self.s3.secret_key}
-        done = subprocess.run(
+        completed = subprocess.run(
             arguments, cwd=CHECKOUT, env={**os.environ, **keys}, capture_output=True, text=True, check=False
         )
-        if done.returncode:
-            raise LabError(f"{playbook} failed: {done.stdout[-2000:]}{done.stderr[-500:]}")
+        if completed.returncode:
+            raise LabError(f"{playbook} failed: {completed.stdout[-2000:]}{completed.stderr[-500:]}")
         return time.monotonic() - start
 
     def stage(self, kind: str, nodes: int) -> float:
@@ -119,13 +119,13 @@ class Bench:
         return max(float(json.loads(text)["seconds"]) for text in self.everywhere(nodes, ["cat", path]))
 
     def everywhere(self, nodes: int, arguments: list[str]) -> list[str]:
-        """Return what a command prints on each of the first nodes, running on all of them at the same time."""
+        """Return the output of a command on each of the first nodes, running on all of them at the same time."""
 
         def run(name: str) -> str:
-            done = self.lab.exec(name, arguments, timeout=600)
-            if done.returncode:
-                raise LabError(f"{name}: {' '.join(arguments[:3])}: {done.stdout}{done.stderr}")
-            return done.stdout
+            completed = self.lab.exec(name, arguments, timeout=600)
+            if completed.returncode:
+                raise LabError(f"{name}: {' '.join(arguments[:3])}: {completed.stdout}{completed.stderr}")
+            return completed.stdout
 
         with ThreadPoolExecutor(nodes) as pool:
             return list(pool.map(run, [node.name for node in self.lab.nodes[:nodes]]))
@@ -135,10 +135,10 @@ class Bench:
         arguments = ["python3", "-c", READ, f"{top}/{kind}", str(self.threads), *drop]
         seconds = []
         for line in self.everywhere(nodes, arguments):
-            number, size, taken = line.split()
+            number, size, duration = line.split()
             if (int(number), int(size)) != self.expected[kind]:
                 raise LabError(f"{top}/{kind}: {number} files of {size} bytes were read, not {self.expected[kind]}")
-            seconds.append(float(taken))
+            seconds.append(float(duration))
         return max(seconds)
 
     def remount(self, nodes: int) -> None:
@@ -146,8 +146,8 @@ class Bench:
         self.everywhere(nodes, ["systemctl", "restart", "mnt-plain.mount", "mnt-cached.mount"])
 
 
-def ways(bench: Bench, kind: str, nodes: int) -> dict[str, Callable[[], float]]:
-    """Return what is measured, in order."""
+def methods(bench: Bench, kind: str, nodes: int) -> dict[str, Callable[[], float]]:
+    """Return the measurements of each method, in order."""
 
     def first() -> float:
         bench.everywhere(nodes, ["sh", "-c", f"umount {CACHED}; rm -rf {CACHE}/*"])
@@ -191,8 +191,8 @@ def measure(rounds: int, small: int, small_kb: int, large_mb: int, threads: int)
                 )
                 rows: dict[str, str] = {}
                 for nodes in NODES:
-                    for way, seconds, gets in figures(bench, kind, nodes, rounds):
-                        rows[way] = rows.get(way, f"{way:<28}") + f"{seconds:>10.2f} s{gets:>8}"
+                    for method, seconds, gets in figures(bench, kind, nodes, rounds):
+                        rows[method] = rows.get(method, f"{method:<28}") + f"{seconds:>10.2f} s{gets:>8}"
                 print("\n".join(rows.values()), flush=True)
     finally:
         with redirect_stdout(sys.stderr):
@@ -202,19 +202,19 @@ def measure(rounds: int, small: int, small_kb: int, large_mb: int, threads: int)
 
 def figures(bench: Bench, kind: str, nodes: int, rounds: int) -> list[tuple[str, float, int]]:
     """Return each method, its median seconds, and the GETs in its last round."""
-    taken: dict[str, list[float]] = {}
+    timings: dict[str, list[float]] = {}
     gets = {}
     for _round in range(rounds):
-        for way, once in ways(bench, kind, nodes).items():
+        for method, once in methods(bench, kind, nodes).items():
             before = len(bench.s3.requests)
-            taken.setdefault(way, []).append(once())
-            seen = bench.s3.requests[before:]
-            gets[way] = sum(method == "GET" and path.startswith(f"/data/{kind}/") for method, path in seen)
-    return [(way, statistics.median(seconds), gets[way]) for way, seconds in taken.items()]
+            timings.setdefault(method, []).append(once())
+            requests = bench.s3.requests[before:]
+            gets[method] = sum(verb == "GET" and path.startswith(f"/data/{kind}/") for verb, path in requests)
+    return [(method, statistics.median(seconds), gets[method]) for method, seconds in timings.items()]
 
 
 def prepare(bench: Bench) -> None:
-    """Mount the bucket in both ways, and install boto3 on the nodes."""
+    """Mount the bucket with both methods, and install boto3 on the nodes."""
     common = {"bucket": "data", "endpoint": bench.s3.url, "region": bench.s3.region, "read_only": True}
     mounts = [{**common, "path": PLAIN}, {**common, "path": CACHED, "cache": CACHE, "cache_keep_free_mib": 1024}]
     play = bench.lab.inventory.parent / "mount.yml"

@@ -59,10 +59,10 @@ PLAY = f"""
 
 
 def entry(name: str, size: int) -> tarfile.TarInfo:
-    """A member of an archive."""
-    made = tarfile.TarInfo(name)
-    made.size = size
-    return made
+    """Return a member of an archive."""
+    info = tarfile.TarInfo(name)
+    info.size = size
+    return info
 
 
 def make_archive(path: Path, megabytes: int) -> None:
@@ -86,17 +86,17 @@ def make_archive(path: Path, megabytes: int) -> None:
 def run(lab: Lab, playbook: str, *arguments: str) -> None:
     """Run a playbook; it must succeed."""
     command = [PLAYBOOK, playbook, "-i", str(lab.inventory), *arguments]
-    done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise LabError(f"{playbook} failed: {done.stdout[-2000:]}{done.stderr[-500:]}")
+    completed = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    if completed.returncode:
+        raise LabError(f"{playbook} failed: {completed.stdout[-2000:]}{completed.stderr[-500:]}")
 
 
 def sh(lab: Lab, node: str, script: str) -> str:
-    """Return what a script prints when run as root on a node; it must succeed."""
-    done = lab.exec(node, ["sh", "-c", script])
-    if done.returncode:
-        raise LabError(f"{node}: {done.stderr.strip()}")
-    return done.stdout
+    """Return the output of a script run as root on a node; it must succeed."""
+    completed = lab.exec(node, ["sh", "-c", script])
+    if completed.returncode:
+        raise LabError(f"{node}: {completed.stderr.strip()}")
+    return completed.stdout
 
 
 def received(lab: Lab, nodes: Sequence[str]) -> list[int]:
@@ -106,10 +106,10 @@ def received(lab: Lab, nodes: Sequence[str]) -> list[int]:
 
 
 def forget(lab: Lab) -> None:
-    """Remove the image from nodes, including what loading it left behind."""
+    """Remove the image from nodes, including leftovers from loading it."""
     for node in lab.nodes:
-        left = sh(lab, node.name, "docker images --all --quiet | sort -u | xargs -r docker rmi --force")
-        print(left, end="", file=sys.stderr)
+        output = sh(lab, node.name, "docker images --all --quiet | sort -u | xargs -r docker rmi --force")
+        print(output, end="", file=sys.stderr)
         sh(lab, node.name, "rm -rf /var/lib/muster/container_image; sync")
 
 
@@ -121,20 +121,20 @@ def timed(lab: Lab, playbook: Path, archive: Path, nodes: Sequence[str]) -> tupl
     before = received(lab, nodes)
     start = time.monotonic()
     run(lab, str(playbook), "-e", f"container_image_archive={archive}", "--limit", ",".join(nodes))
-    taken = time.monotonic() - start
+    duration = time.monotonic() - start
     fetched = [now - then for now, then in zip(received(lab, nodes), before, strict=True)]
     ids = {sh(lab, node, f"docker image inspect --format '{{{{.Id}}}}' {IMAGE}") for node in nodes}
     if len(ids) != 1:
         raise LabError(f"the nodes do not have the same image: {ids}")
-    return taken, fetched
+    return duration, fetched
 
 
 def measure(lab: Lab, rounds: int, megabytes: int) -> int:
     """Print the table; return 1 if a limit is exceeded."""
     names = [node.name for node in lab.nodes]
-    kept = True
-    with tempfile.TemporaryDirectory(prefix="muster-bench-", dir="/var/tmp") as made:
-        playbook, archive = Path(made, "play.yml"), Path(made, "image.tar")
+    within_limits = True
+    with tempfile.TemporaryDirectory(prefix="muster-bench-", dir="/var/tmp") as scratch:
+        playbook, archive = Path(scratch, "play.yml"), Path(scratch, "image.tar")
         playbook.write_text(PLAY)
         make_archive(archive, megabytes)
         most = MOST_RECEIVED * archive.stat().st_size
@@ -142,15 +142,15 @@ def measure(lab: Lab, rounds: int, megabytes: int) -> int:
         for _round in range(rounds):
             item, by_one = timed(lab, playbook, archive, names[:1])
             four, by_each = timed(lab, playbook, archive, names)
-            shown = " ".join(f"{value / MB:.0f}" for value in by_each)
-            print(f"{item:8.1f}{by_one[0] / MB:10.0f}{four:9.1f}{four / item:7.2f}  {shown}", flush=True)
-            kept &= four / item < MOST_RATIO and all(value < most for value in (*by_one, *by_each))
+            megabytes_each = " ".join(f"{value / MB:.0f}" for value in by_each)
+            print(f"{item:8.1f}{by_one[0] / MB:10.0f}{four:9.1f}{four / item:7.2f}  {megabytes_each}", flush=True)
+            within_limits &= four / item < MOST_RATIO and all(value < most for value in (*by_one, *by_each))
     print(f"\nLimits: ratio under {MOST_RATIO}, received under {MOST_RECEIVED} times the archive by each node.")
-    return 0 if kept else 1
+    return 0 if within_limits else 1
 
 
 def main() -> int:
-    """Measure, print, judge."""
+    """Measure and print; the exit code tells whether the limits are met."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--megabytes", type=int, default=1000)

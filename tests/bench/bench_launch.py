@@ -55,7 +55,7 @@ open new connections to the nodes, as all others do; c2 and f2 reuse those of an
 
 
 class BenchError(Exception):
-    """What went wrong, in words for the user."""
+    """A failed measurement; the message is for the user."""
 
 
 @dataclass(frozen=True)
@@ -75,9 +75,9 @@ class Bench:
         """Return a plain ssh command to a node, as a user would type it."""
         return self.lab.ssh(node.name, shlex.join(expected_text), options=["-o", "BatchMode=yes"])
 
-    def on_each(self, words: Callable[[int], Sequence[str]]) -> list[list[str]]:
+    def on_each(self, arguments: Callable[[int], Sequence[str]]) -> list[list[str]]:
         """Run one plain ssh per node."""
-        return [self.ssh(node, *words(rank)) for rank, node in enumerate(self.nodes)]
+        return [self.ssh(node, *arguments(rank)) for rank, node in enumerate(self.nodes)]
 
 
 def plain(bench: Bench, mark: str) -> list[list[str]]:
@@ -93,21 +93,21 @@ def mpirun(bench: Bench, mark: str) -> list[list[str]]:
 def torchrun(bench: Bench, mark: str) -> list[list[str]]:
     """Use one ssh per node, all at the same time, each starting torchrun."""
     master = bench.nodes[0].address
-    own = [f"--nnodes={bench.count}", "--nproc-per-node=1", f"--master-addr={master}", "--master-port=29500"]
-    arguments = ["env", NAMES_GLOO, PYTHON, "-m", "torch.distributed.run", *own]
+    options = [f"--nnodes={bench.count}", "--nproc-per-node=1", f"--master-addr={master}", "--master-port=29500"]
+    arguments = ["env", NAMES_GLOO, PYTHON, "-m", "torch.distributed.run", *options]
     return bench.on_each(lambda rank: [*arguments, f"--node-rank={rank}", SCRIPT, mark, "torch"])
 
 
 def deepspeed(bench: Bench, mark: str) -> list[list[str]]:
-    """Use DeepSpeed's own launcher from rank 0's node, with pdsh; what it would determine through another ssh is given
-    to it.
+    """Use DeepSpeed's own launcher from rank 0's node, with pdsh; pass it the values that it would
+    otherwise determine through another ssh.
     """
     hosts = ["--hostfile", f"{HOSTFILE}{bench.count}", "--master_addr", bench.nodes[0].address, "--no_ssh_check"]
     arguments = ["env", "DS_ACCELERATOR=cpu", str(BIN / "deepspeed"), *hosts, "--no_local_rank", SCRIPT, mark, "torch"]
     return [bench.ssh(bench.nodes[0], *arguments)]
 
 
-def ours(launcher: str, masters: Callable[[Path], Path]) -> Callable[[Bench, str], list[list[str]]]:
+def launch_command(launcher: str, masters: Callable[[Path], Path]) -> Callable[[Bench, str], list[list[str]]]:
     """Run launch.yml as a user would type it."""
 
     def commands(bench: Bench, mark: str) -> list[list[str]]:
@@ -125,20 +125,20 @@ def ours(launcher: str, masters: Callable[[Path], Path]) -> Callable[[Bench, str
     return commands
 
 
-def kept(directory: Path) -> Path:
-    """The location of connections that an earlier launch opened."""
+def reused(directory: Path) -> Path:
+    """Return the location of connections that an earlier launch opened."""
     path = directory / "kept"
     path.mkdir(exist_ok=True)
     return path
 
 
 def fresh(directory: Path) -> Path:
-    """A location without connections, so that the launch opens new ones, as plain ssh does each time."""
+    """Return a location without connections, so that the launch opens new ones, as plain ssh does each time."""
     return Path(tempfile.mkdtemp(prefix="fresh-", dir=directory))
 
 
 @dataclass(frozen=True)
-class Way:
+class Method:
     """A launch method. `floor` is the method in which there is only ssh between the user and the same job."""
 
     key: str
@@ -147,15 +147,15 @@ class Way:
     commands: Callable[[Bench, str], list[list[str]]]
 
 
-WAYS = (
-    Way("a", "parallel ssh, bare script", "a", plain),
-    Way("b", "mpirun, bare script", "a", mpirun),
-    Way("c", "launch.yml, env, bare script", "a", ours("env", fresh)),
-    Way("c2", "  again, within half an hour", "a", ours("env", kept)),
-    Way("d", "parallel ssh, torchrun", "d", torchrun),
-    Way("e", "deepspeed --hostfile", "d", deepspeed),
-    Way("f", "launch.yml, torchrun", "d", ours("torchrun", fresh)),
-    Way("f2", "  again, within half an hour", "d", ours("torchrun", kept)),
+METHODS = (
+    Method("a", "parallel ssh, bare script", "a", plain),
+    Method("b", "mpirun, bare script", "a", mpirun),
+    Method("c", "launch.yml, env, bare script", "a", launch_command("env", fresh)),
+    Method("c2", "  again, within half an hour", "a", launch_command("env", reused)),
+    Method("d", "parallel ssh, torchrun", "d", torchrun),
+    Method("e", "deepspeed --hostfile", "d", deepspeed),
+    Method("f", "launch.yml, torchrun", "d", launch_command("torchrun", fresh)),
+    Method("f2", "  again, within half an hour", "d", launch_command("torchrun", reused)),
 )
 
 
@@ -167,11 +167,11 @@ class Seconds:
     whole: float
 
 
-def measure(bench: Bench, way: Way, number: int) -> Seconds:
+def measure(bench: Bench, method: Method, number: int) -> Seconds:
     """Launch once. Raises BenchError if a command fails, or if any node did not run the job exactly once."""
     mark = f"{HOME}/{bench.directory.name}-{number}"  # no other run of this program has written to it
-    commands = way.commands(bench, mark)
-    logs = [bench.directory / f"{number}-{way.key}-{index}.log" for index in range(len(commands))]
+    commands = method.commands(bench, mark)
+    logs = [bench.directory / f"{number}-{method.key}-{index}.log" for index in range(len(commands))]
     began = time.time()
     running = []
     for command, log in zip(commands, logs, strict=True):
@@ -184,19 +184,19 @@ def measure(bench: Bench, way: Way, number: int) -> Seconds:
     try:
         codes = [process.wait(max(0.0, began + TIMEOUT - time.time())) for process in running]
     except subprocess.TimeoutExpired as error:
-        raise BenchError(f"{way.title}: not ended after {TIMEOUT:.0f} s.\n{_tails(logs)}") from error
+        raise BenchError(f"{method.title}: not ended after {TIMEOUT:.0f} s.\n{_tails(logs)}") from error
     finally:
         for process in running:
             process.kill()
-    whole = time.time() - began
+    total = time.time() - began
     if any(codes):
-        raise BenchError(f"{way.title}: exit codes {codes}.\n{_tails(logs)}")
+        raise BenchError(f"{method.title}: exit codes {codes}.\n{_tails(logs)}")
     end_connections(bench.directory.glob("fresh-*"))
     with ThreadPoolExecutor(4) as pool:
         marks = list(pool.map(lambda node: bench.lab.exec(node.name, ["cat", mark]).stdout.split(), bench.nodes))
     if any(len(lines) != 1 for lines in marks):
-        raise BenchError(f"{way.title}: the job was to run once on each node, it noted {marks}.\n{_tails(logs)}")
-    return Seconds(max(float(line) for (line,) in marks) - began, whole)
+        raise BenchError(f"{method.title}: the job was to run once on each node, it noted {marks}.\n{_tails(logs)}")
+    return Seconds(max(float(line) for (line,) in marks) - began, total)
 
 
 def _tails(logs: Sequence[Path]) -> str:
@@ -213,28 +213,30 @@ def end_connections(directories: Iterator[Path]) -> None:
 
 
 def prepare(lab: Lab, counts: Sequence[int]) -> None:
-    """Set up what the other methods need: packages, ssh from each node to every other, hostfiles, and DeepSpeed's
-    environment.
+    """Set up the requirements of the other methods: packages, ssh from each node to every other, hostfiles, and
+    DeepSpeed's environment.
     """
     private = lab.inventory.with_name("id_ed25519").read_text()
-    known = lab.inventory.with_name("known_hosts").read_text()
-    files = {".ssh/id_ed25519": private, ".ssh/known_hosts": known}
+    known_hosts = lab.inventory.with_name("known_hosts").read_text()
+    files = {".ssh/id_ed25519": private, ".ssh/known_hosts": known_hosts}
     files[".deepspeed_env"] = f"DS_ACCELERATOR=cpu\n{NAMES_GLOO}\n"
     for count in counts:
         files[f"hostfile{count}"] = "".join(f"{node.address} slots=1\n" for node in lab.nodes[:count])
     install = "apt-get -qq update && apt-get -qq install --yes --no-install-recommends openmpi-bin pdsh openssh-client"
     script = f"command -v mpirun pdsh ssh || (export DEBIAN_FRONTEND=noninteractive; {install})"
 
-    def one(node: Node) -> None:
-        done = lab.exec(node.name, ["sh", "-c", script], timeout=600)
-        if done.returncode:
-            raise BenchError(f"{node.name}: openmpi-bin and pdsh cannot be installed: {done.stderr.strip()[-1000:]}")
+    def install_on(node: Node) -> None:
+        completed = lab.exec(node.name, ["sh", "-c", script], timeout=600)
+        if completed.returncode:
+            raise BenchError(
+                f"{node.name}: openmpi-bin and pdsh cannot be installed: {completed.stderr.strip()[-1000:]}"
+            )
         for name, text in files.items():
             arguments = lab.ssh(node.name, f"umask 077 && cat > {name}")
             subprocess.run(arguments, input=text, text=True, check=True, timeout=30)
 
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(one, lab.nodes))
+        list(pool.map(install_on, lab.nodes))
 
 
 @contextmanager
@@ -257,7 +259,7 @@ def workplace() -> Iterator[Path]:
             end_connections(Path(name).glob("kept"))
 
 
-def rounds(benches: Sequence[Bench], ways: Sequence[Way], number: int) -> Iterator[tuple[Bench, Way, Seconds]]:
+def rounds(benches: Sequence[Bench], methods: Sequence[Method], number: int) -> Iterator[tuple[Bench, Method, Seconds]]:
     """Run all methods in turn, and then in reverse order, so that other load on the machine affects all of them.
 
     The first turn opens the connections that are kept and fills caches; it is not counted.
@@ -265,14 +267,14 @@ def rounds(benches: Sequence[Bench], ways: Sequence[Way], number: int) -> Iterat
     serial = 0
     for turn in range(number + 1):
         for bench in benches[-1:] if turn == 0 else benches:
-            for way in ways if turn % 2 else ways[::-1]:
+            for method in methods if turn % 2 else methods[::-1]:
                 serial += 1
-                seconds = measure(bench, way, serial)
+                seconds = measure(bench, method, serial)
                 what = f"round {turn} of {number}" if turn else "warming up"
                 figures = f"{seconds.first_line:6.2f} s {seconds.whole:6.2f} s"
-                print(f"{what}, {bench.count} nodes: {way.title:<32}{figures}", file=sys.stderr, flush=True)
+                print(f"{what}, {bench.count} nodes: {method.title:<32}{figures}", file=sys.stderr, flush=True)
                 if turn:
-                    yield bench, way, seconds
+                    yield bench, method, seconds
 
 
 Figures = dict[str, list[Seconds]]
@@ -290,19 +292,22 @@ def compared(figures: Figures, key: str, floor: str, what: Callable[[float, floa
     both.
     """
     pairs = zip(figures[key], figures[floor], strict=True)
-    return statistics.median(what(getattr(item, name), getattr(other, name)) for item, other in pairs)
+    return statistics.median(what(getattr(item, name), getattr(reference, name)) for item, reference in pairs)
 
 
 def table(count: int, figures: Figures) -> str:
     """Return the results for one number of nodes, each compared with its floor."""
     lines = [f"{f'{count} nodes, one rank each':<34}{'last rank runs':>31}{'whole command':>18}"]
-    for way in WAYS:
-        own = middle(figures[way.key])
-        first_line, whole = (compared(figures, way.key, way.floor, truediv, name) for name in ("first_line", "whole"))
-        seen = [item.first_line for item in figures[way.key]]
+    for method in METHODS:
+        medians = middle(figures[method.key])
+        first_line, total = (
+            compared(figures, method.key, method.floor, truediv, name) for name in ("first_line", "whole")
+        )
+        first_lines = [item.first_line for item in figures[method.key]]
         lines.append(
-            f"{way.key:<4}{way.title:<30}{own.first_line:>8.2f} s {f'({min(seen):.2f}-{max(seen):.2f})':<15}"
-            f"{first_line:>5.2f} {way.floor}{own.whole:>8.2f} s {whole:>5.2f} {way.floor}"
+            f"{method.key:<4}{method.title:<30}{medians.first_line:>8.2f} s "
+            f"{f'({min(first_lines):.2f}-{max(first_lines):.2f})':<15}"
+            f"{first_line:>5.2f} {method.floor}{medians.whole:>8.2f} s {total:>5.2f} {method.floor}"
         )
     return "\n".join(lines)
 
@@ -323,7 +328,7 @@ def goals(count: int, figures: Figures) -> list[tuple[bool, str]]:
 
 
 def versions(lab: Lab) -> str:
-    """Describe what was measured, on one line."""
+    """Return the measured versions, on one line."""
     result = [f"{name} {importlib.metadata.version(name)}" for name in ("ansible-core", "torch", "deepspeed")]
     node = lab.nodes[0].name
     mpi = lab.exec(node, ["mpirun", "--version"]).stdout.splitlines()[0].removeprefix("mpirun ")
@@ -333,16 +338,18 @@ def versions(lab: Lab) -> str:
     return ", ".join([*result, mpi.replace("(Open MPI)", "Open MPI"), pdsh, ssh.replace("_", " "), f"Python {python}"])
 
 
-def collect(ways: Sequence[Way], counts: Sequence[int], number: int, keep: bool) -> tuple[dict[int, Figures], str]:
-    """Return the results for each number of nodes, and what was measured. Raises BenchError and LabError."""
-    figures: dict[int, Figures] = {count: {way.key: [] for way in ways} for count in counts}
+def collect(
+    methods: Sequence[Method], counts: Sequence[int], number: int, keep: bool
+) -> tuple[dict[int, Figures], str]:
+    """Return the results for each number of nodes, and the measured versions. Raises BenchError and LabError."""
+    figures: dict[int, Figures] = {count: {method.key: [] for method in methods} for count in counts}
     # The lab's own messages are not part of the result.
     with redirect_stdout(sys.stderr), test_hosts(counts[-1], keep) as lab, workplace() as directory:
         prepare(lab, counts)
         output = versions(lab)
         benches = [Bench(lab, count, directory) for count in counts]
-        for bench, way, seconds in rounds(benches, ways, number):
-            figures[bench.count][way.key].append(seconds)
+        for bench, method, seconds in rounds(benches, methods, number):
+            figures[bench.count][method.key].append(seconds)
     return figures, output
 
 
@@ -355,7 +362,7 @@ def main() -> int:
     arguments = parser.parse_args()
     counts = sorted(arguments.nodes)
     try:
-        figures, output = collect(WAYS, counts, arguments.rounds, arguments.keep)
+        figures, output = collect(METHODS, counts, arguments.rounds, arguments.keep)
     except (BenchError, LabError) as error:
         print(error, file=sys.stderr)
         return 2

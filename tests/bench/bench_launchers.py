@@ -22,7 +22,7 @@ from tests.bench.bench_launch import (
     Bench,
     BenchError,
     Figures,
-    Way,
+    Method,
     collect,
     compared,
     deepspeed,
@@ -44,17 +44,17 @@ mpirun and pdsh need ssh between the nodes.
 
 def accelerate(bench: Bench, mark: str) -> list[list[str]]:
     """Use one ssh per node, all at the same time, each starting `accelerate launch`."""
-    own = [
+    options = [
         *("--multi_gpu", "--same_network", f"--num_machines={bench.count}", f"--num_processes={bench.count}"),
         *(f"--main_process_ip={bench.nodes[0].address}", "--main_process_port=29500", "--mixed_precision=no"),
         *("--dynamo_backend=no", "--rdzv_backend=static"),
     ]
-    arguments = ["env", "GLOO_SOCKET_IFNAME=eth0", PYTHON, "-m", "accelerate.commands.launch", *own]
+    arguments = ["env", "GLOO_SOCKET_IFNAME=eth0", PYTHON, "-m", "accelerate.commands.launch", *options]
     return bench.on_each(lambda rank: [*arguments, f"--machine_rank={rank}", SCRIPT, mark, "torch"])
 
 
-def ours(torch: bool = True, **settings: object) -> Callable[[Bench, str], list[list[str]]]:
-    """launch.yml as a person would type it."""
+def launch_command(torch: bool = True, **settings: object) -> Callable[[Bench, str], list[list[str]]]:
+    """Run launch.yml as a user would type it."""
 
     def commands(bench: Bench, mark: str) -> list[list[str]]:
         variables = {
@@ -72,34 +72,36 @@ def ours(torch: bool = True, **settings: object) -> Callable[[Bench, str], list[
     return commands
 
 
-WAYS = (
-    Way("torchrun", "parallel ssh, torchrun", "torchrun", torchrun),
-    Way("our-torchrun", "launch.yml, torchrun", "torchrun", ours()),
-    Way("mpirun", "mpirun", "mpirun", mpirun),
-    Way("our-mpirun", "launch.yml, mpirun", "mpirun", ours(torch=False, launch_launcher="mpirun")),
-    Way("pdsh", "deepspeed --hostfile (pdsh)", "pdsh", deepspeed),
-    Way("our-deepspeed", "launch.yml, deepspeed", "pdsh", ours(launch_launcher="deepspeed")),
-    Way(
+METHODS = (
+    Method("torchrun", "parallel ssh, torchrun", "torchrun", torchrun),
+    Method("our-torchrun", "launch.yml, torchrun", "torchrun", launch_command()),
+    Method("mpirun", "mpirun", "mpirun", mpirun),
+    Method("our-mpirun", "launch.yml, mpirun", "mpirun", launch_command(torch=False, launch_launcher="mpirun")),
+    Method("pdsh", "deepspeed --hostfile (pdsh)", "pdsh", deepspeed),
+    Method("our-deepspeed", "launch.yml, deepspeed", "pdsh", launch_command(launch_launcher="deepspeed")),
+    Method(
         "our-pdsh",
         "launch.yml, deepspeed with pdsh",
         "pdsh",
-        ours(launch_launcher="deepspeed", launch_deepspeed_launcher="pdsh"),
+        launch_command(launch_launcher="deepspeed", launch_deepspeed_launcher="pdsh"),
     ),
-    Way("accelerate", "parallel ssh, accelerate", "accelerate", accelerate),
-    Way("our-accelerate", "launch.yml, accelerate", "accelerate", ours(launch_launcher="accelerate")),
+    Method("accelerate", "parallel ssh, accelerate", "accelerate", accelerate),
+    Method("our-accelerate", "launch.yml, accelerate", "accelerate", launch_command(launch_launcher="accelerate")),
 )
 
 
 def table(count: int, figures: Figures) -> str:
     """Return the results for one number of nodes, comparing launch.yml with the launcher on its own."""
     lines = [f"{f'{count} nodes, one rank each':<34}{'last rank runs':>16}{'whole command':>20}"]
-    for way in WAYS:
-        own, ratios = middle(figures[way.key]), ["", ""]
-        if way.key != way.floor:
+    for method in METHODS:
+        medians, ratios = middle(figures[method.key]), ["", ""]
+        if method.key != method.floor:
             names = ("first_line", "whole")
-            ratios = [f"{compared(figures, way.key, way.floor, truediv, name):.2f}" for name in names]
+            ratios = [f"{compared(figures, method.key, method.floor, truediv, name):.2f}" for name in names]
         lines.append(
-            f"{way.title:<34}{own.first_line:>8.2f} s {ratios[0]:>5}{own.whole:>12.2f} s {ratios[1]:>5}".rstrip()
+            (
+                f"{method.title:<34}{medians.first_line:>8.2f} s {ratios[0]:>5}{medians.whole:>12.2f} s {ratios[1]:>5}"
+            ).rstrip()
         )
     return "\n".join(lines)
 
@@ -113,7 +115,7 @@ def main() -> int:
     arguments = parser.parse_args()
     counts = sorted(arguments.nodes)
     try:
-        figures, output = collect(WAYS, counts, arguments.rounds, arguments.keep)
+        figures, output = collect(METHODS, counts, arguments.rounds, arguments.keep)
     except (BenchError, LabError) as error:
         print(error, file=sys.stderr)
         return 2

@@ -5,10 +5,10 @@
 
     python -m tests.bench.bench_lifeline [PEERS ...]
 
-A real supervisor of rank 0 holds its lifeline with so many peers, of which each answers its heartbeat as a node does.
+A real supervisor of rank 0 holds its lifeline to this many peers, each of which responds to its heartbeat like a node.
 "With everything enabled": each node has 8 GPUs and sends their samples and clocks, rank 0's node reads the health of
 its own, writes metrics and sends notifications, and a live page watches the run.
-The limit is for the largest number (64 unless told): 1 % of a core.
+The limit is for the largest number (by default 64): 1 % of a core.
 """
 
 from __future__ import annotations
@@ -88,13 +88,13 @@ def start_node_0(run: Run) -> None:
     """Start the supervisor of rank 0."""
     from ansible_collections.muster.training.plugins.module_utils._run import start as run_start
 
-    given: dict[str, Any] = {
+    parameters: dict[str, Any] = {
         "token": run.token,
         "environment": {},
         "replace": False,
         "notify": getattr(run, "notify", []),
     }
-    run_start.start(run.request(0, plan=run.plans[0], supervisor=run.sources, programs={}, **given))
+    run_start.start(run.request(0, plan=run.plans[0], supervisor=run.sources, programs={}, **parameters))
 
 
 @contextlib.contextmanager
@@ -121,7 +121,7 @@ def watched(run: Run) -> Iterator[int]:
 
 
 def figures_of_node(number: int, beat: int) -> list[dict[str, Any]]:
-    """Return what a node sends in addition to a heartbeat: a sample, its clocks, or nothing."""
+    """Return the messages that a node sends in addition to a heartbeat: a sample, its clocks, or nothing."""
     messages = []
     if number % SAMPLE_BEATS == beat % SAMPLE_BEATS:
         gpu = {"utilization_percent": 97.0, "memory_used_mib": 72914.0, "memory_total_mib": 81559.0}
@@ -162,7 +162,7 @@ def measure(directory: Path, peers: int, everything: bool = False) -> tuple[floa
             node.say({"type": "running"})
         run.wait_for("running", 0)
         with watched(run) as page:
-            heard = beat = 0
+            beats = beat = 0
             began, before = time.monotonic(), processor_seconds(supervisor)
             page_before = processor_seconds(page) if page else 0.0
             while time.monotonic() < began + SECONDS:
@@ -173,11 +173,11 @@ def measure(directory: Path, peers: int, everything: bool = False) -> tuple[floa
                     for message in figures_of_node(number, beat) if everything else []:
                         node.say(message)
                     node.say({"type": "beat"})
-                    heard += 1
+                    beats += 1
             seconds = time.monotonic() - began
             used = processor_seconds(supervisor) - before
             page_used = processor_seconds(page) - page_before if page else 0.0
-        return 100.0 * used / seconds, heard, 100.0 * page_used / seconds
+        return 100.0 * used / seconds, beats, 100.0 * page_used / seconds
     finally:
         end_by_force(run)
 
@@ -185,13 +185,13 @@ def measure(directory: Path, peers: int, everything: bool = False) -> tuple[floa
 def main(arguments: list[str]) -> int:
     """Print the results; the exit code tells whether the one for the largest number of nodes is within the limit."""
     sizes = sorted(int(argument) for argument in arguments) or [1, 8, 64]
-    with tempfile.TemporaryDirectory(prefix="muster-bench-") as made:
-        namespace = Path(made, "tree", "ansible_collections", "muster")
+    with tempfile.TemporaryDirectory(prefix="muster-bench-") as scratch:
+        namespace = Path(scratch, "tree", "ansible_collections", "muster")
         namespace.mkdir(parents=True)
         (namespace / "training").symlink_to(CHECKOUT)
         sys.path[:0] = [str(namespace.parents[1]), str(CHECKOUT)]
-        figures = [measure(Path(made, str(peers)), peers) for peers in sizes]
-        full = [measure(Path(made, f"{peers}-everything"), peers, everything=True) for peers in sizes]
+        figures = [measure(Path(scratch, str(peers)), peers) for peers in sizes]
+        full = [measure(Path(scratch, f"{peers}-everything"), peers, everything=True) for peers in sizes]
         alone = [proofs(peers) for peers in sizes]
     used = [figure[0] for figure in figures]
     used_by_all, by_page = [figure[0] for figure in full], [figure[2] for figure in full]

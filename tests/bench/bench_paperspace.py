@@ -46,7 +46,7 @@ def main() -> int:
         for _run in range(arguments.runs):
             with PaperspaceServer(account) as server:
                 began = time.perf_counter()
-                done = subprocess.run(
+                completed = subprocess.run(
                     [Path(sys.executable).with_name("ansible-inventory"), "-i", inventory, "--list"],
                     cwd=directory,
                     env=os.environ
@@ -59,7 +59,7 @@ def main() -> int:
                     stdout=subprocess.PIPE,
                 )
                 seconds = time.perf_counter() - began
-                hosts = json.loads(done.stdout)["_meta"]["hostvars"]
+                hosts = json.loads(completed.stdout)["_meta"]["hostvars"]
                 if len(hosts) != arguments.machines:
                     raise SystemExit(f"{len(hosts)} hosts instead of {arguments.machines}")
                 beyond.append(seconds - server.busy_seconds)

@@ -47,11 +47,11 @@ def inventory(lab: Lab, count: int, directory: Path) -> Path:
     nodes = {}
     for number in range(count):
         host = lab.nodes[number // each]
-        own = dict(hosts["hosts"][host.name])
+        variables = dict(hosts["hosts"][host.name])
         if each > 1:
             # the same addresses for any count: those from an earlier count remain on their host
-            own["node_address"] = by_nodes.extra_address(lab, host, number // each * most + number % each)
-        nodes[f"n{number}" if each > 1 else host.name] = own
+            variables["node_address"] = by_nodes.extra_address(lab, host, number // each * most + number % each)
+        nodes[f"n{number}" if each > 1 else host.name] = variables
     path = directory / f"{count}.yml"
     path.write_text(yaml.safe_dump({"training": {"hosts": nodes, "vars": hosts["vars"]}}))
     return path
@@ -60,8 +60,10 @@ def inventory(lab: Lab, count: int, directory: Path) -> Path:
 def name_each_other(lab: Lab, path: Path) -> None:
     """Make the names of hosts and nodes resolve correctly on all hosts; otherwise, a name server would be asked."""
     nodes = yaml.safe_load(path.read_text())["training"]["hosts"]
-    known = {node.name: node.address for node in lab.nodes} | {name: own["node_address"] for name, own in nodes.items()}
-    lines = "\n".join(["127.0.0.1 localhost", *(f"{address} {name}" for name, address in known.items()), ""])
+    addresses = {node.name: node.address for node in lab.nodes} | {
+        name: variables["node_address"] for name, variables in nodes.items()
+    }
+    lines = "\n".join(["127.0.0.1 localhost", *(f"{address} {name}" for name, address in addresses.items()), ""])
     for node in lab.nodes:
         if lab.exec(node.name, ["sh", "-c", f"cat > /etc/hosts <<'END'\n{lines}END"]).returncode:
             raise LabError(f"{node.name}: /etc/hosts cannot be written")
@@ -70,7 +72,7 @@ def name_each_other(lab: Lab, path: Path) -> None:
 def seconds(path: Path) -> float:
     """Return how long one preflight takes. Findings are acceptable: nodes that share a host also share its name."""
     start = time.monotonic()
-    done = subprocess.run(
+    completed = subprocess.run(
         [PLAYBOOK, "playbooks/preflight.yml", "-i", str(path)],
         cwd=CHECKOUT,
         env={**os.environ, "ANSIBLE_NOCOLOR": "1"},
@@ -79,10 +81,12 @@ def seconds(path: Path) -> float:
         check=False,
         timeout=300,
     )
-    taken = time.monotonic() - start
-    if done.returncode not in (0, 2) or "preflight on" not in done.stdout:
-        raise LabError(f"preflight failed ({done.returncode}): {done.stdout[-1500:]}{done.stderr[-1500:]}")
-    return taken
+    duration = time.monotonic() - start
+    if completed.returncode not in (0, 2) or "preflight on" not in completed.stdout:
+        raise LabError(
+            f"preflight failed ({completed.returncode}): {completed.stdout[-1500:]}{completed.stderr[-1500:]}"
+        )
+    return duration
 
 
 def check_seconds(count: int) -> float:
@@ -93,12 +97,12 @@ def check_seconds(count: int) -> float:
         f" facts = cluster({count}, 8); start = time.perf_counter(); found = findings(facts);"
         " print(time.perf_counter() - start); assert not found"
     )
-    done = subprocess.run([sys.executable, "-c", script], cwd=CHECKOUT, capture_output=True, text=True, check=True)
-    return float(done.stdout)
+    completed = subprocess.run([sys.executable, "-c", script], cwd=CHECKOUT, capture_output=True, text=True, check=True)
+    return float(completed.stdout)
 
 
 def measure(counts: list[int], rounds: int) -> int:
-    """Print the table; 1 where a limit is not kept."""
+    """Print the table; return 1 if a limit is exceeded."""
     over = []
     print(EXPLANATION.format(rounds=rounds, hosts=MOST_HOSTS))
     print(f"\n{'nodes':>5}  {'seconds':>8}  {'(fastest-slowest)':<18}  {'checks':>7}  limit")
@@ -111,11 +115,13 @@ def measure(counts: list[int], rounds: int) -> int:
             path = inventory(lab, count, directory)
             name_each_other(lab, path)
             seconds(path)  # opens the connections
-            taken = [seconds(path) for _round in range(rounds)]
-            median, limit = statistics.median(taken), LIMITS.get(count)
-            span = f"({min(taken):.1f}-{max(taken):.1f})"
-            kept = "" if limit is None else f"{limit:g}" if median < limit else f"{limit:g}: not kept"
-            print(f"{count:>5}  {median:>8.1f}  {span:<18}  {check_seconds(count):>7.3f}  {kept}".rstrip(), flush=True)
+            durations = [seconds(path) for _round in range(rounds)]
+            median, limit = statistics.median(durations), LIMITS.get(count)
+            span = f"({min(durations):.1f}-{max(durations):.1f})"
+            verdict = "" if limit is None else f"{limit:g}" if median < limit else f"{limit:g}: not kept"
+            print(
+                f"{count:>5}  {median:>8.1f}  {span:<18}  {check_seconds(count):>7.3f}  {verdict}".rstrip(), flush=True
+            )
             if limit is not None and median >= limit:
                 over.append(count)
     finally:

@@ -3,7 +3,7 @@ exceeded.
 
     python tests/bench/bench_rank_table.py [NODES ...]
 
-The limits are for the largest number (10,000 unless told): 1 s for each line of the table, 200 MB for the process.
+The limits are for the largest number (by default 10,000): 1 s for each line of the table, 200 MB for the process.
 """
 
 from __future__ import annotations

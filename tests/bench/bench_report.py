@@ -46,13 +46,13 @@ def measure(size: Size, directory: Path) -> dict[str, float]:
 
     started, used = time.perf_counter(), time.process_time()
     written = write_report(directory / "runs" / "run", directory / "logbook", time.time())
-    taken, used = time.perf_counter() - started, time.process_time() - used
+    duration, used = time.perf_counter() - started, time.process_time() - used
     if written.drawing_error:
         raise SystemExit(written.drawing_error)
     if len(written.report["gpus"]) != size.nodes * size.gpus or len(written.report["curves"]) != size.curves:
         raise SystemExit("The report lacks GPUs or curves of its record.")
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return dict(zip(LIMITS, (taken, used, memory, written.page.stat().st_size / 1e6), strict=True))
+    return dict(zip(LIMITS, (duration, used, memory, written.page.stat().st_size / 1e6), strict=True))
 
 
 def make_record(size: Size, directory: Path) -> None:

@@ -85,7 +85,7 @@ class Loss(NamedTuple):
         return sum(self)
 
 
-def lose(directory: Path, nodes: int, fault: str) -> Loss:
+def lose(directory: Path, nodes: int, failure: str) -> Loss:
     """Return the phases after a fault on the second node: its rank or supervisor is killed, or the node falls
     silent.
     """
@@ -95,7 +95,7 @@ def lose(directory: Path, nodes: int, fault: str) -> Loss:
     commands = [[sys.executable, "-c", TICK]] * nodes
     ports: dict[str, Any] = {"lifeline_port": free_port(), "master_port": free_port()}
     policy: dict[str, Any] = {"restarts": 1, "restart_when": ("rank_failed", "node_lost")}
-    fewer = {} if fault == "rank killed" else {"restart_min_nodes": nodes - 1}
+    fewer = {} if failure == "rank killed" else {"restart_min_nodes": nodes - 1}
     run = make_run(directory, commands, TIMEOUTS, first_address=230, **policy, **fewer, **ports)
 
     def lines(attempt: str) -> list[float]:
@@ -107,14 +107,14 @@ def lose(directory: Path, nodes: int, fault: str) -> Loss:
         run.start()
         eventually(lambda: len(lines("")) == nodes)
         began = time.time()
-        if fault == "node silent":
+        if failure == "node silent":
             signal_nodes(run, signal.SIGSTOP, 1)
-        elif fault == "supervisor killed":
+        elif failure == "supervisor killed":
             os.kill(run.supervisor(1), signal.SIGKILL)
         else:
             ranks = [pid for pid in processes_of(run, 1) if TICK in run.processes()[pid]]
             os.kill(ranks[0], signal.SIGKILL)
-        remaining = nodes if fault == "rank killed" else nodes - 1
+        remaining = nodes if failure == "rank killed" else nodes - 1
         eventually(lambda: len(lines("attempt-1")) >= remaining)
         run.stop()
         noticed, ended = (float(run.result()["attempts"][0][name]) for name in ("noticed", "ended"))
@@ -126,32 +126,32 @@ def lose(directory: Path, nodes: int, fault: str) -> Loss:
 def print_losses(directory: Path, sizes: list[int]) -> None:
     """Print the phases after each fault, using the round with the median total."""
     print(f"\n{'fault':<20}{'nodes':>5}{'noticed, s':>12}{'ended, s':>10}{'first line, s':>15}{'sum, s':>8}")
-    for fault in ("rank killed", "supervisor killed", "node silent"):
+    for failure in ("rank killed", "supervisor killed", "node silent"):
         for nodes in sizes:
-            losses = [lose(directory / f"{fault}-{nodes}-{number}", nodes, fault) for number in range(ROUNDS)]
+            losses = [lose(directory / f"{failure}-{nodes}-{number}", nodes, failure) for number in range(ROUNDS)]
             median = sorted(losses, key=lambda loss: loss.total)[ROUNDS // 2]
             phases = f"{median.noticed:>12.2f}{median.ended:>10.2f}{median.restarted:>15.2f}{median.total:>8.2f}"
-            print(f"{fault:<20}{nodes:>5}{phases}", flush=True)
+            print(f"{failure:<20}{nodes:>5}{phases}", flush=True)
 
 
 def main(arguments: list[str]) -> int:
     """Print the medians; the exit code tells whether the largest ratio is within the limit."""
     sizes = sorted(int(argument) for argument in arguments) or [2, 4, 8]
     worst = 0.0
-    with tempfile.TemporaryDirectory(prefix="muster-bench-") as made:
-        namespace = Path(made, "tree", "ansible_collections", "muster")
+    with tempfile.TemporaryDirectory(prefix="muster-bench-") as scratch:
+        namespace = Path(scratch, "tree", "ansible_collections", "muster")
         namespace.mkdir(parents=True)
         (namespace / "training").symlink_to(CHECKOUT)
         sys.path[:0] = [str(namespace.parents[1]), str(CHECKOUT)]
         print(f"{'nodes':>5}{'by hand, s':>12}{'restart, s':>12}{'ratio':>8}{'limit':>8}")
         for nodes in sizes:
             pairs = [
-                (by_hand(nodes), restart(Path(made, f"{nodes}-{number}"), nodes)) for number in range(ROUNDS)
+                (by_hand(nodes), restart(Path(scratch, f"{nodes}-{number}"), nodes)) for number in range(ROUNDS)
             ]  # alternating, because this machine may be busy at one time and idle at another
             alone, again = (statistics.median(pair[index] for pair in pairs) for index in (0, 1))
             worst = max(worst, again / alone)
             print(f"{nodes:>5}{alone:>12.2f}{again:>12.2f}{again / alone:>8.2f}{LIMIT:>8.2f}", flush=True)
-        print_losses(Path(made), sizes)
+        print_losses(Path(scratch), sizes)
     return 0 if worst <= LIMIT else 1
 
 

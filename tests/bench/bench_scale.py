@@ -168,7 +168,7 @@ def all_jobs(supervisors: Sequence[int]) -> list[int]:
     from tests.unit.supervised import eventually
 
     def jobs_of_all() -> dict[int, int] | None:
-        """Each supervisor has started its job."""
+        """Return whether each supervisor has started its job."""
         jobs = job_processes(set(supervisors), process_table())
         return jobs if len(jobs) == len(supervisors) else None
 
@@ -179,10 +179,7 @@ def all_jobs(supervisors: Sequence[int]) -> list[int]:
 def simulate(run: Run, forked: ForkedNodes, quiet: float) -> Figures:
     """Start a run, let it continue for a while, kill the job of its last node, and wait for the end of all nodes."""
     from ansible_collections.muster.training.plugins.module_utils._run.status import read
-    from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import (
-        add_replies,
-        verdict_from_hub,
-    )
+    from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import add_replies, verdict_from_hub
 
     supervisors = start(run, forked)
     run.wait_for("running", 0, seconds=END_TIMEOUT)
@@ -239,14 +236,14 @@ def main(arguments: list[str]) -> int:
         sys.exit("Run this benchmark as root: as another user, every node searches the processes of all nodes.")
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # one descriptor for each process
-    with tempfile.TemporaryDirectory(prefix="muster-bench-") as made:
-        namespace = Path(made, "tree", "ansible_collections", "muster")
+    with tempfile.TemporaryDirectory(prefix="muster-bench-") as scratch:
+        namespace = Path(scratch, "tree", "ansible_collections", "muster")
         namespace.mkdir(parents=True)
         (namespace / "training").symlink_to(CHECKOUT)
         sys.path[:0] = [str(namespace.parents[1]), str(CHECKOUT)]
         figures = []
         for size in sizes:
-            figures.append(measure(Path(made, str(size)), size))
+            figures.append(measure(Path(scratch, str(size)), size))
             print(table([size], figures[-1:]), file=sys.stderr, flush=True)  # a larger size takes minutes
     print(f"{EXPLANATION}\n\n{table(sizes, figures)}")
     return 1 if any(getattr(figures[-1], name) > limit for name, limit in LIMITS.items()) else 0

@@ -191,16 +191,16 @@ def print_outages(silences: dict[float, list[float]]) -> None:
 
 def main(arguments: list[str]) -> int:
     """Print the distribution; the exit code tells whether a node was given up."""
-    with tempfile.TemporaryDirectory(prefix="muster-bench-") as made:
-        namespace = Path(made, "tree", "ansible_collections", "muster")
+    with tempfile.TemporaryDirectory(prefix="muster-bench-") as scratch:
+        namespace = Path(scratch, "tree", "ansible_collections", "muster")
         namespace.mkdir(parents=True)
         (namespace / "training").symlink_to(CHECKOUT)
         sys.path[:0] = [str(namespace.parents[1]), str(CHECKOUT)]
         if arguments == ["outages"]:
-            print_outages(measure_outages(Path(made)))
+            print_outages(measure_outages(Path(scratch)))
             return 0
         minutes, nodes, load = [float(argument) for argument in arguments] + [20.0, 4.0, 15.0][len(arguments) :]
-        distances, loads, is_alive = measure(Path(made), int(nodes), 60 * minutes, load)
+        distances, loads, is_alive = measure(Path(scratch), int(nodes), 60 * minutes, load)
     print(f"{nodes:.0f} nodes, {minutes:g} min, load {min(loads):.1f} to {max(loads):.1f}, nice {os.nice(0)}")
     head = "".join(f"{f'> {limit:g} s':>8}" for limit in BEYOND)
     print(f"{'silent':<8}{'messages':>9}{'median':>8}{'99 %':>8}{'99.9 %':>8}{'longest':>9}{head}")

@@ -74,8 +74,10 @@ def inventory(lab: Lab, far: bool, directory: Path) -> Path:
     if far:
         half = ROUND_TRIP / 2
         relay = shlex.join([sys.executable, str(Path(__file__).with_name("delay.py"))]) + f" %h %p {half:g}"
-        own = text["training"]["vars"].get("ansible_ssh_common_args", "")
-        text["training"]["vars"]["ansible_ssh_common_args"] = f"{own} -o ProxyCommand={shlex.quote(relay)}".strip()
+        ssh_arguments = text["training"]["vars"].get("ansible_ssh_common_args", "")
+        text["training"]["vars"]["ansible_ssh_common_args"] = (
+            f"{ssh_arguments} -o ProxyCommand={shlex.quote(relay)}".strip()
+        )
     return write_inventory(text, directory / f"{'far' if far else 'near'}.yml")
 
 
@@ -90,7 +92,7 @@ def write_inventory(text: dict[str, Any], path: Path) -> Path:
     return path
 
 
-class Done(NamedTuple):
+class TimedPlay(NamedTuple):
     """A playbook that has ended. cpu: its CPU time in seconds, including all processes that it started locally."""
 
     seconds: float
@@ -104,7 +106,7 @@ def cpu_of_children() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def run(arguments: list[str], path: Path, directory: Path) -> Done:
+def run(arguments: list[str], path: Path, directory: Path) -> TimedPlay:
     """Run a playbook. Raises LabError if it fails."""
     environment = {
         "ANSIBLE_NOCOLOR": "1",
@@ -112,7 +114,7 @@ def run(arguments: list[str], path: Path, directory: Path) -> Done:
         "ANSIBLE_CALLBACKS_ENABLED": "nodes_touched",
     }
     start, before = time.monotonic(), cpu_of_children()
-    done = subprocess.run(
+    completed = subprocess.run(
         [PLAYBOOK, *arguments, "-i", str(path)],
         cwd=CHECKOUT,
         env={**os.environ, **environment},
@@ -123,19 +125,21 @@ def run(arguments: list[str], path: Path, directory: Path) -> Done:
         timeout=1800,
     )
     seconds, cpu = time.monotonic() - start, cpu_of_children() - before
-    if done.returncode:
-        raise LabError(f"{arguments[0]} failed ({done.returncode}): {done.stdout[-1500:]}{done.stderr[-1500:]}")
-    return Done(seconds, cpu, done.stdout)
+    if completed.returncode:
+        raise LabError(
+            f"{arguments[0]} failed ({completed.returncode}): {completed.stdout[-1500:]}{completed.stderr[-1500:]}"
+        )
+    return TimedPlay(seconds, cpu, completed.stdout)
 
 
 def measure(counts: list[int], rounds: int) -> int:
-    """Print the table; 1 where a limit is not kept."""
+    """Print the table; return 1 if a limit is exceeded."""
     over = 0
     print(EXPLANATION.format(rounds=rounds, half=f"{ROUND_TRIP / 2:g}", many=ON_ONE_HOST))
     print(f"\n{'':<14}{'nodes':>5}  {'':<5}{'seconds':>8}  {'(fastest-slowest)':<18}  {'CPU':>5}  {'tasks':>5}  limit")
     for count in counts:
-        with redirect_stdout(sys.stderr), tempfile.TemporaryDirectory(prefix="muster-bench-") as made:
-            directory = Path(made)
+        with redirect_stdout(sys.stderr), tempfile.TemporaryDirectory(prefix="muster-bench-") as scratch:
+            directory = Path(scratch)
             (directory / "nodes_touched.py").write_text(TASKS_ON_NODES)
             lab = Lab.up(nodes=count, name=LAB)
             try:
@@ -153,9 +157,9 @@ def launch_on_one_host(lab: Lab, rounds: int, directory: Path) -> None:
     """
     text = yaml.safe_load(lab.inventory.read_text())
     host = lab.nodes[0]
-    own, nodes = text["training"]["hosts"][host.name], {}
+    variables, nodes = text["training"]["hosts"][host.name], {}
     for number in range(ON_ONE_HOST):
-        nodes[f"n{number}"] = own | {
+        nodes[f"n{number}"] = variables | {
             "ansible_host": by_nodes.extra_address(lab, host, number),
             "node_address": f"127.0.30.{number + 1}",
             "ansible_ssh_extra_args": f"-o HostKeyAlias={host.address}",
@@ -164,15 +168,17 @@ def launch_on_one_host(lab: Lab, rounds: int, directory: Path) -> None:
     path = write_inventory(text, directory / "many.yml")
     arguments = ["playbooks/launch.yml", *job_of(ON_ONE_HOST, directory)]
     run(arguments, path, directory)  # opens the connections
-    taken = [run(arguments, path, directory) for _round in range(rounds)]
-    print_row("launch.yml", ON_ONE_HOST, "", taken)
+    results = [run(arguments, path, directory) for _round in range(rounds)]
+    print_row("launch.yml", ON_ONE_HOST, "", results)
 
 
-def print_row(name: str, count: int, distance: str, rounds: list[Done], tasks: str = "", kept: str = "") -> None:  # noqa: PLR0913
+def print_row(  # noqa: PLR0913
+    name: str, count: int, distance: str, rounds: list[TimedPlay], tasks: str = "", verdict: str = ""
+) -> None:
     """Print a row of the table."""
-    seconds, cpu = [done.seconds for done in rounds], statistics.median(done.cpu for done in rounds)
+    seconds, cpu = [result.seconds for result in rounds], statistics.median(result.cpu for result in rounds)
     row = f"{name:<14}{count:>5}  {distance:<5}{statistics.median(seconds):>8.1f}  "
-    row += f"{f'({min(seconds):.1f}-{max(seconds):.1f})':<18}  {cpu:>5.1f}  {tasks:>5}  {kept}"
+    row += f"{f'({min(seconds):.1f}-{max(seconds):.1f})':<18}  {cpu:>5.1f}  {tasks:>5}  {verdict}"
     print(row.rstrip(), file=sys.__stdout__, flush=True)
 
 
@@ -196,12 +202,12 @@ def of_size(lab: Lab, count: int, rounds: int, directory: Path) -> int:
         for name, arguments in playbooks.items():
             run([f"playbooks/{name}", *arguments], path, directory)  # opens the connections
             results = [run([f"playbooks/{name}", *arguments], path, directory) for _round in range(rounds)]
-            median, limit = statistics.median(done.seconds for done in results), LIMITS.get((name, count, far))
+            median, limit = statistics.median(play.seconds for play in results), LIMITS.get((name, count, far))
             result = re.search(r"nodes touched by (\d+) tasks", results[-1].text)
             tasks = result.group(1) if result and name == "site.yml" else ""
             is_kept = (limit is None or median < limit) and int(tasks or 0) <= MOST_TASKS
-            kept = "" if limit is None else f"{limit:g}" if is_kept else f"{limit:g}: not kept"
-            print_row(name, count, "far" if far else "", results, tasks, kept)
+            verdict = "" if limit is None else f"{limit:g}" if is_kept else f"{limit:g}: not kept"
+            print_row(name, count, "far" if far else "", results, tasks, verdict)
             over |= not is_kept
     return int(over)
 

@@ -26,8 +26,8 @@ from tests.bench.bench_launch import (
     Bench,
     BenchError,
     Figures,
+    Method,
     Seconds,
-    Way,
     compared,
     fresh,
     measure,
@@ -67,7 +67,7 @@ def srun(bench: Bench, mark: str) -> list[list[str]]:
 
 
 def sbatch(bench: Bench, mark: str) -> list[list[str]]:
-    """A batch script with one step."""
+    """Run a batch script with one step."""
     wrapped = shlex.join(["srun", "--ntasks-per-node=1", "--chdir=/", PYTHON, SCRIPT, mark])
     options = [f"--nodes={bench.count}", "--exclusive", "--chdir=/", "--output=/dev/null", "--wait"]
     return [bench.ssh(bench.nodes[0], "sbatch", *options, f"--wrap={wrapped}")]
@@ -88,10 +88,10 @@ def queued(bench: Bench, mark: str) -> list[list[str]]:
     return [[*playbook, "-e", json.dumps(variables)]]
 
 
-WAYS = (
-    Way("a", "srun, bare script", "a", srun),
-    Way("b", "sbatch, bare script", "a", sbatch),
-    Way("c", "launch.yml --scheduler slurm", "a", queued),
+METHODS = (
+    Method("a", "srun, bare script", "a", srun),
+    Method("b", "sbatch, bare script", "a", sbatch),
+    Method("c", "launch.yml --scheduler slurm", "a", queued),
 )
 
 
@@ -110,12 +110,15 @@ def cluster(count: int, keep: bool) -> Iterator[Lab]:
             down(LAB)
 
 
-def row(way: Way, figures: Figures) -> str:
+def row(method: Method, figures: Figures) -> str:
     """Return the table row for a launch method."""
-    result, seen = middle(figures[way.key]), [seconds.first_line for seconds in figures[way.key]]
-    ratio = compared(figures, way.key, way.floor, truediv, "first_line")
-    spread = f"({min(seen):.2f}-{max(seen):.2f})"
-    return f"{way.key:<4}{way.title:<32}{result.first_line:>7.2f} s {spread:<15}{ratio:>6.2f} a{result.whole:>8.2f} s"
+    result, first_lines = middle(figures[method.key]), [seconds.first_line for seconds in figures[method.key]]
+    ratio = compared(figures, method.key, method.floor, truediv, "first_line")
+    spread = f"({min(first_lines):.2f}-{max(first_lines):.2f})"
+    return (
+        f"{method.key:<4}{method.title:<32}{result.first_line:>7.2f} s "
+        f"{spread:<15}{ratio:>6.2f} a{result.whole:>8.2f} s"
+    )
 
 
 def from_the_queue(bench: Bench, number: int) -> float:
@@ -131,18 +134,18 @@ def collect(count: int, rounds: int, keep: bool) -> tuple[Figures, dict[str, lis
     """Return the results for each launch method, and those from the queue. The first round fills caches and is not
     counted.
     """
-    figures: Figures = {way.key: [] for way in WAYS}
+    figures: Figures = {method.key: [] for method in METHODS}
     queue: dict[str, list[float]] = {key: [] for key in QUEUED}
     with redirect_stdout(sys.stderr), cluster(count, keep) as lab, workplace() as directory:
         bench = Bench(lab, count, directory)
         for turn in range(rounds + 1):
-            for number, way in enumerate(WAYS if turn % 2 else WAYS[::-1]):
-                serial = turn * len(WAYS) + number
-                seconds: Seconds = measure(bench, way, serial)
+            for number, method in enumerate(METHODS if turn % 2 else METHODS[::-1]):
+                serial = turn * len(METHODS) + number
+                seconds: Seconds = measure(bench, method, serial)
                 if turn:
-                    figures[way.key].append(seconds)
-                if turn and way.key in queue:
-                    queue[way.key].append(from_the_queue(bench, serial))
+                    figures[method.key].append(seconds)
+                if turn and method.key in queue:
+                    queue[method.key].append(from_the_queue(bench, serial))
     return figures, queue
 
 
@@ -160,14 +163,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     print(EXPLANATION.format(rounds=options.rounds))
     print(f"{f'{options.nodes} nodes, one rank each':<36}{'last rank runs':>30}{'whole command':>18}")
-    print("\n".join(row(way, figures) for way in WAYS))
+    print("\n".join(row(method, figures) for method in METHODS))
     overhead = statistics.median(
-        ours.first_line - theirs.first_line for ours, theirs in zip(figures["c"], figures["b"], strict=True)
+        first.first_line - second.first_line for first, second in zip(figures["c"], figures["b"], strict=True)
     )
     print(f"\nc - b: {overhead:.2f} s for the checks, the supervisors and the record")
-    for key, seen in queue.items():
-        print(f"{key}, from the queue: {statistics.median(seen):.2f} s ({min(seen):.2f}-{max(seen):.2f})")
-    more = statistics.median(ours - theirs.first_line for ours, theirs in zip(queue["c"], figures["a"], strict=True))
+    for key, seconds in queue.items():
+        print(f"{key}, from the queue: {statistics.median(seconds):.2f} s ({min(seconds):.2f}-{max(seconds):.2f})")
+    more = statistics.median(first - second.first_line for first, second in zip(queue["c"], figures["a"], strict=True))
     print(f"{'met' if more <= GOAL else 'NOT MET':<9}c from the queue - a: {more:.2f} s, at most {GOAL:.0f} s")
     return 0 if more <= GOAL else 1
 

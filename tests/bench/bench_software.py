@@ -57,18 +57,18 @@ def timed(lab: Lab, playbook: Path, limit: str) -> float:
     """Run the play, which must succeed, and return the seconds it took."""
     start = time.monotonic()
     arguments = [PLAYBOOK, str(playbook), "-i", str(lab.inventory), "--limit", limit]
-    done = subprocess.run(arguments, cwd=CHECKOUT, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise LabError(f"the play failed: {done.stdout[-2000:]}{done.stderr[-500:]}")
+    completed = subprocess.run(arguments, cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    if completed.returncode:
+        raise LabError(f"the play failed: {completed.stdout[-2000:]}{completed.stderr[-500:]}")
     return time.monotonic() - start
 
 
 def forget(lab: Lab) -> None:
     """Remove the environment from nodes."""
     for node in lab.nodes:
-        done = lab.exec(node.name, ["rm", "-rf", "/opt/muster"])
-        if done.returncode:
-            raise LabError(f"{node.name}: {done.stderr.strip()}")
+        completed = lab.exec(node.name, ["rm", "-rf", "/opt/muster"])
+        if completed.returncode:
+            raise LabError(f"{node.name}: {completed.stderr.strip()}")
 
 
 def measure(lab: Lab, manager: str, rounds: int) -> tuple[float, float, float]:
@@ -89,12 +89,12 @@ def measure(lab: Lab, manager: str, rounds: int) -> tuple[float, float, float]:
 
 
 def main() -> int:
-    """Measure, print, judge."""
+    """Measure and print; the exit code tells whether the limits are met."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--managers", nargs="+", default=["uv", "venv"])
     options = parser.parse_args()
-    kept = True
+    within_limits = True
     with redirect_stdout(sys.stderr):
         lab = Lab.up(nodes=NODES, name=LAB)
     try:
@@ -107,12 +107,12 @@ def main() -> int:
             name = "pip" if manager == "venv" else manager
             print(f"{name:8}{item:8.1f}{four:9.1f}{four / item:7.2f}{again:7.1f}", flush=True)
             if manager == "uv":
-                kept = four / item < MOST_RATIO and again / NODES < MOST_SECONDS_A_NODE
+                within_limits = four / item < MOST_RATIO and again / NODES < MOST_SECONDS_A_NODE
         print(f"\nLimits, for uv: ratio under {MOST_RATIO}, again under {MOST_SECONDS_A_NODE:.0f} s a node.")
     finally:
         with redirect_stdout(sys.stderr):
             down(LAB)
-    return 0 if kept else 1
+    return 0 if within_limits else 1
 
 
 if __name__ == "__main__":

@@ -103,16 +103,16 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=40)
     rounds = parser.parse_args(arguments).rounds
-    with tempfile.TemporaryDirectory(prefix="muster-bench-") as made:
-        namespace = Path(made, "tree", "ansible_collections", "muster")
+    with tempfile.TemporaryDirectory(prefix="muster-bench-") as scratch:
+        namespace = Path(scratch, "tree", "ansible_collections", "muster")
         namespace.mkdir(parents=True)
         (namespace / "training").symlink_to(CHECKOUT)
         sys.path[:0] = [str(namespace.parents[1]), str(CHECKOUT)]
         from ansible_collections.muster.training.plugins.module_utils._supervisor.stack_collector import write_hook
 
-        write_hook(made)
-        start = measure_start(Path(made), rounds)
-        reading = measure_reading(Path(made), rounds)
+        write_hook(scratch)
+        start = measure_start(Path(scratch), rounds)
+        reading = measure_reading(Path(scratch), rounds)
     print(f"{'the hook at the start of a rank':<50}{start:>10.2f} ms, limit {START_LIMIT:.0f} ms")
     print(f"{f'reading the stacks of {RANKS} blocked ranks':<50}{reading:>10.2f} ms")
     for ranks in (1, 8, 64):

@@ -20,16 +20,16 @@ def extra_address(lab: Lab, host: Node, number: int) -> str:
     LabError.
     """
     address = f"{host.address.rpartition('.')[0]}.{FIRST_EXTRA + number}"
-    done = lab.exec(host.name, ["ip", "address", "replace", f"{address}/24", "dev", "eth0"])
-    if done.returncode:
-        raise LabError(f"{host.name}: {done.stderr.strip()}")
+    completed = lab.exec(host.name, ["ip", "address", "replace", f"{address}/24", "dev", "eth0"])
+    if completed.returncode:
+        raise LabError(f"{host.name}: {completed.stderr.strip()}")
     return address
 
 
 def main(description: str | None, nodes: list[int], measure: Callable[[list[int], int], int]) -> int:
     """Parse the command line and measure; the exit code is 1 if a limit is exceeded, 2 if measuring is impossible.
 
-    nodes: how many, unless the command line says so. measure: what does it, for these and a number of rounds.
+    nodes: the default numbers of nodes. measure: measures them for a number of rounds.
     """
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--nodes", type=int, nargs="+", default=nodes)

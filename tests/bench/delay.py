@@ -6,7 +6,7 @@ directions.
 
     ssh -o ProxyCommand='python delay.py %h %p 75' HOST
 
-adds 150 ms to each round trip. How much goes through is not limited. Standard library only.
+adds 150 ms to each round trip. The bandwidth is not limited. Standard library only.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ def hand_on(read: Callable[[], bytes], write: Callable[[bytes], object], seconds
 def main(host: str, port: str, milliseconds: str) -> None:
     """Connect standard input and output to a port."""
     seconds = float(milliseconds) / 1000
-    with socket.create_connection((host, int(port))) as there:
-        there.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    with socket.create_connection((host, int(port))) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
         def out() -> None:
-            hand_on(lambda: os.read(0, 65536), there.sendall, seconds)
-            there.shutdown(socket.SHUT_WR)
+            hand_on(lambda: os.read(0, 65536), connection.sendall, seconds)
+            connection.shutdown(socket.SHUT_WR)
 
         threading.Thread(target=out, daemon=True).start()
-        hand_on(lambda: there.recv(65536), lambda piece: os.write(1, piece), seconds)
+        hand_on(lambda: connection.recv(65536), lambda piece: os.write(1, piece), seconds)
 
 
 if __name__ == "__main__":

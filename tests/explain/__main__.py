@@ -36,12 +36,12 @@ def main() -> int:
     grades: dict[str, dict[str, list[str]]] = defaultdict(lambda: {name: [] for name in GRADES})
     certain = 0
     for case in cases:
-        answer = explain(case)
-        grades[case["class"]][grade(case, answer)].append(case["case"])
-        certain += answer.confidence == "error"
+        explanation = explain(case)
+        grades[case["class"]][grade(case, explanation)].append(case["case"])
+        certain += explanation.confidence == "error"
         if args.verbose:
-            shown = f"{answer.confidence:5} {answer.id or '-':30} {' '.join(answer.text.split())[:99]}"
-            print(f"{case['case']} {grade(case, answer):6} {shown}")
+            line = f"{explanation.confidence:5} {explanation.id or '-':30} {' '.join(explanation.text.split())[:99]}"
+            print(f"{case['case']} {grade(case, explanation):6} {line}")
     print(f"{'class':14}{'n':>4}" + "".join(f"{name:>8}" for name in GRADES) + "   not right")
     for kind, by_grade in sorted(grades.items()):
         print_row(kind, by_grade)

@@ -24,7 +24,7 @@ class Case(TypedDict):
     expect: list[str]
 
 
-class Answer(NamedTuple):
+class Explanation(NamedTuple):
     """The explanation that muster gives for a case. confidence: error, log, or "" if it knows no cause."""
 
     id: str
@@ -38,12 +38,12 @@ def read_cases(path: Path) -> list[dict[str, Any]]:
     return cases
 
 
-def grade(case: dict[str, Any], answer: Answer) -> str:
+def grade(case: dict[str, Any], explanation: Explanation) -> str:
     """Grade an answer. One that matches only some of the expressions is partly right."""
-    if not answer.id:
+    if not explanation.id:
         return "silent"
     flags = re.IGNORECASE | re.DOTALL
-    if any(re.search(pattern, answer.text, flags) for pattern in case["not"]):
+    if any(re.search(pattern, explanation.text, flags) for pattern in case["not"]):
         return "wrong"
-    matches = [bool(re.search(pattern, answer.text, flags)) for pattern in case["expect"]]
+    matches = [bool(re.search(pattern, explanation.text, flags)) for pattern in case["expect"]]
     return "right" if all(matches) else "partly" if any(matches) else "wrong"

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.explain.cases import Answer
+from tests.explain.cases import Explanation
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 REPLAY = Path(__file__).with_name("replay.py")
@@ -24,10 +24,10 @@ SECTION = re.compile(
 )
 
 
-def explain_launched(cases: Path) -> Callable[[dict[str, Any]], Answer]:
+def explain_launched(cases: Path) -> Callable[[dict[str, Any]], Explanation]:
     """Return a function that launches a case in this file on local nodes and returns muster's explanation."""
 
-    def explain(case: dict[str, Any]) -> Answer:
+    def explain(case: dict[str, Any]) -> Explanation:
         with tempfile.TemporaryDirectory() as name:
             # a copy, because a case with broken hardware marks this machine as bad beside its inventory
             inventory = shutil.copy(CHECKOUT / "inventories" / "local.yml", name)
@@ -43,7 +43,7 @@ def explain_launched(cases: Path) -> Callable[[dict[str, Any]], Answer]:
                 "run_id": f"case-{case['case']}",
                 "launch_stacks": False,  # they would be the ones from replay.py
             }
-            done = subprocess.run(
+            completed = subprocess.run(
                 [
                     Path(sys.executable).with_name("ansible-playbook"),
                     "playbooks/launch.yml",
@@ -56,15 +56,15 @@ def explain_launched(cases: Path) -> Callable[[dict[str, Any]], Answer]:
                 timeout=LIMIT,
                 check=False,
             )
-        return answer_of(done.stdout)
+        return answer_of(completed.stdout)
 
     return explain
 
 
-def answer_of(output: str) -> Answer:
+def answer_of(output: str) -> Explanation:
     """Return the explanation in the output of a launch."""
     match = SECTION.search(output + "\n  end")
     if match is None:
-        return Answer("", output[-2000:], "")
+        return Explanation("", output[-2000:], "")
     confidence = "error" if match[0].startswith("  cause") else "log"
-    return Answer("shown", " ".join(f"{match['cause']} {match['remedy']}".split()), confidence)
+    return Explanation("shown", " ".join(f"{match['cause']} {match['remedy']}".split()), confidence)

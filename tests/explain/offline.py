@@ -14,8 +14,8 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_r
 )
 from ansible_collections.muster.training.plugins.plugin_utils._failures.catalogue import explain_failure
 from ansible_collections.muster.training.plugins.plugin_utils._failures.facts import RunFacts
-from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import first_failure
-from tests.explain.cases import Answer
+from ansible_collections.muster.training.plugins.plugin_utils._failures.first_failure import first_failure
+from tests.explain.cases import Explanation
 
 
 def exit_code(end: int | str | None) -> int:
@@ -47,7 +47,7 @@ def node_result(case: dict[str, Any], rank: str, directory: Path, since: float) 
     return {**node, "launcher_log": str(log)}
 
 
-def explain_offline(case: dict[str, Any]) -> Answer:
+def explain_offline(case: dict[str, Any]) -> Explanation:
     """Return muster's explanation of a case."""
     ranks = sorted(case["exit"], key=int)
     ended = [rank for rank in case.get("order", ranks) if case["exit"][rank] is not None]
@@ -66,5 +66,5 @@ def explain_offline(case: dict[str, Any]) -> Answer:
     if failure is not None:
         explanation = explain_failure(failure["error"], failure["last_lines"], RunFacts(rank=failure["rank"]))
     if explanation is None:
-        return Answer("", failure["error"] if failure else "", "")
-    return Answer(explanation["id"], f"{explanation['cause']} {explanation['remedy']}", explanation["confidence"])
+        return Explanation("", failure["error"] if failure else "", "")
+    return Explanation(explanation["id"], f"{explanation['cause']} {explanation['remedy']}", explanation["confidence"])

@@ -1,7 +1,8 @@
 """The same training with any launcher and framework: same_job.py [plain|deepspeed|accelerate|lightning] OPTIONS.
 
-Each rank tells its place, rank 0 the loss of each step. With the same world size the losses are the same however the
-ranks were started, to the last digit of float32 arithmetic that sums in another order. Needs torch, and the framework.
+Each rank prints its rank and host, rank 0 the loss of each step. With the same world size the losses do not depend on
+how the ranks were started, except for the last digit of float32 arithmetic that sums in another order. Needs torch, and
+the framework.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def make_model() -> torch.nn.Module:
     return torch.nn.Sequential(torch.nn.Linear(FEATURES, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
 
 
-def tell_place(rank: int, world: int) -> None:
+def print_rank(rank: int, world: int) -> None:
     print(
         f"I am rank {rank} of {world} local {os.environ['LOCAL_RANK']} on {socket.gethostname()}\n", end="", flush=True
     )
@@ -77,11 +78,11 @@ def train(kind: str, options: argparse.Namespace) -> None:
         dist.init_process_group("gloo")
         model = torch.nn.parallel.DistributedDataParallel(model)
     rank, world = dist.get_rank(), dist.get_world_size()
-    tell_place(rank, world)
+    print_rank(rank, world)
     for step, (inputs, expected) in enumerate(batches(options.steps)):
-        own = slice(rank * GLOBAL_BATCH // world, (rank + 1) * GLOBAL_BATCH // world)
-        result = (engine or model)(inputs[own])
-        loss = torch.nn.functional.mse_loss(result, expected[own])
+        shard = slice(rank * GLOBAL_BATCH // world, (rank + 1) * GLOBAL_BATCH // world)
+        result = (engine or model)(inputs[shard])
+        loss = torch.nn.functional.mse_loss(result, expected[shard])
         if engine is not None:
             engine.backward(loss)
             engine.step()
@@ -113,8 +114,8 @@ def train_with_lightning(options: argparse.Namespace) -> None:
 
         def training_step(self, batch: list[torch.Tensor], _index: int) -> torch.Tensor:
             world, rank = self.trainer.world_size, self.global_rank
-            own = slice(rank * GLOBAL_BATCH // world, (rank + 1) * GLOBAL_BATCH // world)
-            loss = torch.nn.functional.mse_loss(self.model(batch[0][0][own]), batch[1][0][own])
+            shard = slice(rank * GLOBAL_BATCH // world, (rank + 1) * GLOBAL_BATCH // world)
+            loss = torch.nn.functional.mse_loss(self.model(batch[0][0][shard]), batch[1][0][shard])
             mean = self.all_gather(loss.detach())
             assert isinstance(mean, torch.Tensor)
             if rank == 0:
@@ -126,14 +127,14 @@ def train_with_lightning(options: argparse.Namespace) -> None:
             return loss
 
         def on_train_start(self) -> None:
-            tell_place(self.global_rank, self.trainer.world_size)
+            print_rank(self.global_rank, self.trainer.world_size)
 
         def configure_optimizers(self) -> torch.optim.Optimizer:
             return torch.optim.AdamW(self.parameters(), lr=0.02)
 
     data = list(batches(options.steps))
     dataset = torch.utils.data.TensorDataset(
-        torch.stack([one for one, _label in data]), torch.stack([two for _features, two in data])
+        torch.stack([features for features, _label in data]), torch.stack([label for _features, label in data])
     )
     trainer = lightning.Trainer(
         accelerator="cpu",

@@ -26,10 +26,10 @@ class Line(lightning.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.1)
 
     def on_train_end(self) -> None:
-        ones = self.all_gather(torch.ones(1))
-        assert isinstance(ones, torch.Tensor)  # one tensor as input, one as output
+        counts = self.all_gather(torch.ones(1))
+        assert isinstance(counts, torch.Tensor)  # one tensor as input, one as output
         output = (
-            f"I am rank {self.global_rank} of {ones.sum().item():g} local {self.local_rank} on {socket.gethostname()}"
+            f"I am rank {self.global_rank} of {counts.sum().item():g} local {self.local_rank} on {socket.gethostname()}"
         )
         print(f"{output}\n", end="", flush=True)  # in one write: ranks may share a log
 

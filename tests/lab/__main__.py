@@ -82,10 +82,10 @@ def _act(args: argparse.Namespace) -> int:
         lines = [f"{node:8}{address:16}{state}" for node, address, state in rows]
         print("\n".join(lines) or f"Lab {args.name!r} is not up.")
     elif args.command == "exec":
-        done = Lab.load(args.name).exec(args.node, args.argv, timeout=600)
-        print(done.stdout, end="")
-        print(done.stderr, end="", file=sys.stderr)
-        return done.returncode
+        completed = Lab.load(args.name).exec(args.node, args.argv, timeout=600)
+        print(completed.stdout, end="")
+        print(completed.stderr, end="", file=sys.stderr)
+        return completed.returncode
     else:
         getattr(Lab.load(args.name), args.command.replace("-", "_"))(args.node)
     return 0

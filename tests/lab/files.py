@@ -101,7 +101,7 @@ def _entry(path: str, mode: int, owner: int, kind: bytes) -> tarfile.TarInfo:
 
 
 def ssh_masters(name: str) -> Path:
-    """The directory for Ansible's shared ssh connections, with one socket per user and address."""
+    """Return the directory for Ansible's shared ssh connections, with one socket per user and address."""
     return machine.STATE / "ssh" / identity(name)
 
 
@@ -151,7 +151,7 @@ def write_private(path: Path, content: bytes) -> None:
 
 
 def remove_files(folder: Path) -> None:
-    """Remove what `up` wrote; other files, such as records of runs, stay."""
+    """Remove the files that `up` wrote; other files, such as records of runs, stay."""
     for name in ("inventory.yml", "known_hosts", "id_ed25519", "id_ed25519.pub"):
         (folder / name).unlink(missing_ok=True)
     shutil.rmtree(folder / "hosts", ignore_errors=True)

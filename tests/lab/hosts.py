@@ -79,7 +79,7 @@ class Lab:
             script: what launch.yml starts by default.
 
         Raises:
-            LabError: with what is missing and what to do.
+            LabError: if something is missing, with a remedy.
         """
         if not 1 <= nodes <= MOST_NODES:
             raise LabError(f"{nodes} nodes asked for: a lab has 1 to {MOST_NODES}.")
@@ -106,7 +106,10 @@ class Lab:
         if not path.exists():
             raise LabError(f"Lab {name!r} is not up ({path} is missing): python -m tests.lab up --name {name}")
         hosts = yaml.safe_load(path.read_text())["training"]["hosts"]
-        return cls(name, tuple(Node(host, own["node_address"], own["node_slots"]) for host, own in hosts.items()))
+        return cls(
+            name,
+            tuple(Node(host, variables["node_address"], variables["node_slots"]) for host, variables in hosts.items()),
+        )
 
     @property
     def inventory(self) -> Path:
@@ -115,10 +118,12 @@ class Lab:
 
     def node(self, node: str) -> Node:
         """Find a node by name."""
-        for known in self.nodes:
-            if known.name == node:
-                return known
-        raise LabError(f"Lab {self.name!r} has no {node!r}: it has {', '.join(known.name for known in self.nodes)}.")
+        for candidate in self.nodes:
+            if candidate.name == node:
+                return candidate
+        raise LabError(
+            f"Lab {self.name!r} has no {node!r}: it has {', '.join(candidate.name for candidate in self.nodes)}."
+        )
 
     def exec(self, node: str, argv: Sequence[str], *, timeout: float = 120) -> subprocess.CompletedProcess[str]:
         """Run a command as root on a node without using the network; the caller must check the exit status."""
@@ -149,10 +154,10 @@ class Lab:
 
     def processes(self, node: str) -> list[Process]:
         """Return all processes on a node, except for the one listing them."""
-        done = self.exec(node, ["ps", "-ww", "-eo", "pid=,user:32=,args="])
-        if done.returncode:
-            raise LabError(f"{node}: processes cannot be listed: {done.stderr.strip()}")
-        result = [Process(int(pid), user, command) for pid, user, command in _columns(done.stdout, 3)]
+        completed = self.exec(node, ["ps", "-ww", "-eo", "pid=,user:32=,args="])
+        if completed.returncode:
+            raise LabError(f"{node}: processes cannot be listed: {completed.stderr.strip()}")
+        result = [Process(int(pid), user, command) for pid, user, command in _columns(completed.stdout, 3)]
         return [process for process in result if not process.command.startswith("ps -ww -eo pid=,user:32=")]
 
     def power_off(self, node: str) -> None:
@@ -172,7 +177,7 @@ class Lab:
         _wait_for_logins(self, node)
 
     def is_on(self, node: str) -> bool:
-        """Whether the node is running (it may still be booting)."""
+        """Return whether the node is running (it may still be booting)."""
         return self._pid(node) is not None
 
     def cut_off(
@@ -263,21 +268,21 @@ def down(name: str = "lab") -> None:
         files.end_ssh_masters(name)
         shutil.rmtree(files.ssh_masters(name), ignore_errors=True)
         files.remove_files(files.directory(name))
-        _leave_machine()
+        _restore_machine()
 
 
 def status(name: str = "lab") -> list[tuple[str, str, str]]:
-    """Name, address and state of each existing node, whether or not `up` succeeded."""
+    """Return the name, address and state of each existing node, whether or not `up` succeeded."""
     machine.require_tools()
     with machine.locked():
         machine.ensure_namespace()
         result = [(c["Labels"][_NODE], c["Labels"][_ADDRESS], c["State"]) for c in _containers(name)]
-        _leave_machine()
+        _restore_machine()
     return sorted(result, key=lambda row: int(row[0].removeprefix("node")))
 
 
-def _leave_machine() -> None:
-    """Undo the changes to this machine that labs share, once no lab is left."""
+def _restore_machine() -> None:
+    """Undo the changes to this machine that labs share, once no lab remains."""
     if not podman("ps", "--all", "--quiet").strip():
         machine.remove_namespace()
         machine.restore_limits()
@@ -299,20 +304,20 @@ def _make(name: str, nodes: int, suite: str, slots: Sequence[int], mounts: Seque
     files.make_key(folder / "id_ed25519", comment=f"{USER}@{name}")
     network, subnet = _network(name)
 
-    there = {container["Labels"][_NODE]: container for container in _containers(name)}
-    if len(there) > nodes:
-        print(f"Lab {name!r} has {len(there)} nodes, {nodes} were asked for: all are kept.", flush=True)
-    count = max([nodes, *(int(node.removeprefix("node")) for node in there)])
-    made = []
+    existing = {container["Labels"][_NODE]: container for container in _containers(name)}
+    if len(existing) > nodes:
+        print(f"Lab {name!r} has {len(existing)} nodes, {nodes} were asked for: all are kept.", flush=True)
+    count = max([nodes, *(int(node.removeprefix("node")) for node in existing)])
+    created = []
     for i in range(count):
         # A killed `up` leaves its address in use, so there are alternatives.
         addresses = [str(subnet[location]) for location in range(FIRST_ADDRESS + i, LAST_ADDRESS + 1, count)]
         node = f"node{i + 1}"
-        address = _make_node(name, node, network, addresses, base, mounts, there.get(node))
-        made.append(Node(node, address, slots[i] if i < len(slots) else 1))
+        address = _make_node(name, node, network, addresses, base, mounts, existing.get(node))
+        created.append(Node(node, address, slots[i] if i < len(slots) else 1))
     _pin_bridge(network)
-    files.write_known_hosts(name, made)
-    return Lab(name, tuple(made))
+    files.write_known_hosts(name, created)
+    return Lab(name, tuple(created))
 
 
 def _make_node(  # noqa: PLR0913
@@ -344,14 +349,14 @@ def _make_node(  # noqa: PLR0913
         podman("rm", "--force", "--ignore", "--time=0", _container(name, node))
         # A fixed hardware address: a node that comes back must be the same one to its peers.
         hardware = ":".join(f"{byte:02x}" for byte in (2, 0x42, *ipaddress.IPv4Address(address).packed))
-        own = [
+        address_options = [
             f"--ip={address}",
             f"--mac-address={hardware}",
             f"--label={_ADDRESS}={address}",
             f"--label={_SPEC}={spec}",
         ]
         try:
-            podman("run", "--detach", *own, f"--network={network}", *settings, base)
+            podman("run", "--detach", *address_options, f"--network={network}", *settings, base)
         except LabError as error:
             if "already allocated" not in str(error):
                 raise
@@ -394,11 +399,11 @@ def _cleared_up(container: str) -> bool:
 
 def _all_processes(first: int) -> set[int]:
     """Return the host PIDs of all processes on the node with this first process."""
-    own = os.readlink(f"/proc/{first}/ns/pid")
+    namespace = os.readlink(f"/proc/{first}/ns/pid")
     result = set()
     for path in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # the process has ended
-            if os.readlink(path / "ns" / "pid") == own:
+            if os.readlink(path / "ns" / "pid") == namespace:
                 result.add(int(path.name))
     return result
 
@@ -456,7 +461,7 @@ def _bridge(network: str) -> str:
 def _pin_bridge(network: str) -> None:
     """Fix the bridge's hardware address.
 
-    Otherwise it changes when a node stops or starts, and the nodes do not respond this machine for half a minute.
+    Otherwise it changes when a node stops or starts, and the nodes do not respond to this machine for half a minute.
     """
     bridge = _bridge(network)
     run(["ip", "link", "set", bridge, "address", Path(f"/sys/class/net/{bridge}/address").read_text().strip()])
@@ -474,13 +479,13 @@ def _mounts() -> list[Path]:
     prefix = Path(run([python, "-c", "import sys; print(sys.base_prefix)"]).strip())
     if prefix == Path("/usr/local"):
         raise LabError(f"{VENV} was made from the Python in /usr/local, which hides a node's own. {_OTHER_PYTHON}")
-    own = [] if prefix == Path("/usr") else [prefix]  # the nodes have the Python of the same release
-    expected = [VENV, CHECKOUT / "examples", CHECKOUT / "tests", *own, *machine.package_directories()]
+    python_mounts = [] if prefix == Path("/usr") else [prefix]  # the nodes have the Python of the same release
+    expected = [VENV, CHECKOUT / "examples", CHECKOUT / "tests", *python_mounts, *machine.package_directories()]
     return [path for path in expected if path.exists()]
 
 
 def _inodes(mounts: Sequence[Path]) -> bytes:
-    """The inodes of mounted directories: a node would not see a directory that was deleted and made again."""
+    """Return the inodes of mounted directories: a node would not see a directory that was deleted and recreated."""
     return repr([(path.stat().st_dev, path.stat().st_ino) for path in mounts]).encode()
 
 
@@ -498,10 +503,12 @@ def _wait_for_logins(lab: Lab, *only: str) -> None:
         except LabError as error:
             arguments = lab.ssh(node.name, "true", options=["-o", "ConnectTimeout=5", "-o", "BatchMode=yes"])
             try:
-                seen = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=30).stderr.strip()
+                output = subprocess.run(
+                    arguments, capture_output=True, text=True, check=False, timeout=30
+                ).stderr.strip()
             except subprocess.TimeoutExpired:
-                seen = "nothing for 30 s"
-            raise LabError(f"{error} ssh says: {seen}\n{_boot_log(lab, node.name)}") from error
+                output = "nothing for 30 s"
+            raise LabError(f"{error} ssh says: {output}\n{_boot_log(lab, node.name)}") from error
 
     nodes = [node for node in lab.nodes if not only or node.name in only]
     with ThreadPoolExecutor(len(nodes)) as pool:
@@ -510,8 +517,8 @@ def _wait_for_logins(lab: Lab, *only: str) -> None:
 
 def _boot_log(lab: Lab, node: str) -> str:
     """Return the node's own messages about why it is not booting."""
-    done = lab.exec(node, ["journalctl", "--no-pager", "--boot", "--priority=err", "--lines=10"])
-    return (done.stdout + done.stderr).strip()
+    completed = lab.exec(node, ["journalctl", "--no-pager", "--boot", "--priority=err", "--lines=10"])
+    return (completed.stdout + completed.stderr).strip()
 
 
 def _usable_python(lab: Lab, *, required: bool) -> Path | None:
@@ -519,10 +526,10 @@ def _usable_python(lab: Lab, *, required: bool) -> Path | None:
     python = VENV / "bin" / "python"
     node = lab.nodes[0].name
     arguments = lab.ssh(node, f"{shlex.quote(str(python))} -c 'import ctypes, ssl, yaml'")
-    done = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=120)
-    if done.returncode == 0:
+    completed = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=120)
+    if completed.returncode == 0:
         return python
-    result = f"{node} cannot run {python}: {(done.stderr or done.stdout).strip()}"
+    result = f"{node} cannot run {python}: {(completed.stderr or completed.stdout).strip()}"
     if required:
         raise LabError(f"{result}\n{_OTHER_PYTHON}")
     print(f"{result}\nThe inventory names no launch_python.", flush=True)

@@ -28,7 +28,7 @@ REPOSITORY = "localhost/muster-lab"
 
 
 def own_suite() -> str:
-    """This machine's own release, so that hosts can run its programs; bookworm if it is not Debian or Ubuntu."""
+    """Return this machine's own release, so that hosts can run its programs; bookworm if it is not Debian or Ubuntu."""
     release = platform.freedesktop_os_release()
     return release["VERSION_CODENAME"] if release["ID"] in ("debian", "ubuntu") else "bookworm"
 
@@ -64,7 +64,7 @@ def ensure(suite: str) -> str:
     run(clear)
     for old in _present():
         if old.startswith(f"{REPOSITORY}:{suite}-") and old != name:
-            podman("rmi", old, check=False)  # rightly refused while a container is using it
+            podman("rmi", old, check=False)  # refused while a container is using it
     return name
 
 

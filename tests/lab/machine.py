@@ -1,4 +1,4 @@
-"""What the lab needs from this machine: podman, a cgroup v2 tree, a lock, and access to package archives."""
+"""The lab's requirements on this machine: podman, a cgroup v2 tree, a lock, and access to package archives."""
 
 from __future__ import annotations
 
@@ -43,35 +43,35 @@ _APT_SETTING = re.compile(r"^(Acquire::(https?|Check-(Valid-Until|Date))\b.*) \"
 
 
 class LabError(Exception):
-    """What was found, what is needed and what to do, in words for the user."""
+    """An unmet requirement, with a remedy; the message is for the user."""
 
 
 def run(argv: Sequence[str | Path], *, timeout: float = 300, stdin: str | None = None, check: bool = True) -> str:
     """Run a command and return its standard output; with `check`, a failure raises a LabError with its output."""
     arguments = [str(word) for word in argv]
     try:
-        done = subprocess.run(arguments, input=stdin, capture_output=True, text=True, timeout=timeout, check=False)
+        completed = subprocess.run(arguments, input=stdin, capture_output=True, text=True, timeout=timeout, check=False)
     except subprocess.TimeoutExpired as error:
         raise LabError(f"`{' '.join(arguments)}` did not finish within {timeout:.0f} s.") from error
-    if check and done.returncode:
-        output = (done.stderr or done.stdout).strip()[-2000:]
-        raise LabError(f"`{' '.join(arguments)}` failed ({done.returncode}): {output}")
-    return done.stdout
+    if check and completed.returncode:
+        output = (completed.stderr or completed.stdout).strip()[-2000:]
+        raise LabError(f"`{' '.join(arguments)}` failed ({completed.returncode}): {output}")
+    return completed.stdout
 
 
 def podman(*argv: str | Path, timeout: float = 300, stdin: str | None = None, check: bool = True) -> str:
     """Run podman with the lab's own store."""
-    return run([*podman_words(), *argv], timeout=timeout, stdin=stdin, check=check)
+    return run([*podman_command(), *argv], timeout=timeout, stdin=stdin, check=check)
 
 
-def podman_words() -> list[str]:
+def podman_command() -> list[str]:
     """Return the arguments before every podman command: the lab's own store, and its mount namespace if there is one.
 
     All labs share one namespace, since containers in different ones do not see each other's networks.
     """
-    places = {"root": STORE / "storage", "network-config-dir": STORE / "networks"}
-    places |= {"runroot": STATE / "storage", "tmpdir": STATE / "libpod"}
-    return [*enter(), "podman", *(f"--{name}={path}" for name, path in places.items())]
+    paths = {"root": STORE / "storage", "network-config-dir": STORE / "networks"}
+    paths |= {"runroot": STATE / "storage", "tmpdir": STATE / "libpod"}
+    return [*enter(), "podman", *(f"--{name}={path}" for name, path in paths.items())]
 
 
 def enter() -> list[str]:
@@ -118,12 +118,12 @@ def ensure_namespace() -> None:
     if _has_plain_cgroup_v2():
         return
     if _mounted(NAMESPACE) == "nsfs":
-        seen = run([*enter(), "stat", "-fc", "%T", "/sys/fs/cgroup"], check=False).strip()
-        if seen == "cgroup2fs":
+        filesystem = run([*enter(), "stat", "-fc", "%T", "/sys/fs/cgroup"], check=False).strip()
+        if filesystem == "cgroup2fs":
             return
     remove_namespace()
-    for gone in ("storage", "libpod"):  # podman's state from an earlier namespace, if /run survives reboots
-        shutil.rmtree(STATE / gone, ignore_errors=True)
+    for name in ("storage", "libpod"):  # podman's state from an earlier namespace, if /run survives reboots
+        shutil.rmtree(STATE / name, ignore_errors=True)
     NAMESPACE.touch()
     run(["mount", "--bind", NAMESPACE, NAMESPACE])
     run(["mount", "--make-private", NAMESPACE])
@@ -204,7 +204,7 @@ def package_settings() -> dict[str, bytes]:
 
 
 def package_directories() -> list[Path]:
-    """Local directories in which this machine's pip finds packages."""
+    """Return the local directories in which this machine's pip finds packages."""
     text = " ".join(_pip_settings().values()).split()
     paths = {Path(word.removeprefix("file://")) for word in text if word.startswith(("/", "file:///"))}
     return sorted(path.parent if path.name == "simple" else path for path in paths if path.is_dir())
@@ -212,7 +212,7 @@ def package_directories() -> list[Path]:
 
 @functools.cache
 def _pip_settings() -> dict[str, str]:
-    """This machine's pip settings for package sources, from its files and environment; empty if only PyPI."""
+    """Return this machine's pip settings for package sources, from its files and environment; empty if only PyPI."""
     kinds = ("find-links", "index-url", "extra-index-url", "cert", "proxy", "trusted-host")
     result: dict[str, str] = {}
     for line in run([sys.executable, "-m", "pip", "config", "list"], check=False).splitlines():

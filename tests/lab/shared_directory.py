@@ -31,10 +31,10 @@ def share(lab: Lab, source: Path, target: str, *names: str) -> None:
     """Mount a directory at a path of some nodes, until they are switched off; names: all nodes by default."""
     for name in names or [node.name for node in lab.nodes]:
         pid = lab.first_process(name)
-        done = subprocess.run(
+        completed = subprocess.run(
             [sys.executable, "-I", "-S", "-c", PROGRAM, str(source), str(pid), target],
             check=False,
             capture_output=True,
             text=True,
         )
-        assert done.returncode == 0, f"{name}: {done.stderr}"
+        assert completed.returncode == 0, f"{name}: {completed.stderr}"

@@ -1,5 +1,5 @@
-"""A test host with its own kernel, for what is impossible in containers: User Mode Linux, an ordinary process on this
-machine.
+"""A test host with its own kernel, for tests that are impossible in containers: User Mode Linux, an ordinary process on
+this machine.
 
 It is built from the same tree as the containers' image, has the same user, keys and settings, and loads kernel modules
 and restarts like a rented machine. It does not need KVM, and runs programs about five times slower than this machine;
@@ -78,10 +78,12 @@ class VirtualMachine:
         Raises:
             LabError: it failed.
         """
-        done = self.run(script, timeout=timeout)
-        if done.returncode:
-            raise LabError(f"{self.name}: {script}\nfailed ({done.returncode}): {done.stdout}{done.stderr}")
-        return done.stdout
+        completed = self.run(script, timeout=timeout)
+        if completed.returncode:
+            raise LabError(
+                f"{self.name}: {script}\nfailed ({completed.returncode}): {completed.stdout}{completed.stderr}"
+            )
+        return completed.stdout
 
     def restart(self) -> float:
         """Reboot it from inside; return the seconds until its user could log in again."""
@@ -90,8 +92,8 @@ class VirtualMachine:
         self.run("systemctl --no-block reboot")
 
         def is_back() -> bool:
-            done = self._ssh("cat /proc/sys/kernel/random/boot_id", shared=False)
-            return done.returncode == 0 and done.stdout != before
+            completed = self._ssh("cat /proc/sys/kernel/random/boot_id", shared=False)
+            return completed.returncode == 0 and completed.stdout != before
 
         files.end_ssh_masters(self.name)
         self._wait("Login after a restart", is_back)
@@ -131,7 +133,7 @@ def virtual_machine(name: str, suite: str | None = None) -> Iterator[VirtualMach
         suite: release, as for `Lab.up`.
 
     Raises:
-        LabError: with what is missing and what to do.
+        LabError: if something is missing, with a remedy.
     """
     for command, package in TOOLS.items():
         if shutil.which(command, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin") is None:
@@ -153,7 +155,7 @@ def virtual_machine(name: str, suite: str | None = None) -> Iterator[VirtualMach
         network = f"{address}::{machine_address}:255.255.255.252:{name}:vec0:off"
         with (folder / "console.log").open("w") as console:
             process = subprocess.Popen(
-                _words(disk, seed, folder / "changes", link, network, _library(folder)),
+                _command_line(disk, seed, folder / "changes", link, network, _library(folder)),
                 stdin=subprocess.DEVNULL,
                 stdout=console,
                 stderr=console,
@@ -176,8 +178,8 @@ def _network(identity: str) -> Iterator[tuple[str, str, str]]:
     link = f"vm-{hashlib.sha256(identity.encode()).hexdigest()[:10]}"
     with locked():
         run(["ip", "link", "delete", link], check=False)  # left behind by a killed run
-        taken = run(["ip", "-4", "route", "show", "table", "all"])
-        network = random.choice([item for item in NETWORK.subnets(new_prefix=30) if str(item) not in taken])
+        routes = run(["ip", "-4", "route", "show", "table", "all"])
+        network = random.choice([item for item in NETWORK.subnets(new_prefix=30) if str(item) not in routes])
         run(["ip", "tuntap", "add", link, "mode", "tap"])
         run(["ip", "address", "add", f"{network[1]}/30", "dev", link])
         run(["ip", "link", "set", link, "up"])
@@ -188,7 +190,7 @@ def _network(identity: str) -> Iterator[tuple[str, str, str]]:
 
 
 def free_port(address: str = "127.0.0.1") -> int:
-    """A free TCP port outside the ephemeral range, so that no outgoing connection takes it."""
+    """Return a free TCP port outside the ephemeral range, so that no outgoing connection takes it."""
     for port in random.sample(range(20000, 32000), 100):
         with socket.socket() as probe, suppress(OSError):
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -203,9 +205,9 @@ def ensure(suite: str) -> Path:
     Call this while holding the lab's lock.
     """
     recipe = "\n".join([suite, *PACKAGES, image.CUSTOMISE.read_text(), SCRIPT.read_text(), str(DISK_GIB)])
-    place = STORE / "machines" / f"{suite}-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
-    if place.exists():
-        return place
+    directory = STORE / "machines" / f"{suite}-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
+    if directory.exists():
+        return directory
     print(f"Building the disk of a {suite} virtual machine (once, about a minute).", flush=True)
     scratch = STORE / "build-machine"
     clear: list[str | Path] = ["rm", "--recursive", "--force", "--one-file-system", scratch]
@@ -220,12 +222,12 @@ def ensure(suite: str) -> Path:
     shutil.move(scratch / "kernel", scratch / "made" / "kernel")
     disk = scratch / "made" / "disk"
     run(["mkfs.ext4", "-q", "-d", tree, disk, f"{DISK_GIB}G"], timeout=600)
-    for old in place.parent.glob(f"{suite}-*"):
+    for old in directory.parent.glob(f"{suite}-*"):
         shutil.rmtree(old)
-    place.parent.mkdir(exist_ok=True)
-    (scratch / "made").rename(place)
+    directory.parent.mkdir(exist_ok=True)
+    (scratch / "made").rename(directory)
     run(clear, timeout=300)
-    return place
+    return directory
 
 
 def _inventory(name: str, address: str) -> str:
@@ -250,7 +252,7 @@ def has_tiles() -> bool:
 
 
 def _library(folder: Path) -> Path | None:
-    """The compiled library that User Mode Linux needs on a processor with AMX; None on others."""
+    """Return the compiled library that User Mode Linux needs on a processor with AMX; None on others."""
     if not has_tiles():
         return None
     library = folder / "xstate.so"
@@ -261,13 +263,15 @@ def _library(folder: Path) -> Path | None:
     return library
 
 
-def _words(place: Path, seed: Path, changes: Path, link: str, network: str, library: Path | None) -> list[str]:  # noqa: PLR0913
+def _command_line(  # noqa: PLR0913
+    directory: Path, seed: Path, changes: Path, link: str, network: str, library: Path | None
+) -> list[str]:
     """Return the arguments of the command. Writes go to a separate file, so that the disk stays clean for the next
     machine.
     """
     changes.unlink(missing_ok=True)
     return [
-        # each of its system calls switches between processes, and would wait for the scheduler on a busy machine
+        # each of its system calls switches processes, which would wait for the scheduler on a busy machine
         *("chrt", "--rr", "1"),
         # and if two processors are involved, each switch is an interrupt that delays all other processes on both of
         # them
@@ -276,7 +280,7 @@ def _words(place: Path, seed: Path, changes: Path, link: str, network: str, libr
         *("setpriv", "--pdeathsig", "KILL", "unshare", "--pid", "--mount-proc", "--fork", "--kill-child"),
         *(
             "env",
-            f"KERNEL={place}/kernel",
+            f"KERNEL={directory}/kernel",
             *([f"LD_PRELOAD={library}"] if library else []),
             str(RESTARTED),
             "mem=1024M",
@@ -286,7 +290,7 @@ def _words(place: Path, seed: Path, changes: Path, link: str, network: str, libr
             "selinux=0",
             "quiet",
         ),
-        *(f"ubd0={changes},{place}/disk", f"ubd1r={seed}"),
+        *(f"ubd0={changes},{directory}/disk", f"ubd1r={seed}"),
         *(f"vec0:transport=tap,ifname={link},gro=1", f"ip={network}"),
         *("con=null", "con0=null,fd:1"),
     ]

@@ -21,8 +21,8 @@ from types import TracebackType
 from typing import Any
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
-PATIENCE = 120.0  # seconds for a reply; only a hang takes that long
-WORDS = (
+REPLY_TIMEOUT = 120.0  # seconds for a reply; only a hang takes that long
+OPTIONS = (
     "--headless=new",
     "--no-sandbox",  # the sandbox does not work for root
     "--disable-gpu",
@@ -59,7 +59,7 @@ async (picture, boxes) => {
 
 
 def program() -> str | None:
-    """This machine's browser, None if there is none."""
+    """Return the path of this machine's browser, or None."""
     return next((result for name in PROGRAMS if (result := shutil.which(name))), None)
 
 
@@ -75,25 +75,25 @@ class Browser:
         if result is None:
             raise BrowserError("there is no Chromium on this machine")
         self.profile = tempfile.mkdtemp(prefix="muster-browser-")
-        theirs_in, self.to_browser = os.pipe()
-        self.from_browser, theirs_out = os.pipe()
+        browser_in, self.to_browser = os.pipe()
+        self.from_browser, browser_out = os.pipe()
         # it reads requests from descriptor 3 and replies on descriptor 4
-        script = f'exec "$@" 3<&{theirs_in} 4>&{theirs_out}'
+        script = f'exec "$@" 3<&{browser_in} 4>&{browser_out}'
         self.process = subprocess.Popen(
-            ["bash", "-c", script, "bash", result, *WORDS, f"--user-data-dir={self.profile}", "about:blank"],
-            pass_fds=(theirs_in, theirs_out),
+            ["bash", "-c", script, "bash", result, *OPTIONS, f"--user-data-dir={self.profile}", "about:blank"],
+            pass_fds=(browser_in, browser_out),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        os.close(theirs_in)
-        os.close(theirs_out)
+        os.close(browser_in)
+        os.close(browser_out)
         self.numbers = itertools.count(1)
         self.unread = b""
         self.session = ""
-        target = self.ask("Target.createTarget", url="about:blank")["targetId"]
-        self.session = self.ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        self.ask("Page.enable")
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        self.call("Page.enable")
 
     def __enter__(self) -> Browser:
         return self
@@ -110,7 +110,7 @@ class Browser:
         os.close(self.from_browser)
         shutil.rmtree(self.profile, ignore_errors=True)
 
-    def ask(self, method: str, **parameters: Any) -> dict[str, Any]:
+    def call(self, method: str, **parameters: Any) -> dict[str, Any]:
         """Send a DevTools request to the browser, and return its reply."""
         number = next(self.numbers)
         message = {"id": number, "method": method, "params": parameters}
@@ -119,16 +119,16 @@ class Browser:
         with open(self.to_browser, "wb", closefd=False) as stream:
             stream.write(json.dumps(message).encode() + b"\0")
         while True:
-            answer = self.next_message()
-            if answer.get("id") == number:
-                if "error" in answer:
-                    raise BrowserError(f"{method}: {answer['error'].get('message')}")
-                result: dict[str, Any] = answer["result"]
+            reply = self.next_message()
+            if reply.get("id") == number:
+                if "error" in reply:
+                    raise BrowserError(f"{method}: {reply['error'].get('message')}")
+                result: dict[str, Any] = reply["result"]
                 return result
 
     def next_message(self) -> dict[str, Any]:
         """Return the browser's next message: a reply or an event."""
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + REPLY_TIMEOUT
         while b"\0" not in self.unread:
             ready, _to, _bad = select.select([self.from_browser], [], [], max(0.0, until - time.monotonic()))
             piece = os.read(self.from_browser, 1 << 20) if ready else b""
@@ -140,32 +140,32 @@ class Browser:
         return message
 
     def open(self, page: Path | None = None) -> None:
-        """Open a file, or an empty page if none is given, and wait until it is loaded."""
-        self.ask("Page.navigate", url=page.resolve().as_uri() if page else "about:blank")
+        """Open a file, or an empty page, and wait until it is loaded."""
+        self.call("Page.navigate", url=page.resolve().as_uri() if page else "about:blank")
         while self.next_message().get("method") != "Page.loadEventFired":
             pass
 
     def show(self, width: int, dark: bool = False, height: int = 900, medium: str = "screen") -> None:
         """Set the window's size, in pixels, and the user's preferences."""
-        self.ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self.ask("Emulation.setEmulatedMedia", media=medium, features=[scheme])
+        self.call("Emulation.setEmulatedMedia", media=medium, features=[scheme])
 
     def evaluate(self, expression: str) -> Any:
         """Return the value of a JavaScript expression in the page; for a promise, its result."""
-        output = self.ask("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
+        output = self.call("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
         if "exceptionDetails" in output:
             raise BrowserError(str(output["exceptionDetails"].get("exception", {}).get("description", output)))
         return output["result"].get("value")
 
     def picture(self) -> bytes:
         """Return a screenshot of the whole page, as a PNG."""
-        output = self.ask("Page.captureScreenshot", format="png", captureBeyondViewport=True)
+        output = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True)
         return base64.b64decode(output["data"])
 
     def colors(self, picture: bytes, boxes: Sequence[Box]) -> list[dict[str, int]]:
         """Return how many pixels of each color, such as "#0072b2", each part of a picture has. Leaves the page."""
         self.open()
-        given = json.dumps([base64.b64encode(picture).decode(), boxes])
-        result: list[dict[str, int]] = self.evaluate(f"({COUNT})(...{given})")
+        arguments = json.dumps([base64.b64encode(picture).decode(), boxes])
+        result: list[dict[str, int]] = self.evaluate(f"({COUNT})(...{arguments})")
         return result

@@ -24,9 +24,9 @@ class Cluster:
 
     def sh(self, name: str, script: str) -> str:
         """Run a script as root on a host; it must succeed."""
-        done = self.lab.exec(name, ["bash", "-c", script])
-        assert done.returncode == 0, f"{name}: {script}\n{done.stdout}{done.stderr}"
-        return done.stdout
+        completed = self.lab.exec(name, ["bash", "-c", script])
+        assert completed.returncode == 0, f"{name}: {script}\n{completed.stdout}{completed.stderr}"
+        return completed.stdout
 
     def fault(self, name: str, make: str, undo: str) -> None:
         """Cause a fault on a host with a script; another script undoes it after the test, regardless of the outcome."""

@@ -48,7 +48,7 @@ class Data(Cluster):
         return drive.run(str(playbook), self.lab.inventory)
 
     def mount(self, options: dict[str, Any] | None = None, **changed: Any) -> drive.Play:
-        """One call of the module on node1."""
+        """Call the module once on node1."""
         return self.play({"name": "Mount", "muster.training.data_mount": self.arguments(options, **changed)})
 
     @property
@@ -77,14 +77,14 @@ class Data(Cluster):
         self.mend()
 
     def is_mounted(self, name: str, path: str = PATH) -> bool:
-        """Whether the kernel has it mounted, without touching the mount."""
+        """Return whether the kernel has it mounted, without touching the mount."""
         return f" {path} " in self.sh(name, "cat /proc/mounts")
 
     def nothing_left(self, name: str = "node1", path: str = PATH) -> None:
         """Assert that neither the mount nor its program remains."""
         assert not self.is_mounted(name, path)
-        left = [item.command for item in self.lab.processes(name) if re.match(rf"s3fs \S+ {path} ", item.command)]
-        assert not left
+        leftovers = [item.command for item in self.lab.processes(name) if re.match(rf"s3fs \S+ {path} ", item.command)]
+        assert not leftovers
 
     def read(self, name: str, path: str, seconds: int = 60) -> str:
         """Read a file as the jobs' user, within a time limit."""

@@ -1,4 +1,4 @@
-"""Run our playbooks from tests and benchmarks, and inspect what they leave on the test hosts."""
+"""Run the playbooks from tests and benchmarks, and inspect their traces on the test hosts."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ class Play:
     def wait_for(self, text: str, timeout: float = 180) -> None:
         """Wait until its output matches, and fail if it ends before that."""
 
-        def there() -> bool:
+        def matches() -> bool:
             if re.search(text, self.output):
                 return True
             assert self.rc is None, f"ended with {self.rc} without {text!r}:\n{self.output[-3000:]}"
             return False
 
-        eventually(f"output matches {text!r}", there, timeout, lambda: self.output[-3000:])
+        eventually(f"output matches {text!r}", matches, timeout, lambda: self.output[-3000:])
 
     def wait(self, timeout: float = 300) -> Play:
         """Wait until it ends."""
@@ -71,7 +71,7 @@ class Play:
         return self
 
     def last_lines(self, number: int = 30) -> str:
-        """The last lines of its output, as a person sees them."""
+        """Return the last lines of its output, as a user sees them."""
         return "\n".join(self.output.rstrip().splitlines()[-number:])
 
 
@@ -108,18 +108,18 @@ def start(
 ) -> Play:
     """Start a playbook of this checkout with extra variables; `options` go to ansible-playbook.
 
-    roll: print our output, into a pipe, as if a person had typed `| tee`; otherwise Ansible's own.
-    A run's measurements are fetched only if a row says so: they cost a call per node.
+    roll: print the collection's output, into a pipe, as if a user had typed `| tee`; otherwise Ansible's own.
+    A run's measurements are fetched only if requested: they cost a call per node.
     """
     play = Play(Path(tempfile.mkdtemp(prefix="muster-play-")), time.monotonic())
     path = playbook if "/" in playbook else f"{CHECKOUT}/playbooks/{playbook}"
     variables = play.directory / "variables.json"
-    kept: dict[str, Any] = {}
+    defaults: dict[str, Any] = {}
     if playbook in ("launch.yml", "status.yml", "stop.yml", "logs.yml"):
-        kept["launch_fetch_record"] = False
+        defaults["launch_fetch_record"] = False
     if playbook in ("launch.yml", "status.yml", "stop.yml"):
-        kept["launch_report"] = False  # a report would take a third of a second or more; tests/unit covers reports
-    variables.write_text(json.dumps({**kept, **extra}))
+        defaults["launch_report"] = False  # a report would take a third of a second or more; tests/unit covers reports
+    variables.write_text(json.dumps({**defaults, **extra}))
 
     program = str(CHECKOUT / ".venv" / "bin" / "ansible-playbook")
     arguments = [path, "-i", str(inventory), "-e", f"@{variables}", *options]
@@ -127,8 +127,10 @@ def start(
 
     def run() -> None:
         if roll:
-            ours = {"ANSIBLE_STDOUT_CALLBACK": "muster.training.roll"}  # Molecule's configuration sets a different one
-            play.rc = piped([program, *arguments], {**environment, **ours}, play.printed)
+            overrides = {
+                "ANSIBLE_STDOUT_CALLBACK": "muster.training.roll"
+            }  # Molecule's configuration sets a different one
+            play.rc = piped([program, *arguments], {**environment, **overrides}, play.printed)
         else:
             _out, _err, play.rc = ansible_runner.interface.run_command(
                 executable_cmd=program,
@@ -193,12 +195,12 @@ def launch(lab: Lab, job: str, *args: str, **extra: Any) -> Play:
 
 
 def record(lab: Lab, run_id: str) -> dict[str, Any]:
-    """The verdict in the record beside the inventory."""
+    """Return the verdict in the record next to the inventory."""
     return record_of(lab.inventory, run_id)
 
 
 def record_of(inventory: Path, run_id: str) -> dict[str, Any]:
-    """The verdict in the record beside an inventory."""
+    """Return the verdict in the record next to an inventory."""
     result: dict[str, Any] = json.loads((inventory.parent / "runs" / run_id / "result.json").read_text())
     return result
 
@@ -224,23 +226,23 @@ def of_run(lab: Lab, node: str) -> list[Process]:
 def traces(lab: Lab, node: str) -> str:
     """Return what remains of a run on a node: processes, listening ports, units, temporary directories; "" if nothing.
 
-    While there are processes, the rest is not checked: it goes with them, and checking takes half a core.
+    While processes remain, nothing else is checked: it disappears with them, and checking takes half a core.
     """
-    left = [f"process {item.pid} {item.command}" for item in of_run(lab, node)]
-    if left:
-        return "\n".join(left)
+    leftovers = [f"process {item.pid} {item.command}" for item in of_run(lab, node)]
+    if leftovers:
+        return "\n".join(leftovers)
     marked = re.findall(r"\d+", output_of(lab, node, "sh", "-c", MARKED))
-    left += [f"process {pid}, started by a run" for pid in marked]
+    leftovers += [f"process {pid}, started by a run" for pid in marked]
     listening = output_of(lab, node, "ss", "-Hltn")
-    left += [f"port {port} listens" for port in PORTS if re.search(rf":{port}\s", listening)]
+    leftovers += [f"port {port} listens" for port in PORTS if re.search(rf":{port}\s", listening)]
     units = output_of(lab, node, "systemctl", "list-units", "--no-legend", "--plain", "--all", "muster-*")
-    left += [f"unit {line}" for line in units.splitlines()]
-    left += [f"/tmp/{name}" for name in output_of(lab, node, "ls", "/tmp").split() if TEMPORARY.match(name)]
-    return "\n".join(left)
+    leftovers += [f"unit {line}" for line in units.splitlines()]
+    leftovers += [f"/tmp/{name}" for name in output_of(lab, node, "ls", "/tmp").split() if TEMPORARY.match(name)]
+    return "\n".join(leftovers)
 
 
 def output_of(lab: Lab, node: str, *argv: str) -> str:
-    """Return the output of a command on a node. Fails if the command does, whose empty output would be misleading."""
+    """Return the output of a command on a node. Fail if the command fails, since empty output would be misleading."""
     completed = lab.exec(node, argv)
     assert completed.returncode == 0, f"{node}: {' '.join(argv)}: {completed.stdout}{completed.stderr}"
     return completed.stdout
@@ -248,41 +250,41 @@ def output_of(lab: Lab, node: str, *argv: str) -> str:
 
 def nothing_left(lab: Lab, nodes: list[str], within: float) -> None:
     """Wait until nothing of a run remains on any node; after `within` seconds, fail and report what remains."""
-    left = dict.fromkeys(nodes, "?")
+    leftovers = dict.fromkeys(nodes, "?")
 
     def clean() -> bool:
         for node in nodes:
-            if left[node]:
-                left[node] = traces(lab, node)
-        return not any(left.values())
+            if leftovers[node]:
+                leftovers[node] = traces(lab, node)
+        return not any(leftovers.values())
 
     # checking four nodes takes an eighth of a core-second
-    eventually(f"no trace of the run on {', '.join(nodes)}", clean, within, lambda: str(left), pause=0.5)
+    eventually(f"no trace of the run on {', '.join(nodes)}", clean, within, lambda: str(leftovers), pause=0.5)
 
 
 @contextlib.contextmanager
 def own_lab(name: str, nodes: int, slots: Sequence[int] = (), shells: Sequence[str] = ()) -> Iterator[Lab]:
-    """A scenario's own test hosts, without an earlier scenario's files on this side; removed after the scenario.
+    """Provide a scenario's own test hosts, without local files of an earlier scenario; remove them after the scenario.
 
     shells: login shells of the first nodes' user; bash on all others. MUSTER_NAME_LAB (the name in upper case) names a
     running lab to use and keep.
     """
-    given = os.environ.get(f"MUSTER_{name.upper()}_LAB")
-    lab = Lab.load(given) if given else Lab.up(nodes=nodes, name=name, slots=slots)
-    for left in ("runs", "ssh_mesh"):
-        shutil.rmtree(lab.inventory.parent / left, ignore_errors=True)  # usually there are none
+    lab_name = os.environ.get(f"MUSTER_{name.upper()}_LAB")
+    lab = Lab.load(lab_name) if lab_name else Lab.up(nodes=nodes, name=name, slots=slots)
+    for folder in ("runs", "ssh_mesh"):
+        shutil.rmtree(lab.inventory.parent / folder, ignore_errors=True)  # usually there are none
     for node, shell in zip(lab.nodes, shells, strict=False):
         output_of(lab, node.name, "usermod", "--shell", shell, "muster")
     try:
         yield lab
     finally:
-        if not given:
+        if not lab_name:
             down(lab.name)
 
 
 @contextlib.contextmanager
 def clean_nodes(lab: Lab, count: int) -> Iterator[list[str]]:
-    """The names of the first nodes; afterwards, make them on, reachable and free of runs."""
+    """Yield the names of the first nodes; afterwards, ensure that they are on, reachable and free of runs."""
     names = [node.name for node in lab.nodes[:count]]
     try:
         yield names
@@ -296,7 +298,7 @@ def clean_nodes(lab: Lab, count: int) -> Iterator[list[str]]:
 
 
 def rank_pid(lab: Lab, node: str, script: str = "loop.py") -> int:
-    """The pid of a rank's process on a node."""
+    """Return the PID of a rank's process on a node."""
     for item in of_run(lab, node):
         if (
             script in item.command
@@ -308,7 +310,7 @@ def rank_pid(lab: Lab, node: str, script: str = "loop.py") -> int:
 
 
 def pid_of(lab: Lab, node: str, word: str) -> int:
-    """The pid of a run's process, found by a word of its command."""
+    """Return the PID of a run's process whose command contains a given word."""
     for item in of_run(lab, node):
         if word in item.command:
             return item.pid

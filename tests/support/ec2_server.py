@@ -5,13 +5,14 @@ machine.
         ec2.client().run_instances(...)
         # clients take ec2.url, ec2.region, ec2.access_key and ec2.secret_key
 
-It stands in for the EC2 API of one region, and for the few answers of SSM, Pricing and Service Quotas that go with it.
-What the door adds to moto: client tokens (a request under the same token is carried out once, another one is refused),
-placement groups, what cannot be seen at once and states that last (pending, shutting-down), types that do not exist,
-groups, subnets, gateways and networks that are still needed, refusals on demand by zone, type and market, current
-dates of spot prices, answers lost on purpose, a meter of what costs, and other people's things to compare. Nobody has
-held it against the live service.
-moto keeps its state in the process: a server begins with an empty account, and another one at its side would share it.
+It simulates the EC2 API of one region, and the few related responses of SSM, Pricing and Service Quotas. The front end
+adds to moto: client tokens (a repeated request with the same token is executed once, a different one is refused),
+placement groups, eventual consistency of lists, states that last (pending, shutting-down), refusal of unknown types,
+refusal to delete groups, subnets, gateways and networks in use, refusals on demand by zone, type and market, current
+dates of spot prices, responses lost on purpose, a cost meter, and foreign resources to compare. It has not been
+compared with the live service.
+moto keeps its state in the process: a server starts with an empty account, which a second server in the same process
+would share.
 By hand: python -m tests.support.ec2_server --address 127.0.0.1 --port 9000
 """
 
@@ -102,10 +103,10 @@ class Cost(NamedTuple):
 
 @dataclasses.dataclass
 class Fault:
-    """A fault injected into requests. code: EC2's error code to answer with; empty: the answer is lost.
+    """A fault injected into requests. code: EC2's error code in the response; empty: the response is lost.
 
     action, zone, market (spot, on-demand) and instance_type select the requests, None selects all. skip: matching
-    requests to let pass first. times: how many to hit, None for all. carried_out: whether the request takes effect.
+    requests to let pass first. times: how many to affect, None for all. carried_out: whether the request takes effect.
     """
 
     code: str = ""
@@ -119,9 +120,14 @@ class Fault:
     message: str = "Refused on purpose."
 
     def applies(self, action: str, zone: str, market: str, instance_type: str) -> bool:
-        """Whether the fault hits this request; counts it in skip or times."""
-        given = ((self.action, action), (self.zone, zone), (self.market, market), (self.instance_type, instance_type))
-        if any(expected not in (None, is_) for expected, is_ in given) or self.times == 0:
+        """Return whether the fault affects this request, and count it in skip or times."""
+        criteria = (
+            (self.action, action),
+            (self.zone, zone),
+            (self.market, market),
+            (self.instance_type, instance_type),
+        )
+        if any(expected not in (None, is_) for expected, is_ in criteria) or self.times == 0:
             return False
         if self.skip > 0:
             self.skip -= 1
@@ -148,7 +154,7 @@ _LISTED = {
 
 
 class Refused(Exception):
-    """The request is answered with an EC2 error."""
+    """The response to the request is an EC2 error."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -156,8 +162,8 @@ class Refused(Exception):
         self.message = message
 
 
-class Answer(NamedTuple):
-    """A response. body None: the connection ends without an answer."""
+class Response(NamedTuple):
+    """A response. body None: the connection ends without a response."""
 
     status: int
     body: bytes | None
@@ -169,7 +175,7 @@ class _Quiet(WSGIRequestHandler):
 
     protocol_version = "HTTP/1.1"
 
-    def log(self, *_words: Any) -> None:
+    def log(self, *_arguments: Any) -> None:
         """Log nothing."""
 
 
@@ -177,10 +183,10 @@ class EC2Server:
     """An EC2 server; `with` starts and ends it.
 
     Attributes to read or change while it runs:
-        faults: the first that applies to a request hits it.
-        hidden: number of lists of instances, networks, subnets and gateways that do not show a new thing yet.
+        faults: the first that applies to a request affects it.
+        hidden: number of lists of instances, networks, subnets and gateways that do not show a new resource yet.
         pending, shutting_down: number of lists for which an instance stays in that state.
-        prices, quotas, parameters: answers of Pricing (by type), Service Quotas (by code) and SSM (by name).
+        prices, quotas, parameters: responses of Pricing (by type), Service Quotas (by code) and SSM (by name).
         requests: action and parameters of all requests, in order, without the meter's own.
     """
 
@@ -217,7 +223,7 @@ class EC2Server:
         self.parameters = dict(PARAMETERS)
         self.requests: list[tuple[str, Parameters]] = []
         self.foreign: set[str] = set()
-        self._tokens: dict[str, tuple[Parameters, Answer]] = {}
+        self._tokens: dict[str, tuple[Parameters, Response]] = {}
         self._groups: dict[str, dict[str, Any]] = {}
         self._group_of: dict[str, str] = {}
         self._needs: dict[str, set[str]] = {}
@@ -295,7 +301,7 @@ class EC2Server:
                 )
         self.mark_foreign()
 
-    # --- The meter, and other people's things
+    # --- The meter, and foreign resources
 
     def everything(self) -> dict[str, Any]:
         """Return everything that has an ID, by ID, as described by the API."""
@@ -325,8 +331,8 @@ class EC2Server:
     def foreign_bytes(self, everything: dict[str, Any] | None = None) -> bytes:
         """Return all foreign resources as bytes to compare. everything: the result of everything() just before."""
         everything = self.everything() if everything is None else everything
-        kept = {key: everything.get(key) for key in sorted(self.foreign)}
-        return json.dumps(kept, sort_keys=True, default=str).encode()
+        foreign = {key: everything.get(key) for key in sorted(self.foreign)}
+        return json.dumps(foreign, sort_keys=True, default=str).encode()
 
     def left_over(self) -> list[str]:
         """Return the IDs of all resources that are not foreign: empty once a cluster is completely removed."""
@@ -351,7 +357,7 @@ class EC2Server:
         """Return the current cost of all resources that are not foreign, in US dollars per hour."""
         return sum(cost.usd for cost in self.costs())
 
-    # --- What happens to instances without a request
+    # --- Changes of instances without a request
 
     def interrupt(self, instance_id: str) -> None:
         """Reclaim a spot instance, as the service does."""
@@ -375,9 +381,11 @@ class EC2Server:
     def an_hour_passes(self) -> None:
         """Remove terminated instances from all lists."""
         with self._lock:
-            kept = self.backend.reservations
-            for key in [key for key, item in kept.items() if all(i.state == "terminated" for i in item.instances)]:
-                for instance in kept.pop(key).instances:
+            reservations = self.backend.reservations
+            for key in [
+                key for key, item in reservations.items() if all(i.state == "terminated" for i in item.instances)
+            ]:
+                for instance in reservations.pop(key).instances:
                     for of_instances in (self._group_of, self._needs, self._host_of, self._changing):
                         of_instances.pop(instance.id, None)
 
@@ -403,16 +411,16 @@ class EC2Server:
         environ["wsgi.input"] = io.BytesIO(body)
         target = environ.get("HTTP_X_AMZ_TARGET", "")
         with self._lock:
-            answer = self._aside(target, body) or self._ec2(environ, body)
-        if answer.body is None:
+            response = self._aside(target, body) or self._ec2(environ, body)
+        if response.body is None:
             with contextlib.suppress(OSError):
                 environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
             return []
-        start_response(f"{answer.status} X", [*answer.headers, ("Content-Length", str(len(answer.body)))])
-        return [answer.body]
+        start_response(f"{response.status} X", [*response.headers, ("Content-Length", str(len(response.body)))])
+        return [response.body]
 
-    def _pass_on(self, environ: Environ) -> Answer:
-        """moto's answer."""
+    def _pass_on(self, environ: Environ) -> Response:
+        """Return moto's response."""
         messages: list[Any] = []
 
         def start_response(status: str, headers: list[tuple[str, str]], _error: Any = None) -> Callable[[bytes], None]:
@@ -420,63 +428,65 @@ class EC2Server:
             return lambda _data: None
 
         body = b"".join(self._moto(environ, start_response))
-        kept = tuple((name, value) for name, value in messages[1] if name.lower() != "content-length")
-        return Answer(messages[0], body, kept)
+        headers = tuple((name, value) for name, value in messages[1] if name.lower() != "content-length")
+        return Response(messages[0], body, headers)
 
-    def _aside(self, target: str, body: bytes) -> Answer | None:
+    def _aside(self, target: str, body: bytes) -> Response | None:
         """Return one of the few replies from SSM, Pricing and Service Quotas; None if the request is for another
         service.
         """
-        given = json.loads(body) if target else {}
+        request = json.loads(body) if target else {}
         content: Any
-        if target == "AmazonSSM.GetParameter" and given["Name"] in self.parameters:
-            name = given["Name"]
+        if target == "AmazonSSM.GetParameter" and request["Name"] in self.parameters:
+            name = request["Name"]
             content = {"Parameter": {"Name": name, "Type": "String", "Value": self.parameters[name], "Version": 1}}
         elif target == "AWSPriceListService.GetProducts":
-            expected = {item["Field"]: item["Value"] for item in given.get("Filters", [])}
+            expected = {item["Field"]: item["Value"] for item in request.get("Filters", [])}
             price = self.prices.get(expected.get("instanceType") or expected.get("volumeApiName") or "")
             content = {"FormatVersion": "aws_v1", "PriceList": [] if price is None else [_product(expected, price)]}
         elif target == "ServiceQuotasV20190624.GetServiceQuota":
-            if given["QuotaCode"] not in self.quotas:
+            if request["QuotaCode"] not in self.quotas:
                 problem = {"__type": "NoSuchResourceException", "Message": "No such quota"}
-                return Answer(400, json.dumps(problem).encode(), (("Content-Type", "application/x-amz-json-1.1"),))
-            content = {"Quota": {"QuotaCode": given["QuotaCode"], "Value": self.quotas[given["QuotaCode"]]}}
+                return Response(400, json.dumps(problem).encode(), (("Content-Type", "application/x-amz-json-1.1"),))
+            content = {"Quota": {"QuotaCode": request["QuotaCode"], "Value": self.quotas[request["QuotaCode"]]}}
         else:
             return None
-        return Answer(200, json.dumps(content).encode(), (("Content-Type", "application/x-amz-json-1.1"),))
+        return Response(200, json.dumps(content).encode(), (("Content-Type", "application/x-amz-json-1.1"),))
 
-    def _ec2(self, environ: Environ, body: bytes) -> Answer:
-        given = dict(parse_qsl(body.decode(), keep_blank_values=True))
-        action = given.get("Action", "")
+    def _ec2(self, environ: Environ, body: bytes) -> Response:
+        parameters = dict(parse_qsl(body.decode(), keep_blank_values=True))
+        action = parameters.get("Action", "")
         if METER in environ.get("HTTP_USER_AGENT", ""):
-            return self._placement_group(action, given) or self._pass_on(environ)
-        self.requests.append((action, given))
-        fault = next((fault for fault in self.faults if fault.applies(action, *self._of_launch(given))), None)
+            return self._placement_group(action, parameters) or self._pass_on(environ)
+        self.requests.append((action, parameters))
+        injected = next(
+            (injected for injected in self.faults if injected.applies(action, *self._of_launch(parameters))), None
+        )
         try:
-            if fault and fault.code and not fault.carried_out:
-                raise Refused(fault.code, fault.message)
-            answer = self._carry_out(action, given, environ) if not fault or fault.carried_out else None
-            if fault and fault.code:
-                raise Refused(fault.code, fault.message)
+            if injected and injected.code and not injected.carried_out:
+                raise Refused(injected.code, injected.message)
+            response = self._carry_out(action, parameters, environ) if not injected or injected.carried_out else None
+            if injected and injected.code:
+                raise Refused(injected.code, injected.message)
         except Refused as refused:
             return _error(refused)
-        return answer if answer and not fault else Answer(200, None)
+        return response if response and not injected else Response(200, None)
 
-    def _of_launch(self, given: Parameters) -> tuple[str, str, str]:
-        """Zone, market and type of a launch; zone and type are empty if not given."""
-        zone = given.get("Placement.AvailabilityZone", "")
-        subnet = given.get("SubnetId") or given.get("NetworkInterface.1.SubnetId")
+    def _of_launch(self, parameters: Parameters) -> tuple[str, str, str]:
+        """Return the zone, market and type of a launch; zone and type are empty if not specified."""
+        zone = parameters.get("Placement.AvailabilityZone", "")
+        subnet = parameters.get("SubnetId") or parameters.get("NetworkInterface.1.SubnetId")
         if subnet:
             zones = [zone for zone, subnets in self.backend.subnets.items() if subnet in subnets]
             zone = zones[0] if zones else zone
-        market = "spot" if given.get("InstanceMarketOptions.MarketType") == "spot" else "on-demand"
-        return zone, market, given.get("InstanceType", "")
+        market = "spot" if parameters.get("InstanceMarketOptions.MarketType") == "spot" else "on-demand"
+        return zone, market, parameters.get("InstanceType", "")
 
-    def _carry_out(self, action: str, given: Parameters, environ: Environ) -> Answer:
-        if given.get("DryRun") == "true":
+    def _carry_out(self, action: str, parameters: Parameters, environ: Environ) -> Response:
+        if parameters.get("DryRun") == "true":
             return self._pass_on(environ)
         if action == "RunInstances":
-            return self._run(given, environ)
+            return self._run(parameters, environ)
         if action == "DescribeSpotPriceHistory":
             return self._with_current_prices(environ)
         if action == "DescribeInstances":
@@ -484,86 +494,90 @@ class EC2Server:
         if action in _LISTED:
             return self._without_hidden(action, environ)
         if action == "TerminateInstances":
-            ids = [value for name, value in given.items() if name.startswith("InstanceId.")]
+            ids = [value for name, value in parameters.items() if name.startswith("InstanceId.")]
             existing = [i for i in ids if (result := self._instance(i)) and result._state.name != "terminated"]
             changing = [i for i in existing if self._changing.get(i, [0, 0, ""])[2] == "terminated"]
-            answer = self._pass_on(environ)
-            if answer.status == 200:
+            response = self._pass_on(environ)
+            if response.status == 200:
                 for key in existing:
-                    left = self._changing[key][0] if key in changing else self.shutting_down
-                    self._change(self._instance(key), "shutting-down", 32, left, "terminated", 48)
+                    lists = self._changing[key][0] if key in changing else self.shutting_down
+                    self._change(self._instance(key), "shutting-down", 32, lists, "terminated", 48)
                 if self.shutting_down and existing:
-                    body = (answer.body or b"").replace(b"<code>48</code>", b"<code>32</code>")
-                    answer = answer._replace(
+                    body = (response.body or b"").replace(b"<code>48</code>", b"<code>32</code>")
+                    response = response._replace(
                         body=body.replace(b"<name>terminated</name>", b"<name>shutting-down</name>")
                     )
-            return answer
+            return response
         if action in ("DeleteSecurityGroup", "DeleteSubnet", "DeleteVpc", "DetachInternetGateway"):
-            self._check_needed(given)
+            self._check_needed(parameters)
         before_it = self._of_networks()
-        answer = self._placement_group(action, given) or self._pass_on(environ)
+        response = self._placement_group(action, parameters) or self._pass_on(environ)
         if action.startswith("Create"):
             self._lists_left |= dict.fromkeys(self._of_networks() - before_it, self.hidden)
-        return answer
+        return response
 
-    def _with_current_prices(self, environ: Environ) -> Answer:
+    def _with_current_prices(self, environ: Environ) -> Response:
         """Return moto's spot prices with the current time; moto dates them 2006."""
-        answer = self._pass_on(environ)
+        response = self._pass_on(environ)
         now = datetime.datetime.now(datetime.UTC).strftime("<timestamp>%Y-%m-%dT%H:%M:%S.000Z</timestamp>")
-        return answer._replace(body=re.sub(rb"<timestamp>[^<]*</timestamp>", now.encode(), answer.body or b""))
+        return response._replace(body=re.sub(rb"<timestamp>[^<]*</timestamp>", now.encode(), response.body or b""))
 
     def _of_networks(self) -> set[str]:
-        """Ids of all networks, subnets and gateways."""
+        """Return the IDs of all networks, subnets and gateways."""
         subnets = {key for of_zone in self.backend.subnets.values() for key in of_zone}
         return {*self.backend.vpcs, *self.backend.internet_gateways, *subnets}
 
     def _instance(self, instance_id: str) -> Any:
-        """moto's instance, None if there is none."""
+        """Return moto's instance, or None if it does not exist."""
         for reservation in self.backend.reservations.values():
             for instance in reservation.instances:
                 if instance.id == instance_id:
                     return instance
         return None
 
-    def _without_hidden(self, action: str, environ: Environ) -> Answer:
-        """A list without things that are still hidden."""
+    def _without_hidden(self, action: str, environ: Environ) -> Response:
+        """Return a list without resources that are still hidden."""
         name, prefix = _LISTED[action]
         state = getattr(self.backend, name)
-        seen = copy.copy(state)
+        visible = copy.copy(state)
         if action == "DescribeSubnets":  # filtered by zone
-            seen.update({zone: copy.copy(of_zone) for zone, of_zone in state.items()})
-        for key in [key for key, left in self._lists_left.items() if left > 0 and key.startswith(prefix)]:
-            for item in seen.values() if action == "DescribeSubnets" else [seen]:
+            visible.update({zone: copy.copy(of_zone) for zone, of_zone in state.items()})
+        for key in [key for key, lists in self._lists_left.items() if lists > 0 and key.startswith(prefix)]:
+            for item in visible.values() if action == "DescribeSubnets" else [visible]:
                 item.pop(key, None)
             self._lists_left[key] -= 1
-        setattr(self.backend, name, seen)
+        setattr(self.backend, name, visible)
         try:
             return self._pass_on(environ)
         finally:
             setattr(self.backend, name, state)
 
-    def _run(self, given: Parameters, environ: Environ) -> Answer:
-        token = given.get("ClientToken", "")
-        meant = {name: value for name, value in given.items() if name not in ("ClientToken", "Version", "Action")}
+    def _run(self, parameters: Parameters, environ: Environ) -> Response:
+        token = parameters.get("ClientToken", "")
+        settings = {
+            name: value for name, value in parameters.items() if name not in ("ClientToken", "Version", "Action")
+        }
         if token in self._tokens:
-            before, answer = self._tokens[token]
-            if before != meant:
+            before, response = self._tokens[token]
+            if before != settings:
                 raise Refused("IdempotentParameterMismatch", f"The client token {token} was used for another request")
-            return answer
-        if given.get("InstanceType") not in INSTANCE_TYPES:
-            raise Refused("InvalidParameterValue", f"Invalid value '{given.get('InstanceType')}' for InstanceType.")
-        if int(given.get("MinCount", 1)) > int(given.get("MaxCount", 1)):
+            return response
+        if parameters.get("InstanceType") not in INSTANCE_TYPES:
+            raise Refused(
+                "InvalidParameterValue", f"Invalid value '{parameters.get('InstanceType')}' for InstanceType."
+            )
+        if int(parameters.get("MinCount", 1)) > int(parameters.get("MaxCount", 1)):
             raise Refused("InvalidParameterCombination", "MinCount is greater than MaxCount")
-        group = given.get("Placement.GroupName", "")
+        group = parameters.get("Placement.GroupName", "")
         if group and group not in self._groups:
             raise Refused("InvalidPlacementGroup.Unknown", f"The placement group '{group}' is unknown.")
         free = self._free_hosts()
-        if free is not None and len(free) < int(given.get("MinCount", 1)):
+        if free is not None and len(free) < int(parameters.get("MinCount", 1)):
             raise Refused("InsufficientInstanceCapacity", "There is no capacity for this instance type at the moment.")
         before_it = set(self.backend.reservations)
-        answer = self._pass_on(environ)
-        made = [self.backend.reservations[key] for key in self.backend.reservations if key not in before_it]
-        for reservation in made:
+        response = self._pass_on(environ)
+        created = [self.backend.reservations[key] for key in self.backend.reservations if key not in before_it]
+        for reservation in created:
             self._lists_left[reservation.id] = self.hidden
             for instance in reservation.instances:
                 groups = {group.id for nic in instance.nics.values() for group in nic.group_set}
@@ -571,11 +585,11 @@ class EC2Server:
                 if group:
                     self._group_of[instance.id] = group
                 if free:
-                    answer = self._settle(instance, free.pop(0), answer)
+                    response = self._settle(instance, free.pop(0), response)
                 self._change(instance, "pending", 0, self.pending, "running", 16)
-        if token and answer.status == 200:
-            self._tokens[token] = (meant, answer)
-        return answer
+        if token and response.status == 200:
+            self._tokens[token] = (settings, response)
+        return response
 
     def _free_hosts(self) -> list[Host] | None:
         if self.hosts is None:
@@ -585,21 +599,23 @@ class EC2Server:
                 del self._host_of[key]
         return [host for host in self.hosts if host not in self._host_of.values()]
 
-    def _settle(self, instance: Any, host: Host, answer: Answer) -> Answer:
-        """Give an instance the test host's addresses, in moto's answer too."""
+    def _settle(self, instance: Any, host: Host, response: Response) -> Response:
+        """Give an instance the test host's addresses, in moto's response too."""
         nic = instance.nics[0]
         former = str(nic.private_ip_address).encode()
         nic.private_ip_address, nic.public_ip = host.private, host.public
         nic.private_ip_addresses = [{"Primary": True, "PrivateIpAddress": host.private}]
         self._host_of[instance.id] = host
-        return answer._replace(body=(answer.body or b"").replace(b">" + former + b"<", f">{host.private}<".encode()))
+        return response._replace(
+            body=(response.body or b"").replace(b">" + former + b"<", f">{host.private}<".encode())
+        )
 
-    def _check_needed(self, given: Parameters) -> None:
+    def _check_needed(self, parameters: Parameters) -> None:
         """Refuse to delete resources that a live instance needs, groups that others refer to, and non-empty
         networks.
         """
-        expected = given.get("GroupId") or given.get("SubnetId") or given.get("VpcId") or ""
-        detached = given.get("InternetGatewayId")
+        expected = parameters.get("GroupId") or parameters.get("SubnetId") or parameters.get("VpcId") or ""
+        detached = parameters.get("InternetGatewayId")
         needing = [
             key
             for key, needs in self._needs.items()
@@ -608,10 +624,10 @@ class EC2Server:
         groups = [group for groups in self.backend.groups.values() for group in groups.values()]
         for group in groups:
             rules = [*group.ingress_rules, *group.egress_rules]
-            named = {(rule.source_group or {}).get("GroupId") for rule in rules}
-            if expected in named and group.id != expected and not detached:
+            referenced = {(rule.source_group or {}).get("GroupId") for rule in rules}
+            if expected in referenced and group.id != expected and not detached:
                 needing.append(group.id)
-        if "VpcId" in given and not detached:
+        if "VpcId" in parameters and not detached:
             needing += [
                 key for key, item in self.backend.internet_gateways.items() if item.vpc and item.vpc.id == expected
             ]
@@ -622,7 +638,7 @@ class EC2Server:
         if needing:
             raise Refused("DependencyViolation", f"resource {expected} has a dependent object")
 
-    def _place_of(self, key: str) -> str:
+    def _placement_of(self, key: str) -> str:
         """Where an instance is in the network; nothing unless a test has said so, as with types that lack it."""
         if not self.network_nodes:
             return ""
@@ -632,29 +648,33 @@ class EC2Server:
 
     # --- Placement groups
 
-    def _placement_group(self, action: str, given: Parameters) -> Answer | None:
-        """The actions on placement groups and topology, which moto lacks; None for another action."""
-        name = given.get("GroupName", "")
+    def _placement_group(self, action: str, parameters: Parameters) -> Response | None:
+        """Execute the actions on placement groups and topology, which moto lacks; return None for other actions."""
+        name = parameters.get("GroupName", "")
         if action == "DescribeInstanceTopology":
-            ids = [value for name, value in given.items() if name.startswith("InstanceId.")]
-            return _xml(action, f"<instanceSet>{''.join(map(self._place_of, ids))}</instanceSet>")
+            ids = [value for name, value in parameters.items() if name.startswith("InstanceId.")]
+            return _xml(action, f"<instanceSet>{''.join(map(self._placement_of, ids))}</instanceSet>")
         if action == "CreatePlacementGroup":
             if name in self._groups:
                 raise Refused("InvalidPlacementGroup.Duplicate", f"The placement group '{name}' already exists.")
             key = "pg-" + hashlib.sha256(f"{name}{time.monotonic_ns()}".encode()).hexdigest()[:17]
-            self._groups[name] = {"id": key, "strategy": given.get("Strategy", "cluster"), "tags": _tags(given)}
-            return _xml(action, f"<placementGroup>{self._told(name)}</placementGroup>")
+            self._groups[name] = {
+                "id": key,
+                "strategy": parameters.get("Strategy", "cluster"),
+                "tags": _tags(parameters),
+            }
+            return _xml(action, f"<placementGroup>{self._describe_group(name)}</placementGroup>")
         if action == "DescribePlacementGroups":
-            names = [value for key, value in given.items() if key.startswith("GroupName.")]
+            names = [value for key, value in parameters.items() if key.startswith("GroupName.")]
             unknown = [item for item in names if item not in self._groups]
             if unknown:
                 return _error(
                     Refused("InvalidPlacementGroup.Unknown", f"The placement group '{unknown[0]}' is unknown.")
                 )
             items = "".join(
-                f"<item>{self._told(name)}</item>"
+                f"<item>{self._describe_group(name)}</item>"
                 for name, group in self._groups.items()
-                if (not names or name in names) and all(_passes(name, group, *item) for item in _filters(given))
+                if (not names or name in names) and all(_passes(name, group, *item) for item in _filters(parameters))
             )
             return _xml(action, f"<placementGroupSet>{items}</placementGroupSet>")
         if action == "DeletePlacementGroup":
@@ -668,7 +688,7 @@ class EC2Server:
             return _xml(action, "<return>true</return>")
         return None
 
-    def _told(self, name: str) -> str:
+    def _describe_group(self, name: str) -> str:
         group = self._groups[name]
         tags = "".join(
             f"<item><key>{escape(key)}</key><value>{escape(value)}</value></item>"
@@ -687,40 +707,42 @@ def _session() -> Any:
     return boto3.Session()
 
 
-def _tags(given: Parameters) -> dict[str, str]:
-    keys = {name: value for name, value in given.items() if re.fullmatch(r"TagSpecification\.\d+\.Tag\.\d+\.Key", name)}
-    return {value: given.get(name[: -len("Key")] + "Value", "") for name, value in keys.items()}
+def _tags(parameters: Parameters) -> dict[str, str]:
+    keys = {
+        name: value for name, value in parameters.items() if re.fullmatch(r"TagSpecification\.\d+\.Tag\.\d+\.Key", name)
+    }
+    return {value: parameters.get(name[: -len("Key")] + "Value", "") for name, value in keys.items()}
 
 
-def _filters(given: Parameters) -> list[tuple[str, list[str]]]:
-    numbers = sorted({name.split(".")[1] for name in given if name.startswith("Filter.")})
+def _filters(parameters: Parameters) -> list[tuple[str, list[str]]]:
+    numbers = sorted({name.split(".")[1] for name in parameters if name.startswith("Filter.")})
     return [
-        (given[f"Filter.{n}.Name"], [v for name, v in given.items() if name.startswith(f"Filter.{n}.Value.")])
+        (parameters[f"Filter.{n}.Name"], [v for name, v in parameters.items() if name.startswith(f"Filter.{n}.Value.")])
         for n in numbers
     ]
 
 
 def _passes(name: str, group: dict[str, Any], expected: str, values: list[str]) -> bool:
-    known = {"group-name": name, "strategy": group["strategy"], "state": "available", "group-id": group["id"]}
-    known |= {f"tag:{key}": value for key, value in group["tags"].items()}
-    return known.get(expected) in values
+    properties = {"group-name": name, "strategy": group["strategy"], "state": "available", "group-id": group["id"]}
+    properties |= {f"tag:{key}": value for key, value in group["tags"].items()}
+    return properties.get(expected) in values
 
 
-def _xml(action: str, content: str) -> Answer:
+def _xml(action: str, content: str) -> Response:
     space = "http://ec2.amazonaws.com/doc/2016-11-15/"
-    return Answer(
+    return Response(
         200, f'<{action}Response xmlns="{space}"><requestId>0</requestId>{content}</{action}Response>'.encode()
     )
 
 
-def _error(refused: Refused) -> Answer:
+def _error(refused: Refused) -> Response:
     error = f"<Error><Code>{refused.code}</Code><Message>{escape(refused.message)}</Message></Error>"
     text = f"<Response><Errors>{error}</Errors><RequestID>0</RequestID></Response>"
-    return Answer(STATUSES.get(refused.code, 400), text.encode())
+    return Response(STATUSES.get(refused.code, 400), text.encode())
 
 
 def _product(expected: dict[str, str], price: float) -> str:
-    """A product in Pricing's form: JSON in JSON."""
+    """Return a product in Pricing's format: JSON in JSON."""
     dimension = {"unit": "Hrs", "pricePerUnit": {"USD": f"{price:.10f}"}}
     return json.dumps(
         {

@@ -37,7 +37,7 @@ def read_image(name: str) -> bytes:
 
 
 def format_inspection(body: bytes) -> str:
-    """Return the output of `image inspect --format '{{json .}}'`; podman prints a list, as for the word json."""
+    """Return the output of `image inspect --format '{{json .}}'`; podman prints a list, as for the format json."""
     label = body.partition(b"\n")[0].decode() if body.startswith(b"label ") else ""
     labels = {"muster.source": label.removeprefix("label ")} if label else None
     identity = hashlib.sha256(body).hexdigest()

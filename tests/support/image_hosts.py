@@ -56,58 +56,58 @@ class ImageHosts(Cluster):
 
     engine: str = field(kw_only=True)
     hub: HubServer = field(kw_only=True)
-    given: dict[str, Any] = field(kw_only=True)
+    variables: dict[str, Any] = field(kw_only=True)
 
     def root(self, name: str, script: str, seconds: int = 600) -> str:
         """Run a script as root on a host; it must succeed, and may take long."""
-        done = self.lab.exec(name, ["bash", "-c", script], timeout=seconds)
-        assert done.returncode == 0, f"{name}: {script}\n{done.stdout}{done.stderr}"
-        return done.stdout
+        completed = self.lab.exec(name, ["bash", "-c", script], timeout=seconds)
+        assert completed.returncode == 0, f"{name}: {script}\n{completed.stdout}{completed.stderr}"
+        return completed.stdout
 
-    def ask(self, name: str, *arguments: str) -> str:
-        """The engine's output: docker as root, podman in a login session of the user, for its directories in /run."""
+    def run_engine(self, name: str, *arguments: str) -> str:
+        """Return the engine's output: docker as root, podman in the user's login session, for its files in /run."""
         arguments = (self.engine, *arguments)
         if self.engine == "docker":
             return self.root(name, shlex.join(arguments))
-        done = subprocess.run(
+        completed = subprocess.run(
             self.lab.ssh(name, shlex.join(arguments)), capture_output=True, text=True, check=False, timeout=300
         )
-        assert done.returncode == 0, f"{name}: {done.stdout}{done.stderr}"
-        return done.stdout
+        assert completed.returncode == 0, f"{name}: {completed.stdout}{completed.stderr}"
+        return completed.stdout
 
     def id(self, name: str, image: str = IMAGE) -> str:
-        """The digest of a host's image."""
-        return self.ask(name, "image", "inspect", "--format", "{{.Id}}", image).strip().removeprefix("sha256:")
+        """Return the digest of a host's image."""
+        return self.run_engine(name, "image", "inspect", "--format", "{{.Id}}", image).strip().removeprefix("sha256:")
 
     def ids(self, image: str = IMAGE) -> set[str]:
-        """The digests of the hosts' images."""
+        """Return the digests of the hosts' images."""
         return {self.id(name, image) for name in self.names}
 
     def containers(self) -> list[int]:
-        """The number of containers on each host, including ended ones."""
-        return [len(self.ask(name, "ps", "--all", "--quiet").split()) for name in self.names]
+        """Return the number of containers on each host, including ended ones."""
+        return [len(self.run_engine(name, "ps", "--all", "--quiet").split()) for name in self.names]
 
     def site(self, *options: str, **more: Any) -> drive.Play:
         """Run all of site.yml, with the image and the model."""
-        return drive.run("site.yml", self.lab.inventory, options=options, timeout=1500, **{**self.given, **more})
+        return drive.run("site.yml", self.lab.inventory, options=options, timeout=1500, **{**self.variables, **more})
 
     def image(self, *options: str, env: dict[str, str] | None = None, **more: Any) -> drive.Play:
-        """Run only site.yml's role for images, with a different image if `more` says so."""
+        """Run only site.yml's role for images, with a different image if `more` names one."""
         return self.start_image(*options, env=env, **more).wait(900)
 
     def start_image(self, *options: str, env: dict[str, str] | None = None, **more: Any) -> drive.Play:
         """Start the same without waiting."""
         arguments = ("--tags", "container_image", *options)
-        own = {name: value for name, value in self.given.items() if name.startswith("container_image_")}
+        defaults = {name: value for name, value in self.variables.items() if name.startswith("container_image_")}
         if "container_image_name" in more:
-            own = {"container_image_reserve_gib": 0}
-        given = {"container_image_name": IMAGE, "container_image_engine": self.engine, **own, **more}
-        return drive.start("site.yml", self.lab.inventory, options=arguments, env=env, **given)
+            defaults = {"container_image_reserve_gib": 0}
+        variables = {"container_image_name": IMAGE, "container_image_engine": self.engine, **defaults, **more}
+        return drive.start("site.yml", self.lab.inventory, options=arguments, env=env, **variables)
 
     def launch(self, run_id: str, job: str, *arguments: str, **extra: Any) -> drive.Play:
         """Start one of tests/jobs in the image on all hosts, with site.yml's settings."""
         settings = {
-            **{name: value for name, value in self.given.items() if name.startswith(("job", "hugging_face_"))},
+            **{name: value for name, value in self.variables.items() if name.startswith(("job", "hugging_face_"))},
             "nodes": ",".join(self.names),
             "nproc_per_node": 1,
             "launch_container_ulimits": [],
@@ -153,13 +153,13 @@ class ImageHosts(Cluster):
 
 @contextlib.contextmanager
 def image_hosts(name: str, engine: str, requirements: Path) -> Iterator[ImageHosts]:
-    """Three fresh hosts, the first with an archive of an image, and a hub with a model."""
+    """Provide three fresh hosts, the first with an archive of an image, and a hub with a model."""
     with drive.own_lab(name, nodes=3) as lab:
         gateway = str(ipaddress.ip_network(f"{lab.nodes[0].address}/24", strict=False)[1])
         with HubServer(gateway) as hub:
             hub.add("model", MODEL, {"config.json": b"{}", "model.safetensors": WEIGHTS})
             requirements.write_text("--no-index\n--find-links /wheels\nprobe==1.0\n")
-            hosts = ImageHosts(lab, engine=engine, hub=hub, given=settings(engine, hub.url, requirements))
+            hosts = ImageHosts(lab, engine=engine, hub=hub, variables=settings(engine, hub.url, requirements))
             hosts.root("node1", MAKE_ARCHIVE.replace("LAYER", make_layer("layer.tar")))
             for node in hosts.names if engine == "podman" else ():
                 hosts.sh(node, f"mkdir -p /etc/containers; printf '{VFS}' > /etc/containers/storage.conf")
@@ -167,7 +167,7 @@ def image_hosts(name: str, engine: str, requirements: Path) -> Iterator[ImageHos
 
 
 def settings(engine: str, hub: str, requirements: Path) -> dict[str, Any]:
-    """Settings of site.yml and launch.yml: a job in an image, its requirements and its model."""
+    """Return settings of site.yml and launch.yml: a job in an image, its requirements and its model."""
     docker = {"docker_engine_enabled": True, "docker_engine_settings": {"storage-driver": "vfs"}}
     return {
         "job": {"image": IMAGE, "container_engine": engine, "container_mounts": [*MOUNTS, "/srv/hub:/srv/hub"]},
@@ -178,7 +178,7 @@ def settings(engine: str, hub: str, requirements: Path) -> dict[str, Any]:
         "hugging_face_endpoint": hub,
         "hugging_face_home": "/srv/hub",
         "hugging_face_reserve_gib": 0,
-        # the image has what the job needs
+        # the image contains all that the job needs
         "pytorch_enabled": False,
         "python_env_enabled": False,
         # a test host shares this machine's kernel, except for network settings

@@ -14,7 +14,7 @@ MOUNTS = [f"{path}:{path}:ro" for path in (str(drive.CHECKOUT), sys.base_prefix)
 
 
 def make_layer(tar: str) -> str:
-    """Lines of a shell script that pack a shell, Python, pip, Open MPI, pdsh and a wheel into a tar file.
+    """Return lines of a shell script that pack a shell, Python, pip, Open MPI, pdsh and a wheel into a tar file.
 
     Its Python finds torch and DeepSpeed in the checkout's environment, if that is mounted.
     """

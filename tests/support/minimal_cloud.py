@@ -1,4 +1,4 @@
-"""The smallest provider: an account in memory whose requests can be interrupted. It shows what the engine needs."""
+"""The smallest provider: an account in memory whose requests can be interrupted. It shows the engine's requirements."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Account:
     count: int = 0
 
     def send(self, change: Callable[[], Any] | None = None) -> Any:
-        """Execute a request. change: None if it only reads."""
+        """Execute a request. change: None for a read-only request."""
         self.cut(change is not None, False)
         reply = change() if change else list(self.resources.values())
         self.cut(change is not None, True)

@@ -34,7 +34,7 @@ class Repository:
 
     @property
     def variables(self) -> dict[str, object]:
-        """The variables that make the role mount_s3 use this repository."""
+        """Return the variables that make the role mount_s3 use this repository."""
         return {
             "mount_s3_package_url": f"{self.url}/latest/{{architecture}}/mount-s3.deb",
             "mount_s3_keys_url": f"{self.url}/public_keys/KEYS",
@@ -66,8 +66,8 @@ def build(folder: Path) -> Path:
     (tree / "usr/bin/mount-s3").write_text("#!/usr/bin/python3\n" + STAND_IN.read_text())
     (tree / "usr/bin/mount-s3").chmod(0o755)
     (tree / "sbin/mount.mount-s3").symlink_to("/usr/bin/mount-s3")
-    for made in [tree, *(path for path in tree.rglob("*") if path.is_dir())]:
-        made.chmod(0o755)
+    for target in [tree, *(path for path in tree.rglob("*") if path.is_dir())]:
+        target.chmod(0o755)
     package = folder / "mount-s3.deb"
     subprocess.run(["dpkg-deb", "--root-owner-group", "--build", tree, package], check=True, capture_output=True)
     return package
@@ -80,16 +80,23 @@ def repository(folder: Path, address: str) -> Iterator[Repository]:
     fingerprint = make_key(home)
     package = build(folder)
     for architecture in ("x86_64", "arm64"):
-        place = served / "latest" / architecture
-        place.mkdir(parents=True)
-        shutil.copy(package, place)
-        gpg(home, "--armor", "--output", str(place / "mount-s3.deb.asc"), "--detach-sign", str(place / "mount-s3.deb"))
+        destination = served / "latest" / architecture
+        destination.mkdir(parents=True)
+        shutil.copy(package, destination)
+        gpg(
+            home,
+            "--armor",
+            "--output",
+            str(destination / "mount-s3.deb.asc"),
+            "--detach-sign",
+            str(destination / "mount-s3.deb"),
+        )
     (served / "public_keys").mkdir()
     gpg(home, "--armor", "--output", str(served / "public_keys" / "KEYS"), "--export")
     subprocess.run(["gpgconf", "--homedir", home, "--kill", "all"], check=False, capture_output=True)
 
     class Handler(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, *_words: object) -> None:
+        def log_message(self, *_arguments: object) -> None:
             """Log nothing."""
 
     handler = functools.partial(Handler, directory=str(served))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def one_gpu(name: str, capability: str, memory_mib: int) -> str:
-    """The program's text. capability: compute capability, such as 8.0. Its driver is 580.65.06, which runs CUDA 13."""
+    """Return the program's text, with driver 580.65.06 (CUDA 13). capability: compute capability, such as 8.0."""
     return rf"""#!/bin/sh
 case "$1" in
 --query-gpu=compute_cap) printf 'compute_cap\n{capability}\n' ;;

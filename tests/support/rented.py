@@ -34,7 +34,7 @@ class Project:
         self.environment.pop("ANSIBLE_CONFIG", None)
 
     def run(self, command: str) -> str:
-        done = subprocess.run(
+        completed = subprocess.run(
             command.split(),
             check=False,
             cwd=self.directory,
@@ -44,13 +44,13 @@ class Project:
             text=True,
             timeout=540,
         )
-        assert done.returncode == 0, done.stdout
-        return done.stdout
+        assert completed.returncode == 0, completed.stdout
+        return completed.stdout
 
     def set_up(self, lab: Lab, settings: dict[str, Any], inventory: Callable[[str, str], str]) -> None:
         """Let init write the project, and configure the login to the test hosts and the job.
 
-        settings: more group variables. inventory: makes the inventory from init's one and the test hosts' user.
+        settings: more group variables. inventory: derives the inventory from init's and the test hosts' user.
         """
         self.run(f"ansible-playbook muster.training.init -e source={self.source}")
         hosts = yaml.safe_load(lab.inventory.read_text())["training"]["vars"]

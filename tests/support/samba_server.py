@@ -150,7 +150,7 @@ def samba_server(address: str, shares: Mapping[str, str], users: Mapping[str, st
 
     Args:
         address: an address of this machine to listen on.
-        shares: directory names by share name; the directories are made.
+        shares: directory names by share name; the directories are created.
         users: passwords by name. Each user can read and write all shares.
     """
     with tempfile.TemporaryDirectory(prefix="samba-") as scratch:

@@ -11,7 +11,7 @@ from tests.support import drive
 
 
 def root(lab: Lab, node: str, command: str) -> str:
-    """The output of a shell command of root, which must succeed."""
+    """Return the output of a shell command of root, which must succeed."""
     completed = lab.exec(node, ["bash", "-c", command], timeout=600)
     assert completed.returncode == 0, f"{node}: {command}: {completed.stdout}{completed.stderr}"
     return completed.stdout.strip()
@@ -29,14 +29,14 @@ def site(lab: Lab, inventory: Path | None = None, *options: str, **extra: Any) -
 
 
 def changed(play: drive.Play) -> list[int]:
-    """The number of changes on each node, from Ansible's recap."""
+    """Return the number of changes on each node, from Ansible's recap."""
     return [int(number) for number in re.findall(r"(?m)^node\d+ .*changed=(\d+)", play.output)]
 
 
 def states(lab: Lab) -> dict[str, str]:
-    """The state of each node as Slurm shows it; {} while its controller does not reply."""
-    shown = lab.exec("node1", ["sinfo", "--noheader", "--Node", "--format=%N %T"])
-    return dict(line.split() for line in shown.stdout.splitlines()) if shown.returncode == 0 else {}
+    """Return the state of each node as Slurm shows it; {} while its controller does not reply."""
+    completed = lab.exec("node1", ["sinfo", "--noheader", "--Node", "--format=%N %T"])
+    return dict(line.split() for line in completed.stdout.splitlines()) if completed.returncode == 0 else {}
 
 
 def in_queue(lab: Lab, run_id: str, *args: str, **extra: Any) -> drive.Play:
@@ -52,11 +52,11 @@ def end_run(lab: Lab, run_id: str, nodes: tuple[str, ...] = ("node1", "node2"), 
 
 
 def has_job(lab: Lab, run_id: str) -> bool:
-    """Whether a run is in the queue, waiting or running."""
+    """Return whether a run is in the queue, waiting or running."""
     return as_user(lab, "node1", f"squeue --noheader --name={run_id}") != ""
 
 
 def pid_of(lab: Lab, node: str, pattern: str) -> int:
-    """The pid of the only process on a node whose command matches."""
+    """Return the PID of the only process on a node whose command matches."""
     (pid,) = [process.pid for process in lab.processes(node) if re.search(pattern, process.command)]
     return pid

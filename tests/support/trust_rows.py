@@ -11,7 +11,7 @@ DIRECTORY = "a link to a directory of root's"
 FILE = "a link to a file of root's"
 PROGRAM = "a program that tells who runs it"
 ABROAD = "root must not use"
-NOT_OURS = f"belongs to root, and {USER} cannot write there"
+FOREIGN_DIRECTORY = f"belongs to root, and {USER} cannot write there"
 NO_FILE = f"cannot be written by {USER}"
 
 
@@ -26,8 +26,8 @@ class Row:
     role: str = ""  # if a role has several rows, a name for the part of its work
 
 
-PLACE = {"path": f"{HOME}/drives/one"}
-BUCKETS = [{**PLACE, "bucket": "data"}]
+MOUNT_POINT = {"path": f"{HOME}/drives/one"}
+BUCKETS = [{**MOUNT_POINT, "bucket": "data"}]
 MOUNT = ({f"{HOME}/drives": DIRECTORY}, {f"{HOME}/drives/one": DIRECTORY})  # directories, files
 S3 = {
     "s3_client_access_key_id": "id",
@@ -46,13 +46,13 @@ ROWS: dict[str, Row] = {
             f"{HOME}/.ssh/id_ed25519-cert.pub": FILE,
             f"{HOME}/.ssh/rc": PROGRAM,
         },
-        (NOT_OURS, NO_FILE),
+        (FOREIGN_DIRECTORY, NO_FILE),
     ),
     "cifs_share": Row(
         {
             "cifs_share_user": USER,
             "cifs_share_packages": ["sudo"],
-            "cifs_share_mounts": [{**PLACE, "share": "//127.0.0.1/share"}],
+            "cifs_share_mounts": [{**MOUNT_POINT, "share": "//127.0.0.1/share"}],
         },
         *MOUNT,
         (ABROAD, ABROAD),
@@ -67,7 +67,7 @@ ROWS: dict[str, Row] = {
             f"{HOME}/project/package": DIRECTORY,
             f"{HOME}/project/.git/hooks/post-checkout": PROGRAM,
         },
-        (NOT_OURS, ""),
+        (FOREIGN_DIRECTORY, ""),
     ),
     "python_env": Row(
         {
@@ -102,7 +102,7 @@ ROWS: dict[str, Row] = {
         },
         {f"{HOME}/models": DIRECTORY},
         {f"{HOME}/models/hub": DIRECTORY},
-        (NOT_OURS, NOT_OURS),
+        (FOREIGN_DIRECTORY, FOREIGN_DIRECTORY),
         role="hugging_face",
     ),
     "s3_client": Row({"s3_client_user": USER, **S3}),
@@ -110,7 +110,7 @@ ROWS: dict[str, Row] = {
         {"stage_data_user": USER, "stage_data_bucket": "data", **S3},
         {f"{HOME}/data": DIRECTORY},
         {f"{HOME}/data/.muster-stage": DIRECTORY},
-        (NOT_OURS, NOT_OURS),
+        (FOREIGN_DIRECTORY, FOREIGN_DIRECTORY),
     ),
     "stage_data_path": Row(  # the source is read only with the user's permissions
         {"stage_data_user": USER, "stage_data_path": "~/source", "stage_data_destination": "~/staged"},
@@ -123,7 +123,7 @@ ROWS: dict[str, Row] = {
         {"stage_data_user": USER, "stage_data_destination": "~/here"},  # the source is the test's
         {f"{HOME}/here": DIRECTORY},
         {f"{HOME}/here/train.py": FILE, f"{HOME}/here/package": DIRECTORY, f"{HOME}/here/.muster-partial": DIRECTORY},
-        (NOT_OURS, ""),
+        (FOREIGN_DIRECTORY, ""),
         role="stage_data",
     ),
     "checkpoints": Row(
@@ -136,7 +136,7 @@ ROWS: dict[str, Row] = {
         },
         {f"{HOME}/.muster": DIRECTORY},
         {f"{HOME}/.muster/restored/run": DIRECTORY},
-        ("does not belong to root", NOT_OURS),
+        ("does not belong to root", FOREIGN_DIRECTORY),
     ),
     "container_image": Row(
         {"container_image_user": USER, "container_image_engine": "podman", "container_image_name": "team/job:1"},

@@ -27,7 +27,7 @@ def address(name: str) -> str:
 
 
 def met(own_fixed: list[int], peer_fixed: list[int]) -> Facts:
-    """Return what a node has recorded about a peer that it reached."""
+    """Return a node's record of a peer that it reached."""
     return {
         "to": "",
         "back": {str(port): "" for port in [PORT, *own_fixed]},
@@ -76,14 +76,14 @@ def links(count: int) -> Facts:
 
 
 def rdma_ports(count: int = 2) -> list[Facts]:
-    """Ports of RoCE adapters."""
+    """Return the ports of RoCE adapters."""
     gids = [{"index": 0, "type": "IB/RoCE v1", "ipv4": False}, {"index": 3, "type": "RoCE v2", "ipv4": True}]
     item = {"state": "ACTIVE", "link": "Ethernet", "driver": "mlx5_core", "gids": gids}
     return [{"name": f"mlx5_{index}/1", **copy.deepcopy(item)} for index in range(count)]
 
 
 def health(name: str, gpu_count: int) -> Facts:
-    """The health of a node."""
+    """Return the health of a node."""
     gpu = {
         "serial": "",
         "pcie_gen": 1,
@@ -122,7 +122,7 @@ def health(name: str, gpu_count: int) -> Facts:
 
 
 def imported() -> Facts:
-    """An import test without a failure."""
+    """Return an import test without a failure."""
     return {
         "tested": True,
         "cached": False,
@@ -137,7 +137,7 @@ def imported() -> Facts:
 
 
 def caches() -> dict[str, Facts]:
-    """The job's home and caches, on the disk of its runs."""
+    """Return the job's home and caches, on the disk of its runs."""
     paths = {"HOME": "/home/ubuntu", "HF_HOME": "/home/ubuntu/.cache/huggingface", "TMPDIR": "/tmp"}
     item = {"writable": True, "free_bytes": 50 * GIB, "device": 1, "explicit": False}
     return {name: {"path": path, "existing": path, **item} for name, path in paths.items()}
@@ -145,9 +145,9 @@ def caches() -> dict[str, Facts]:
 
 def node(name: str, everyone: list[str], gpu_count: int = 0) -> Facts:
     """Return one node's facts, in the form produced by node_facts."""
-    own = address(name)
-    fixed = {other: [29500, 29499] if other == everyone[0] else [] for other in everyone}
-    peers = [other for other in everyone if other != name]
+    own_address = address(name)
+    fixed = {peer: [29500, 29499] if peer == everyone[0] else [] for peer in everyone}
+    peers = [peer for peer in everyone if peer != name]
     disk = {"path": "/home/ubuntu", "device": 1, "total_bytes": 100 * GIB, "free_bytes": 50 * GIB, "free_inodes": 10**6}
     return {
         "hostname": name,
@@ -160,11 +160,13 @@ def node(name: str, everyone: list[str], gpu_count: int = 0) -> Facts:
         "machine": f"boot-of-{name} net:[4026531840]",
         "interfaces": {
             "lo": {"mtu": 65536, "up": True, "loopback": True, "addresses": ["127.0.0.1/8"]},
-            "ens5": {"mtu": 9001, "up": True, "loopback": False, "addresses": [f"{own}/24"]},
+            "ens5": {"mtu": 9001, "up": True, "loopback": False, "addresses": [f"{own_address}/24"]},
         },
-        "addresses": {"127.0.0.1": "lo", own: "ens5"},
+        "addresses": {"127.0.0.1": "lo", own_address: "ens5"},
         "interface": "ens5",
-        "routes": {address(peer): {"interface": "ens5", "source": own, "gateway": None, "mtu": 0} for peer in peers},
+        "routes": {
+            address(peer): {"interface": "ens5", "source": own_address, "gateway": None, "mtu": 0} for peer in peers
+        },
         "runs": [],
         "hides_processes": False,
         "ports": {},
@@ -223,7 +225,7 @@ def node(name: str, everyone: list[str], gpu_count: int = 0) -> Facts:
         },
         "names": {
             "hostname": name,
-            "own": {"gethostbyname": own, "getaddrinfo": [own], "getfqdn": name},
+            "own": {"gethostbyname": own_address, "getaddrinfo": [own_address], "getfqdn": name},
             "hosts_file": {peer: [address(peer)] for peer in peers},
             "resolver": {peer: [address(peer)] for peer in peers},
             "unanswered": [],
@@ -244,8 +246,8 @@ def cluster(count: int = 4, gpu_count: int = 0) -> dict[str, Facts]:
     return {name: node(name, everyone, gpu_count) for name in everyone}
 
 
-def arguments(read: dict[str, Facts], **given: Any) -> dict[str, Any]:
-    """Arguments of launch_plan for the nodes of these facts."""
+def arguments(read: dict[str, Facts], **options: Any) -> dict[str, Any]:
+    """Return arguments of launch_plan for the nodes of these facts."""
     return {
         **{name: option.get("default") for name, option in ARGUMENT_SPEC.items()},
         "nodes": [
@@ -255,29 +257,29 @@ def arguments(read: dict[str, Facts], **given: Any) -> dict[str, Any]:
         "run_id": "run",
         "script": "train.py",
         "thresholds": {"disk_gib": Thresholds.disk_gib},
-        **given,
+        **options,
     }
 
 
-def findings(read: dict[str, Facts], names_needed: bool = True, **given: Any) -> list[Finding]:
+def findings(read: dict[str, Facts], names_needed: bool = True, **options: Any) -> list[Finding]:
     """Return all findings of the checks."""
-    args = arguments(read, **given)
+    args = arguments(read, **options)
     return run_checks(args, read_job(args), names_needed)[1]
 
 
-def spoilt(spoil: Spoil, count: int = 4, gpu_count: int = 0, **given: Any) -> list[tuple[str, str, tuple[str, ...]]]:
-    """Return what is found on a cluster after `spoil` has changed its facts: severity, ID, nodes."""
+def spoilt(spoil: Spoil, count: int = 4, gpu_count: int = 0, **options: Any) -> list[tuple[str, str, tuple[str, ...]]]:
+    """Return the findings on a cluster after `spoil` has changed its facts: severity, ID, nodes."""
     facts = copy.deepcopy(cluster(count, gpu_count))
     spoil(facts)
-    return [(finding.severity, finding.id, finding.nodes) for finding in findings(facts, **given)]
+    return [(finding.severity, finding.id, finding.nodes) for finding in findings(facts, **options)]
 
 
 def nothing(_facts: dict[str, Facts]) -> None:
-    """Leave the cluster as it is."""
+    """Do not change the cluster."""
 
 
 def together(*spoils: Spoil) -> Spoil:
-    """All of these."""
+    """Return a function that applies all changes."""
 
     def spoil(facts: dict[str, Facts]) -> None:
         for item in spoils:

@@ -1,4 +1,4 @@
-"""What a hostile job, node or peer may put in place of a document."""
+"""Contents that a hostile job, node or peer may substitute for a document."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def make_bad_file(path: Path, kind: str) -> None:
 
 @contextlib.contextmanager
 def nested_directories(path: Path, depth: int) -> Iterator[None]:
-    """Create nested directories deeper than the maximum length of a path; in the end, rm removes what is left of them.
+    """Create nested directories deeper than the maximum length of a path; in the end, rm removes the remaining ones.
 
     pytest could not: shutil.rmtree recurses.
     """

@@ -43,7 +43,7 @@ def node_stubs(directory: Path) -> dict[str, Any]:
 
 
 def noted(directory: Path, log: str = "calls.log") -> list[str]:
-    """Return the lines that the programs have noted, and start a new list."""
+    """Return the lines recorded by the programs, and start a new list."""
     file = directory / log
     lines = file.read_text().splitlines() if file.exists() else []
     file.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Runs that restart automatically, with timeouts suitable for tests, and ways to damage them."""
+"""Runs that restart automatically, with timeouts suitable for tests, and functions that damage them."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ WAIT = 'echo "member $1 rank $NODE_RANK of $WORLD_SIZE"; exec sleep 600'
 WAITING_TIMES = {"RETURN_TIMEOUT": 1.0, "CANDIDATE_TIMEOUT": 3.0}
 
 
-def make_restarting(directory: Path, script: str, nodes: int = 3, **given: Any) -> Run:
+def make_restarting(directory: Path, script: str, nodes: int = 3, **options: Any) -> Run:
     """Make a run of nodes that all execute a shell script; $1 is the node's number, $NODE_RANK its rank."""
     commands = [["/bin/sh", "-c", script, "sh", str(number)] for number in range(nodes)]
-    timeouts = given.pop("timeouts", None)
+    timeouts = options.pop("timeouts", None)
     usual = {"restarts": 3, "restart_when": ("node_lost", "hang", "hardware", "interrupted"), "restart_min_nodes": 2}
     ports = {"lifeline_port": supervised.free_port(), "master_port": supervised.free_port()}
-    run = supervised.make_run(directory, commands, timeouts, **ports, **{**usual, **given})
+    run = supervised.make_run(directory, commands, timeouts, **ports, **{**usual, **options})
     for name, seconds in WAITING_TIMES.items():
         run.set_constant(name, seconds)
     return run
@@ -39,9 +39,9 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Maker]:
     monkeypatch.setattr(supervised, "NETWORK", own_network(31))
     runs: list[Run] = []
 
-    def maker(script: str = WAIT, nodes: int = 3, **given: Any) -> Run:
-        prepare = given.pop("prepare", None)
-        run = make_restarting(tmp_path, script, nodes, **given)
+    def maker(script: str = WAIT, nodes: int = 3, **options: Any) -> Run:
+        prepare = options.pop("prepare", None)
+        run = make_restarting(tmp_path, script, nodes, **options)
         runs.append(run)
         if prepare is not None:
             prepare(run)
@@ -59,7 +59,7 @@ def result_of(run: Run, rank: int) -> Any:
 
 
 def log(run: Run, member: int, attempt: int) -> str:
-    """Return what a node's job has printed in an attempt."""
+    """Return the output of a node's job in an attempt."""
     path = run.node(member) / (f"attempt-{attempt}" if attempt else "") / "launcher.log"
     return path.read_text() if path.exists() else ""
 
@@ -93,7 +93,7 @@ def signal_nodes(run: Run, number: signal.Signals, *members: int) -> list[int]:
 
 
 def power_off(run: Run, *members: int) -> None:
-    """End nodes as in a power failure: nothing of them remains, and none of their processes sees another one end."""
+    """End nodes as in a power failure: nothing of them remains, and no process observes the end of another."""
     stopped: set[int] = set()
     while True:  # a process may start another one while the processes are being stopped
         pids = set(signal_nodes(run, signal.SIGSTOP, *members))
@@ -111,6 +111,6 @@ def verdicts(run: Run) -> list[int]:
 
 
 def check_end(run: Run, *leaders: int) -> None:
-    """Check that nothing of an ended run is left on any node, and that only these nodes have written a verdict."""
+    """Check that nothing of an ended run remains on any node, and that only these nodes have written a verdict."""
     run.wait_until_gone()
     assert verdicts(run) == list(leaders)

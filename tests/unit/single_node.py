@@ -45,7 +45,7 @@ class Node:
 
     @property
     def peer(self) -> Peer:
-        """Another node's."""
+        """Another node's end of the lifeline."""
         assert isinstance(self.supervisor.lifeline, Peer)
         return self.supervisor.lifeline
 
@@ -60,10 +60,10 @@ class Node:
         self.supervisor.carry_out_orders()
 
     def wire_to(self, rank: int) -> LifelineConnection:
-        """Return a connection to another node on which both have proved that they know the token."""
-        ours, self.others[rank] = socket.socketpair()
+        """Return a connection to another node that has been authenticated with the token."""
+        near_end, self.others[rank] = socket.socketpair()
         self.others[rank].setblocking(False)
-        wire = LifelineConnection(ours, self.now)
+        wire = LifelineConnection(near_end, self.now)
         wire.node_rank, wire.stage = rank, "open"
         return wire
 
@@ -103,33 +103,33 @@ def run_job(supervisor: Supervisor, job: subprocess.Popen[bytes]) -> subprocess.
 
 def node_maker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NodeMaker]:
     """Yield a function that creates the supervisor of a node; it starts no launcher, and ends no process."""
-    made: list[Node] = []
+    created: list[Node] = []
     monkeypatch.setattr(launcher, "descendants", lambda _root: [])  # otherwise, all processes that the tests started
     monkeypatch.setattr(launcher.LauncherProcess, "start", lambda job, _command: not job.journal.set_state("running"))
 
-    def maker(rank: int, nnodes: int, **given: Any) -> Node:
-        run = make_run(tmp_path, [["/bin/true"]] * nnodes, **given)
+    def maker(rank: int, nnodes: int, **options: Any) -> Node:
+        run = make_run(tmp_path, [["/bin/true"]] * nnodes, **options)
         run.node(rank).mkdir(parents=True)
         write_json(str(run.node(rank) / "plan.json"), run.plans[rank])
         (run.node(rank) / "token").write_text(run.token)
         node = Node(run, Supervisor(str(run.node(rank))))
-        made.append(node)
+        created.append(node)
         return node
 
     yield maker
-    for node in made:
+    for node in created:
         node.close()
 
 
 def hub_maker(make_node: NodeMaker) -> NodeMaker:
     """Return a function that creates rank 0's supervisor, connected to all other nodes, which are in one state."""
 
-    def maker(nnodes: int, state: str = "running", **given: Any) -> Node:
-        node = make_node(0, nnodes, **given)
+    def maker(nnodes: int, state: str = "running", **options: Any) -> Node:
+        node = make_node(0, nnodes, **options)
         node.hub.go = state == "running"
         node.hub.connections = [node.wire_to(rank) for rank in range(1, nnodes)]
-        for other in node.hub.nodes:
-            node.hub.set_node(other, state)
+        for peer in node.hub.nodes:
+            node.hub.set_node(peer, state)
         return node
 
     return maker

@@ -1,4 +1,4 @@
-"""Real runs on this machine: supervisors started as on any node, each on a loopback address of its own."""
+"""Real runs on this machine: supervisors started as on any node, each on its own loopback address."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def eventually(condition: Callable[[], Any], seconds: float = 120.0) -> Any:
         time.sleep(0.02)
 
 
-def make_job(**given: Any) -> Job:
+def make_job(**options: Any) -> Job:
     """Return a job with one process per node, with the given changes."""
     usual = {
         "run_id": f"unit-{secrets.token_hex(4)}",
@@ -69,7 +69,7 @@ def make_job(**given: Any) -> Job:
         "silence_timeout": 10,
         "stop_grace": 5,
     }
-    return Job(**{**usual, **given})
+    return Job(**{**usual, **options})
 
 
 # number of this process among those that run tests concurrently
@@ -77,7 +77,7 @@ WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])
 
 
 def own_network(number: int) -> str:
-    """The first three parts of addresses of this machine that no other process of the tests uses.
+    """Return the first three parts of addresses of this machine that no other test process uses.
 
     number: 1 to 255, one for each file with runs of nodes, for a node on which another test has a run would be busy.
     """
@@ -130,9 +130,9 @@ def compiled(sources: dict[str, str]) -> dict[str, str]:
     if sources != original:
         return sources
     script, *_modules = original
-    own, shared = '\nFOLDER = "program"\n', f"\nFOLDER = {compiled_folder().name + '/program'!r}\n"
-    assert own in original[script]
-    return {script: original[script].replace(own, shared)}
+    own_folder, shared = '\nFOLDER = "program"\n', f"\nFOLDER = {compiled_folder().name + '/program'!r}\n"
+    assert own_folder in original[script]
+    return {script: original[script].replace(own_folder, shared)}
 
 
 @dataclass
@@ -151,7 +151,7 @@ class Run:
 
     @property
     def lifeline(self) -> tuple[str, int]:
-        """Where rank 0 listens."""
+        """The address on which rank 0 listens."""
         lifeline = self.plans[0]["lifeline"]
         return lifeline["address"], lifeline["port"]
 
@@ -176,7 +176,7 @@ class Run:
         self, *ranks: int, environment: dict[str, str] | None = None, replace: bool = False
     ) -> list[dict[str, Any]]:
         """Start the supervisors of these nodes, by default all; return each node's reply."""
-        given = {"token": self.token, "environment": environment or {}, "replace": replace}
+        arguments = {"token": self.token, "environment": environment or {}, "replace": replace}
         supervisor = compiled(self.sources)
         return [
             run_start.start(
@@ -185,7 +185,7 @@ class Run:
                     plan=self.plans[rank],
                     supervisor=supervisor,
                     programs={name: module_source(PROGRAMS[name]) for name in self.plans[rank].get("programs", [])},
-                    **given,
+                    **arguments,
                 )
             )
             for rank in ranks or range(len(self.plans))
@@ -200,8 +200,8 @@ class Run:
         assert result == 1, name
 
     def stop(self, rank: int = 0) -> dict[str, Any]:
-        answer: dict[str, Any] = run_stop.stop(self.request(rank))
-        return answer
+        reply: dict[str, Any] = run_stop.stop(self.request(rank))
+        return reply
 
     def read(self, rank: int, name: str) -> Any:
         """Read a JSON file in a node's run directory; return None if it does not exist."""
@@ -226,7 +226,7 @@ class Run:
             raise AssertionError(f"not within {seconds:g} s: node {rank} {state}, is {self.state(rank)}") from None
 
     def result(self) -> dict[str, Any]:
-        """Return how the run ended according to rank 0."""
+        """Return the result of the run according to rank 0."""
         result: dict[str, Any] = eventually(lambda: self.read(0, "result.json"))
         return result
 
@@ -236,14 +236,14 @@ class Run:
         return [json.loads(line)["text"] for line in lines if line.endswith("\n")]
 
     def processes(self) -> dict[int, str]:
-        """Supervisors, guards and job processes of this run, with their command lines."""
+        """Return the supervisors, guards and job processes of this run, with their command lines."""
         result = {item["pid"] for item in run_alive.find_supervisors() if item["run_id"] == self.run_id}
         for rank in range(len(self.plans)):
             result.update(run_alive.marked_processes(str(self.node(rank))))
         return {pid: command_line(pid) for pid in result}
 
     def wait_until_gone(self, seconds: float = 60.0) -> None:
-        """Wait until no process of the run is left."""
+        """Wait until no process of the run remains."""
         eventually(lambda: not self.processes(), seconds)
 
 
@@ -259,11 +259,11 @@ def make_run(
     commands: list[list[str]],
     timeouts: dict[str, float] | None = None,
     first_address: int = 1,
-    **given: Any,
+    **options: Any,
 ) -> Run:
-    """Make a run with one node per command, planned like every run; only commands, addresses and timeouts are ours."""
+    """Make a run with one node per command, planned like every run; only commands, addresses and timeouts differ."""
     addresses = [f"{NETWORK}.{n + first_address}" for n in range(len(commands))]
-    return run_at(addresses, directory, commands, timeouts, **given)
+    return run_at(addresses, directory, commands, timeouts, **options)
 
 
 def run_at(
@@ -271,10 +271,10 @@ def run_at(
     directory: Path,
     commands: list[list[str]],
     timeouts: dict[str, float] | None = None,
-    **given: Any,
+    **options: Any,
 ) -> Run:
     """Return a run as make_run(), on nodes with these addresses."""
-    job = make_job(**given)
+    job = make_job(**options)
     hosts = [HostSpec(f"node{n}", address, 1) for n, address in enumerate(addresses)]
     table = get_launcher(job).order(build_rank_table(hosts))
     facts = {
@@ -291,14 +291,14 @@ def run_at(
 
 
 def end_by_force(run: Run) -> None:
-    """Remove everything of a run, whatever the test has done to it."""
+    """Remove everything of a run, regardless of its state."""
     deadline = time.monotonic() + 120.0
     while True:
-        left = run.processes()
-        if not left:
+        remaining = run.processes()
+        if not remaining:
             break
-        assert time.monotonic() < deadline, left
-        signal_all(left, signal.SIGKILL)
+        assert time.monotonic() < deadline, remaining
+        signal_all(remaining, signal.SIGKILL)
         time.sleep(0.02)
     for plan in run.plans:
         with contextlib.suppress(FileNotFoundError):  # a supervisor's rm may outlive the supervisor by a moment
@@ -307,7 +307,7 @@ def end_by_force(run: Run) -> None:
 
 @contextlib.contextmanager
 def started_runs() -> Iterator[Callable[[Run], Run]]:
-    """Give a function that starts a run and returns it, and end all these runs by force afterwards."""
+    """Yield a function that starts a run and returns it, and end all these runs by force afterwards."""
     runs: list[Run] = []
 
     def start(run: Run) -> Run:
@@ -322,12 +322,12 @@ def started_runs() -> Iterator[Callable[[Run], Run]]:
 
 @dataclass
 class Voice:
-    """What one side of a lifeline sends, line by line; before it has a key, the greeting."""
+    """The lines that one side of a lifeline sends and receives; until it has a key, they have no MAC."""
 
     side: str
     key: str = ""
     lines: int = 0
-    heard_lines: int = 0
+    received_lines: int = 0
 
     def said(self, message: Any) -> bytes:
         """Return the next line from this side."""
@@ -342,9 +342,9 @@ class Voice:
         output = line.rstrip(b"\n")
         if self.key:
             mac, _blank, output = output.partition(b" ")
-            other = "server" if self.side == "peer" else "peer"
-            assert mac == line_mac(self.key.encode(), other, self.heard_lines, output)
-            self.heard_lines += 1
+            peer = "server" if self.side == "peer" else "peer"
+            assert mac == line_mac(self.key.encode(), peer, self.received_lines, output)
+            self.received_lines += 1
         message: dict[str, Any] = json.loads(output)
         return message
 
@@ -384,18 +384,18 @@ class Stranger:
         nonce = next(self.lines)["nonce"]
         mac = handshake_mac(run.token, "peer", run.run_id, rank, nonce, "mine")
         self.say({"node_rank": rank, "nonce": "mine", "mac": mac})
-        answer = next(self.lines)
-        assert answer["mac"] == handshake_mac(run.token, "server", run.run_id, rank, nonce, "mine")
+        reply = next(self.lines)
+        assert reply["mac"] == handshake_mac(run.token, "server", run.run_id, rank, nonce, "mine")
         self.voice.key = handshake_mac(run.token, "key", run.run_id, rank, nonce, "mine")
 
     def close(self) -> None:
         self.socket.close()
 
 
-def end_rank(directory: Path, local_rank: int, code: int, ended: float, said: str = "") -> None:
-    """Leave what bin/muster-rank leaves when it ends."""
+def end_rank(directory: Path, local_rank: int, code: int, ended: float, stderr: str = "") -> None:
+    """Write the files that bin/muster-rank writes when it ends."""
     (directory / "ranks" / str(local_rank)).mkdir(parents=True)
-    (directory / "ranks" / str(local_rank) / "stderr.log").write_text(said)
+    (directory / "ranks" / str(local_rank) / "stderr.log").write_text(stderr)
     muster_rank.write_exit(str(directory / "ranks" / str(local_rank) / "exit.json"), 4 + local_rank, code)
     path = directory / "ranks" / str(local_rank) / "exit.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "moment": ended}))

@@ -1,4 +1,4 @@
-"""The page of benchmarks: a new measurement replaces its own section and no other."""
+"""The page of benchmarks: a new measurement replaces only its own section."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ CHECKOUT = bench.CHECKOUT
 pytestmark = pytest.mark.one_core
 
 
-def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str, said: str = "1 s", code: int = 0) -> str:
-    """Return the page after running the benchmarks with these texts, each benchmark writing the same one."""
+def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str, figures: str = "1 s", code: int = 0) -> str:
+    """Return the page after running the benchmarks with these arguments; each benchmark prints the same figures."""
 
-    def run(command: list[str], env: dict[str, str], **_given: object) -> subprocess.CompletedProcess[str]:
+    def run(command: list[str], env: dict[str, str], **_options: object) -> subprocess.CompletedProcess[str]:
         assert "PYTHONDONTWRITEBYTECODE" not in env, "Python would compile the plugins again in each command"
-        return subprocess.CompletedProcess(command, code, f"{said} {' '.join(command[3:])}\n")
+        return subprocess.CompletedProcess(command, code, f"{figures} {' '.join(command[3:])}\n")
 
     monkeypatch.setattr(bench, "CHECKOUT", tmp_path)
     monkeypatch.setattr(bench, "PAGE", tmp_path / "docs" / "benchmarks.md")
@@ -32,10 +32,10 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str, said:
 
 
 def test_rerun_replaces_its_section_and_keeps_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = bench.sections_of(page(tmp_path, monkeypatch, said="first"))
+    first = bench.sections_of(page(tmp_path, monkeypatch, figures="first"))
     assert list(first) == [item.title for item in bench.BENCHES.values()]
     assert "first --rounds 2\n" in first[bench.BENCHES["launchers"].title]
-    second = bench.sections_of(page(tmp_path, monkeypatch, "launch", "--rounds", "9", said="second", code=1))
+    second = bench.sections_of(page(tmp_path, monkeypatch, "launch", "--rounds", "9", figures="second", code=1))
     launch = second.pop(bench.BENCHES["launch"].title)
     assert "second --rounds 9\n" in launch and "\n\nNot all limits are kept.\n" in launch
     assert second == {title: text for title, text in first.items() if title in second}

@@ -57,5 +57,5 @@ def test_table_columns_add_up() -> None:
 
 
 def test_imports_are_measured_with_and_without_bytecode() -> None:
-    """Both ways import the same plugins; which is faster depends on the machine, and is what the benchmark prints."""
+    """Both methods import the same plugins; which is faster depends on the machine, and the benchmark prints it."""
     assert all(bench.import_seconds(["muster.training.choose_nodes"], how) > 0 for how in ("cached", "compile"))

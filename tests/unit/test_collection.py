@@ -56,7 +56,7 @@ def load(path: Path) -> Any:
 
 
 def plugins(kind: str) -> list[str]:
-    """Names of the public plugins of one kind; documentation may lie beside the code as .yml."""
+    """Return the names of the public plugins of one kind; documentation may be in a .yml file next to the code."""
     files = (CHECKOUT / "plugins" / kind).glob("*")
     return sorted({file.stem for file in files if file.suffix in (".py", ".yml") and not file.stem.startswith("_")})
 
@@ -69,11 +69,11 @@ def documentation(kind: str, name: str) -> tuple[dict[str, Any], str]:
     return docs, examples
 
 
-def argument_spec(options: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
-    """The documented options as an argument spec. A value that is a template has no type before it is rendered."""
+def argument_spec(options: dict[str, Any], arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return the documented options as an argument spec. A template has no type before it is rendered."""
     spec = {}
     for name, option in options.items():
-        value = next((given[key] for key in (name, *option.get("aliases", [])) if key in given), None)
+        value = next((arguments[key] for key in (name, *option.get("aliases", [])) if key in arguments), None)
         if isinstance(value, str) and "{{" in value:
             spec[name] = {"type": "raw", "aliases": option.get("aliases", [])}
             continue
@@ -92,12 +92,12 @@ def argument_spec(options: dict[str, Any], given: dict[str, Any]) -> dict[str, A
     return spec
 
 
-def problems_of(options: dict[str, Any], given: dict[str, Any]) -> list[str]:
-    return list(ArgumentSpecValidator(argument_spec(options, given)).validate(given).error_messages)
+def problems_of(options: dict[str, Any], arguments: dict[str, Any]) -> list[str]:
+    return list(ArgumentSpecValidator(argument_spec(options, arguments)).validate(arguments).error_messages)
 
 
 def tasks_of(examples: Any) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Module and arguments of every task of this collection, however deep in plays and blocks."""
+    """Yield the module and arguments of every task of this collection, including those nested in plays and blocks."""
     if isinstance(examples, list):
         for entry in examples:
             yield from tasks_of(entry)
@@ -163,7 +163,7 @@ INSTALLED = {
     ],
 )
 def test_node_code_needs_only_the_python_3_8_standard_library(path: Path) -> None:
-    """Except folders that run with the interpreter of an environment that has these packages."""
+    """Exceptions are folders that run with the interpreter of an environment that has these packages."""
     tree = ast.parse(path.read_text(), feature_version=(3, 8))
     imported = set()
     for node in ast.walk(tree):
@@ -172,9 +172,9 @@ def test_node_code_needs_only_the_python_3_8_standard_library(path: Path) -> Non
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"line {node.lineno}: a relative import hides what is sent to a node"
             imported.add(node.module or "")
-    ours = ("ansible.module_utils", f"ansible_collections.{COLLECTION}.plugins.module_utils")
+    prefixes = ("ansible.module_utils", f"ansible_collections.{COLLECTION}.plugins.module_utils")
     foreign = {
-        name for name in imported if name.split(".")[0] not in sys.stdlib_module_names and not name.startswith(ours)
+        name for name in imported if name.split(".")[0] not in sys.stdlib_module_names and not name.startswith(prefixes)
     }
     foreign -= INSTALLED.get(path.parent.name, set())
     assert not foreign
@@ -201,15 +201,15 @@ def test_each_role_has_ansible_doc_documentation(tmp_path: Path) -> None:
     give_collection(tmp_path)
     roles = sorted(path.name for path in (CHECKOUT / "roles").iterdir())
     names = [f"{COLLECTION}.{name}" for name in roles]
-    done = subprocess.run(
+    completed = subprocess.run(
         [Path(sys.executable).with_name("ansible-doc"), "-t", "role", "--json", *names],
         env={**os.environ, "ANSIBLE_COLLECTIONS_PATH": str(tmp_path / "collections")},
         check=False,
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 0, done.stderr
-    output = json.loads(done.stdout)
+    assert completed.returncode == 0, completed.stderr
+    output = json.loads(completed.stdout)
     assert sorted(output) == names
     assert [name for name in names if not output[name]["entry_points"]["main"]["short_description"]] == []
 
@@ -249,22 +249,22 @@ def test_launch_needs_no_other_collection() -> None:
 def test_launch_actions_add_no_imports_beyond_stdlib_and_own_code(tmp_path: Path) -> None:
     """Some run for each node at each launch, in a process that already has Ansible's imports; none needs a package."""
     give_collection(tmp_path)
-    ours = f"ansible_collections.{COLLECTION}."
+    prefixes = f"ansible_collections.{COLLECTION}."
     names = [name.rpartition(".")[2] for name in MODULES_OF_LAUNCH if COLLECTION in name]
-    plugins = [f"{ours}plugins.action.{name}" for name in names]
+    plugins = [f"{prefixes}plugins.action.{name}" for name in names]
     command = [sys.executable, "-c", NEWLY_IMPORTED, str(tmp_path / "collections"), *plugins]
-    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
-    assert done.returncode == 0, done.stderr
-    imported = dict(map(json.loads, done.stdout.splitlines()))
+    completed = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+    assert completed.returncode == 0, completed.stderr
+    imported = dict(map(json.loads, completed.stdout.splitlines()))
     assert list(imported) == plugins and all(plugin in modules for plugin, modules in imported.items())
-    known = {"ansible_collections", "ansible_collections.muster"}
+    namespaces = {"ansible_collections", "ansible_collections.muster"}
     foreign = {
         plugin: [
             module
             for module in modules
-            if module not in known
+            if module not in namespaces
             and module.split(".")[0] not in sys.stdlib_module_names
-            and not f"{module}.".startswith(ours)
+            and not f"{module}.".startswith(prefixes)
         ]
         for plugin, modules in imported.items()
     }
@@ -296,7 +296,7 @@ def test_inventory_examples_match_plugin_options(name: str) -> None:
 
 @pytest.fixture(scope="module")
 def account() -> Iterator[None]:
-    """A Paperspace account with the drive that examples name."""
+    """Provide a Paperspace account with the drive that examples name."""
     with PaperspaceServer(PaperspaceAccount()) as server, pytest.MonkeyPatch.context() as patch:
         server.account.drives.append(drive(1, id="RJFHxSmO7U03"))
         patch.setenv("PAPERSPACE_API_URL", server.url)
@@ -367,7 +367,7 @@ def test_role_defaults_match_argument_specs(role: str) -> None:
     differing = {
         name: (value, options[name].get("default"))
         for name, value in defaults.items()
-        # A default that is a template, or empty, is better explained in words than in the specs.
+        # A default that is a template, or empty, is explained in the text rather than in the specs.
         if "default" in options[name] and without_job(value) != options[name]["default"]
     }
     assert differing == {}
@@ -397,7 +397,7 @@ def test_each_role_default_has_a_comment(role: str) -> None:
 
 @pytest.mark.parametrize("role", ROLES)
 def test_disabled_role_forks_no_process_per_node(role: str) -> None:
-    """Ansible evaluates meta tasks itself, and forks for all others, skipped ones included."""
+    """Ansible evaluates meta tasks itself, and forks for all others, including skipped ones."""
     defaults = CHECKOUT / "roles" / role / "defaults" / "main.yml"
     tasks = load(CHECKOUT / "roles" / role / "tasks" / "main.yml")
     if f"{role}_enabled" not in (load(defaults) if defaults.exists() else {}):
@@ -463,7 +463,7 @@ def test_parts_of_the_launch_role_are_imported_without_its_variables() -> None:
 
 def test_architecture_page_names_existing_files() -> None:
     text = (CHECKOUT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    named = set(re.findall(r"`((?:inventories|playbooks|plugins|roles|tests)(?:/[\w.*]+)*)`", text))
+    paths = set(re.findall(r"`((?:inventories|playbooks|plugins|roles|tests)(?:/[\w.*]+)*)`", text))
     supervisor = {f"plugins/module_utils/_supervisor/{name}" for name in re.findall(r"`(\w+\.py)`[^|\n]*\| ", text)}
-    assert len(named) > 30 and len(supervisor) > 10
-    assert [name for name in named | supervisor if not list(CHECKOUT.glob(name))] == []
+    assert len(paths) > 30 and len(supervisor) > 10
+    assert [name for name in paths | supervisor if not list(CHECKOUT.glob(name))] == []

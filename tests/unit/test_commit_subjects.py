@@ -34,10 +34,10 @@ def test_other_subjects_are_refused_with_a_reason(subject: str, reason: str) -> 
 def test_only_commits_after_the_baseline_are_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def git(*args: str) -> str:
         identity = ["-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false"]
-        done = subprocess.run(
+        completed = subprocess.run(
             ["git", *identity, "-C", str(tmp_path), *args], check=True, capture_output=True, text=True
         )
-        return done.stdout.strip()
+        return completed.stdout.strip()
 
     git("init", "-q")
     for subject in ("old style", "another old one", "Add a new one", "Fix it"):

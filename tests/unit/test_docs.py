@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Links, variables, playbooks and short words on the pages exist. Each command is marked as run or not run."""
+"""Links, variables, playbooks and ./muster commands on the pages exist. Each command is marked as run or not run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PLAYBOOKS = {path.stem for path in (CHECKOUT / "playbooks").glob("*.yml")}
 
 
 def options(specs: Any) -> Iterator[str]:
-    """All names of options in a specification, also those of their options."""
+    """Return all names of options in a specification, including suboptions."""
     for name, option in (specs or {}).items():
         yield name
         yield from options(option.get("options") or option.get("suboptions"))
@@ -57,22 +57,22 @@ PLUGINS = {
     for kind in ("modules", "filter", "lookup", "inventory")
     for path in (CHECKOUT / "plugins" / kind).iterdir()
 }
-OTHERS = {"init_process_group", "open_mpi_proof"}
-"""Names that begin like a role's name but are not ours: those of torch, and a file."""
+SIMILAR_NAMES = {"init_process_group", "open_mpi_proof"}
+"""Names that begin like a role's name but are not variables: a torch function and a file."""
 
 
 SHORT = {playbook: word for word, (playbook, *_more) in muster.COMMANDS.items()}
 IN_FULL = {
     # a checkout without a project, where ./muster does not exist
     "README.md": ["ansible-playbook playbooks/launch.yml"],
-    "docs/getting_started.md": ["ansible-playbook logs.yml"],  # what ./muster stands for
-    "docs/benchmarks.md": ["launch.yml"],  # the name of the thing that was measured
+    "docs/getting_started.md": ["ansible-playbook logs.yml"],  # the command behind ./muster
+    "docs/benchmarks.md": ["launch.yml"],  # the name of the measured command
 }
-"""Commands that guides show in full although ./muster has a word for them, each with the reason."""
+"""Commands that guides show in full although ./muster has a command for them, each with the reason."""
 
 
-def words_of_muster(command: str) -> list[list[str]]:
-    """Return the words after each ./muster in a line."""
+def muster_arguments(command: str) -> list[list[str]]:
+    """Return the arguments after each ./muster in a line."""
     parts = re.split(r"(?:^|\s)\./muster(?=\s|$)", command)[1:]
     return [shlex.split(part) for part in parts if part.strip()]
 
@@ -89,17 +89,17 @@ def test_links_point_to_existing_files_and_headings(page: str) -> None:
         elif is_foreign(target):
             continue
         path, _mark, anchor = target.partition("#")
-        place = (CHECKOUT / page).parent.joinpath(path).resolve()
-        if not place.exists():
+        file = (CHECKOUT / page).parent.joinpath(path).resolve()
+        if not file.exists():
             wrong.append(f"{target}: there is no such file")
-        elif anchor and anchor not in anchors(str(place.relative_to(CHECKOUT))):
+        elif anchor and anchor not in anchors(str(file.relative_to(CHECKOUT))):
             wrong.append(f"{target}: there is no such heading")
     assert wrong == []
 
 
 def test_readme_links_to_each_guide() -> None:
-    named = {str((CHECKOUT / target.partition("#")[0]).relative_to(CHECKOUT)) for target in links("README.md")}
-    assert {page for page in GUIDES if page != "README.md"} - named == set()
+    linked = {str((CHECKOUT / target.partition("#")[0]).relative_to(CHECKOUT)) for target in links("README.md")}
+    assert {page for page in GUIDES if page != "README.md"} - linked == set()
 
 
 def test_readme_and_its_quick_start_are_short() -> None:
@@ -124,8 +124,8 @@ def test_role_variables_named_on_pages_exist(page: str) -> None:
     """
     code = [*(fence.body for fence in fences(page) if fence.language in ("sh", "yaml")), *spans(page)]
     beginnings = "|".join(sorted(ROLES, key=len, reverse=True))
-    named = {name for text in code for name in re.findall(rf"(?<![\w./-])(?:{beginnings})_[a-z]\w*(?![\w/.(-])", text)}
-    assert named - VARIABLES - PLUGINS - set(ROLES) - PLAYBOOKS - OTHERS == set()
+    names = {name for text in code for name in re.findall(rf"(?<![\w./-])(?:{beginnings})_[a-z]\w*(?![\w/.(-])", text)}
+    assert names - VARIABLES - PLUGINS - set(ROLES) - PLAYBOOKS - SIMILAR_NAMES == set()
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -136,8 +136,8 @@ def test_playbooks_and_variables_in_commands_exist(page: str) -> None:
         for name in re.findall(r"ansible-playbook muster\.training\.(\w+)", command):
             assert name in PLAYBOOKS, command
         if "ansible-playbook" in command or "./muster" in command or command.startswith("-e "):
-            named = set(re.findall(r"(?:^|\s)-e ['\"]?(\w+)=", command)) | set(re.findall(r"-e '\{\"(\w+)\":", command))
-            assert named - VARIABLES - {"NAME"} == set(), command
+            names = set(re.findall(r"(?:^|\s)-e ['\"]?(\w+)=", command)) | set(re.findall(r"-e '\{\"(\w+)\":", command))
+            assert names - VARIABLES - {"NAME"} == set(), command
         for tags in re.findall(r"--tags ([\w,]+)", command):
             assert set(tags.split(",")) - set(ROLES) - {"data"} == set(), command
 
@@ -145,11 +145,11 @@ def test_playbooks_and_variables_in_commands_exist(page: str) -> None:
 @pytest.mark.parametrize("page", PAGES)
 def test_muster_commands_on_pages_are_valid(page: str) -> None:
     for command in commands(page):
-        for word, *rest in words_of_muster(command):
+        for word, *arguments in muster_arguments(command):
             if word == "help":
-                assert len(rest) <= 1 and muster.format_help(*rest or [""]), command
+                assert len(arguments) <= 1 and muster.format_help(*arguments or [""]), command
             elif word not in ("WORD", "..."):
-                assert muster.translate(word, rest)[1] == f"{muster.COMMANDS[word][0]}.yml", command
+                assert muster.translate(word, arguments)[1] == f"{muster.COMMANDS[word][0]}.yml", command
 
 
 @pytest.mark.parametrize("page", GUIDES)
@@ -164,9 +164,9 @@ def test_guides_use_muster_commands_where_they_exist(page: str) -> None:
 def test_documented_hint_about_a_detached_run_matches_the_output(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MUSTER_COMMAND", "./muster")
     monkeypatch.setattr(context, "CLIARGS", {})
-    (shown,) = [fence.body for fence in fences("docs/running.md") if "keeps running on its nodes" in fence.body]
-    run_id = shown.split()[1]
-    assert shown == f"run {run_id} keeps running on its nodes.\n{run_commands(run_id)}\n"
+    (hint,) = [fence.body for fence in fences("docs/running.md") if "keeps running on its nodes" in fence.body]
+    run_id = hint.split()[1]
+    assert hint == f"run {run_id} keeps running on its nodes.\n{run_commands(run_id)}\n"
 
 
 # --- Undo -------------------------------------------------------------------------------------------------------------
@@ -180,8 +180,8 @@ READ_ONLY = {
 
 def test_undo_page_names_each_role_and_each_file_that_roles_write() -> None:
     page = text_of("docs/undo.md")
-    named = {role for cell in re.findall(r"^\| (`[^|]*) \|", page, re.M) for role in re.findall(r"`(\w+)`", cell)}
-    assert set(ROLES) - named == set()
+    roles = {role for cell in re.findall(r"^\| (`[^|]*) \|", page, re.M) for role in re.findall(r"`(\w+)`", cell)}
+    assert set(ROLES) - roles == set()
     written = set()
     for file in [*CHECKOUT.glob("roles/*/tasks/*.yml"), *CHECKOUT.glob("roles/*/vars/main.yml")]:
         text = re.sub(r"#.*", "", file.read_text(encoding="utf-8"))
@@ -207,11 +207,11 @@ def test_fences_have_a_language_and_shell_fences_have_a_run_mark(page: str) -> N
     for fence in fences(page):
         location = f"{page}:{fence.line}"
         assert fence.language, f"{location}: a fence says its language: sh for commands, text for what they print"
-        kind, _colon, rest = fence.mark.partition(": ")
+        kind, _colon, detail = fence.mark.partition(": ")
         if fence.language == "sh":
             assert kind in ("run", "not run"), (
                 f"{location}: no mark says whether these commands are run (tests/unit/pages.py)"
             )
-            assert rest in (REASONS if kind == "not run" else ("local", "fails")), location
+            assert detail in (REASONS if kind == "not run" else ("local", "fails")), location
         elif fence.mark:
             assert kind in ("file", "shows"), f"{location}: {fence.mark} is no mark of a fence that is not sh"

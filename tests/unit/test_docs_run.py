@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The commands on the pages, as a reader types them: in an empty folder, in order, on nodes on this machine."""
+"""The commands on the pages work as a reader types them: in an empty directory, in order, with local nodes."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from tests.unit.typed import give_collection, typed
 
 pytestmark = pytest.mark.one_core
 IN_ORDER = ["docs/getting_started.md", "docs/launchers.md"]
-"""Sections that each continue in the directory in which the previous one ended, as they say."""
-DONE = "the commands were run: "
+"""Sections that each continue in the directory in which the previous one ended, as stated in them."""
+FENCE_MARK = "the commands were run: "
 SETTINGS = """
 # So that nothing else on this machine is in the way, nor in ours.
 launch_master_port: {master_port}
@@ -38,7 +38,7 @@ fi
 
 
 def run_fences() -> list[Fence]:
-    """The marked fences of all pages, in order."""
+    """Return the marked fences of all pages, in order."""
     return [
         fence
         for page in IN_ORDER
@@ -48,17 +48,17 @@ def run_fences() -> list[Fence]:
 
 
 def script_of(fence: Fence, settings: str) -> str:
-    """The lines of bash that stand for a fence; what belongs to the tests is set once there is a project."""
-    kind, _colon, rest = fence.mark.partition(": ")
+    """Return the bash commands for a fence; the tests' settings apply once there is a project."""
+    kind, _colon, detail = fence.mark.partition(": ")
     if kind == "file":
-        return f"cat >{shlex.quote(rest)} <<'END OF FILE'\n{fence.body}END OF FILE\n"
+        return f"cat >{shlex.quote(detail)} <<'END OF FILE'\n{fence.body}END OF FILE\n"
     if kind != "run":
         return ""
-    done = f"printf '%s\\n' {shlex.quote(f'{DONE}{fence.page}:{fence.line}')}\n"
-    if rest == "fails":
+    mark = f"printf '%s\\n' {shlex.quote(f'{FENCE_MARK}{fence.page}:{fence.line}')}\n"
+    if detail == "fails":
         *before, last = fence.body.splitlines()
-        return "\n".join([*before, f"if {last}; then echo 'no error, where the page says one'; exit 1; fi", done])
-    return f"{fence.body}{done}{settings}"
+        return "\n".join([*before, f"if {last}; then echo 'no error, where the page says one'; exit 1; fi", mark])
+    return f"{fence.body}{mark}{settings}"
 
 
 def test_run_marks_are_only_on_pages_that_are_run() -> None:
@@ -67,13 +67,13 @@ def test_run_marks_are_only_on_pages_that_are_run() -> None:
 
 
 def test_commands_on_pages_print_what_the_pages_show(tmp_path: Path) -> None:
-    """In one shell, as a reader would: `cd` lasts. What a page shows is in the output of the command before it."""
+    """All run in one shell, so `cd` persists. The output that a page shows comes from the preceding command."""
     give_collection(tmp_path)
     (folder := tmp_path / "folder").mkdir()
     text = SETTINGS.format(master_port=free_port(), lifeline_port=free_port(), directory=tmp_path / "runs")
     settings = ONCE.replace("SETTINGS", text)
     to_run = run_fences()
-    done = subprocess.run(
+    completed = subprocess.run(
         ["bash", "-eu", "-o", "pipefail", "-c", "".join(script_of(fence, settings) for fence in to_run)],
         cwd=folder,
         env={
@@ -90,8 +90,8 @@ def test_commands_on_pages_print_what_the_pages_show(tmp_path: Path) -> None:
         check=False,
         timeout=540,
     )
-    assert done.returncode == 0, done.stdout
-    parts = re.split(rf"^{DONE}(.*)\n", done.stdout, flags=re.M)
+    assert completed.returncode == 0, completed.stdout
+    parts = re.split(rf"^{FENCE_MARK}(.*)\n", completed.stdout, flags=re.M)
     printed = dict(zip(parts[1::2], parts[::2], strict=False))
     last = ""
     for fence in to_run:
@@ -108,11 +108,11 @@ STEPS = section(*CONTAINERS)[1]
 
 @pytest.fixture(scope="module")
 def of_the_guide(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project with the files of the section, and with two machines where nobody answers."""
+    """Create a project with the files of the section, and with two machines that do not respond."""
     directory = tmp_path_factory.mktemp("guide")
     give_collection(directory)
-    made = typed(directory, ["ansible-playbook", "muster.training.init", "-e", "source=static"])
-    assert made.returncode == 0, made.stdout
+    completed = typed(directory, ["ansible-playbook", "muster.training.init", "-e", "source=static"])
+    assert completed.returncode == 0, completed.stdout
     closed = "{ansible_host: 127.0.0.1, ansible_port: 1, node_address: 10.0.0.%d}"
     (directory / "static.yml").write_text(
         f"training: {{hosts: {{gpu1: {closed % 1}, gpu2: {closed % 2}}}, vars: {{ansible_user: me}}}}\n"
@@ -134,7 +134,7 @@ def of_the_guide(tmp_path_factory: pytest.TempPathFactory) -> Path:
 )
 def test_each_guide_step_command_contacts_the_machines(of_the_guide: Path, command: str) -> None:
     """Nothing is missing on the controller: the command ends when the first machine does not respond."""
-    done = typed(of_the_guide, shlex.split(command))
-    output = " ".join(done.stdout.split())
-    assert done.returncode != 0 and "Connection refused" in output, done.stdout
-    assert "(with -e)" not in output and "unexpected argument" not in output, done.stdout
+    completed = typed(of_the_guide, shlex.split(command))
+    output = " ".join(completed.stdout.split())
+    assert completed.returncode != 0 and "Connection refused" in output, completed.stdout
+    assert "(with -e)" not in output and "unexpected argument" not in output, completed.stdout

@@ -36,12 +36,12 @@ def subnet(ec2: Any, zone: str = "us-east-1a") -> str:
 def launch(ec2: Any, count: int = 1, **changes: Any) -> list[str]:
     changes["SubnetId"] = changes.get("SubnetId") or subnet(ec2)
     expected = {"ImageId": "ami-0dee90000000000a2", "InstanceType": "g4dn.xlarge", "MinCount": count, "MaxCount": count}
-    made = ec2.run_instances(**{**expected, **changes})
-    return [instance["InstanceId"] for instance in made["Instances"]]
+    reply = ec2.run_instances(**{**expected, **changes})
+    return [instance["InstanceId"] for instance in reply["Instances"]]
 
 
-def states(ec2: Any, **given: Any) -> dict[str, str]:
-    reservations = ec2.describe_instances(**given)["Reservations"]
+def states(ec2: Any, **filters: Any) -> dict[str, str]:
+    reservations = ec2.describe_instances(**filters)["Reservations"]
     return {i["InstanceId"]: i["State"]["Name"] for r in reservations for i in r["Instances"]}
 
 
@@ -138,22 +138,22 @@ def test_new_network_appears_later_and_is_kept_while_in_use(server: EC2Server, e
     server.hidden = 1
     vpc = ec2.create_vpc(CidrBlock="10.1.0.0/16")["Vpc"]["VpcId"]
     gateway = ec2.create_internet_gateway()["InternetGateway"]["InternetGatewayId"]
-    own = ec2.create_subnet(VpcId=vpc, CidrBlock="10.1.0.0/20")["Subnet"]["SubnetId"]
+    own_subnet = ec2.create_subnet(VpcId=vpc, CidrBlock="10.1.0.0/20")["Subnet"]["SubnetId"]
     for describe, part, key, expected in (
         (ec2.describe_vpcs, "Vpcs", "VpcId", vpc),
         (ec2.describe_internet_gateways, "InternetGateways", "InternetGatewayId", gateway),
-        (ec2.describe_subnets, "Subnets", "SubnetId", own),
+        (ec2.describe_subnets, "Subnets", "SubnetId", own_subnet),
     ):
         assert [expected in [item[key] for item in describe()[part]] for _turn in range(2)] == [False, True]
     server.hidden = 0
     ec2.attach_internet_gateway(InternetGatewayId=gateway, VpcId=vpc)
-    ids = launch(ec2, SubnetId=own)
+    ids = launch(ec2, SubnetId=own_subnet)
     needed = {"InternetGatewayId": gateway, "VpcId": vpc}
     with pytest.raises(ClientError, match="DependencyViolation"):
         ec2.detach_internet_gateway(**needed)
     ec2.terminate_instances(InstanceIds=ids)
     assert [states(ec2)[ids[0]] for _turn in range(2)] == ["shutting-down", "terminated"]
-    ec2.delete_subnet(SubnetId=own)
+    ec2.delete_subnet(SubnetId=own_subnet)
     with pytest.raises(ClientError, match="DependencyViolation"):
         ec2.delete_vpc(VpcId=vpc)
     ec2.detach_internet_gateway(**needed)
@@ -178,16 +178,16 @@ def test_instance_states_last_for_the_configured_number_of_list_requests(server:
 def test_resources_in_use_are_not_deleted(ec2: Any) -> None:
     (network,) = ec2.describe_vpcs()["Vpcs"]
     group = ec2.create_security_group(GroupName="muster-bert", Description="d", VpcId=network["VpcId"])["GroupId"]
-    other = ec2.create_security_group(GroupName="other", Description="d", VpcId=network["VpcId"])["GroupId"]
-    own = [{"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group}]}]
-    for member in (group, other):
-        ec2.authorize_security_group_ingress(GroupId=member, IpPermissions=own)
+    second_group = ec2.create_security_group(GroupName="other", Description="d", VpcId=network["VpcId"])["GroupId"]
+    permissions = [{"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group}]}]
+    for member in (group, second_group):
+        ec2.authorize_security_group_ingress(GroupId=member, IpPermissions=permissions)
     ids = launch(ec2, SecurityGroupIds=[group])
     with pytest.raises(ClientError, match="DependencyViolation"):
         ec2.delete_subnet(SubnetId=subnet(ec2))
     with pytest.raises(ClientError, match="DependencyViolation"):
         ec2.delete_vpc(VpcId=network["VpcId"])
-    ec2.delete_security_group(GroupId=other)
+    ec2.delete_security_group(GroupId=second_group)
     ec2.terminate_instances(InstanceIds=ids)
     states(ec2)
     with pytest.raises(ClientError, match="DependencyViolation"):
@@ -213,14 +213,14 @@ def test_meter_ignores_foreign_resources_but_sees_changes_to_them(server: EC2Ser
     server.mark_foreign()
     before = server.foreign_bytes()
     assert (server.usd_per_hour(), server.left_over()) == (0, [])
-    own = launch(ec2, 2)
+    own_ids = launch(ec2, 2)
     usd = server.usd_per_hour()
     assert usd > 2 * 0.526
-    assert set(own) < set(server.left_over())
+    assert set(own_ids) < set(server.left_over())
     spot = launch(ec2, InstanceMarketOptions={"MarketType": "spot"})
     assert server.usd_per_hour() - usd < 0.526
     assert server.foreign_bytes() == before
-    ec2.terminate_instances(InstanceIds=[*own, *spot])
+    ec2.terminate_instances(InstanceIds=[*own_ids, *spot])
     states(ec2)
     states(ec2)
     assert (server.usd_per_hour(), server.left_over()) == (0, [])
@@ -242,25 +242,25 @@ def test_interrupted_spot_instance_is_terminated(server: EC2Server, ec2: Any) ->
 
 def test_powered_off_guest_is_stopped_or_terminated(server: EC2Server, ec2: Any) -> None:
     (stopped,) = launch(ec2)
-    (gone,) = launch(ec2, InstanceInitiatedShutdownBehavior="terminate")
-    for instance in (stopped, gone):
+    (terminated,) = launch(ec2, InstanceInitiatedShutdownBehavior="terminate")
+    for instance in (stopped, terminated):
         server.guest_powers_off(instance)
-    assert states(ec2) == {stopped: "stopped", gone: "shutting-down"}
+    assert states(ec2) == {stopped: "stopped", terminated: "shutting-down"}
 
 
 def test_new_instances_are_the_configured_test_hosts(server: EC2Server, ec2: Any) -> None:
     hosts = [Host("10.9.0.11", "198.51.100.11"), Host("10.9.0.12", "198.51.100.12")]
     server.reset(hosts)
-    made = ec2.run_instances(
+    instances = ec2.run_instances(
         ImageId="ami-0dee90000000000a2", InstanceType="g4dn.xlarge", MinCount=2, MaxCount=2, SubnetId=subnet(ec2)
     )["Instances"]
-    assert [instance["PrivateIpAddress"] for instance in made] == ["10.9.0.11", "10.9.0.12"]
+    assert [instance["PrivateIpAddress"] for instance in instances] == ["10.9.0.11", "10.9.0.12"]
     (reservation,) = ec2.describe_instances()["Reservations"]
     messages = [Host(i["PrivateIpAddress"], i["PublicIpAddress"]) for i in reservation["Instances"]]
     assert messages == hosts
     with pytest.raises(ClientError, match="InsufficientInstanceCapacity"):
         launch(ec2)
-    ec2.terminate_instances(InstanceIds=[made[0]["InstanceId"]])
+    ec2.terminate_instances(InstanceIds=[instances[0]["InstanceId"]])
     states(ec2)
     states(ec2)
     assert launch(ec2)

@@ -22,12 +22,12 @@ from ansible_collections.muster.training.plugins.plugin_utils._project.requireme
 CHECKOUT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted(path for path in (CHECKOUT / "examples").iterdir() if (path / "job.yml").is_file())
 INSTALLED = {"torch", "deepspeed"}
-"""Packages installed by roles of their own, to match the machines' GPUs."""
+"""Packages installed by separate roles, to match the machines' GPUs."""
 PACKAGES = {"sklearn": "scikit-learn"}
 """Packages whose name differs from that of the imported module."""
 
 
-def test_there_is_one_example_of_each_kind() -> None:
+def test_examples_cover_each_framework_once() -> None:
     assert [path.name for path in EXAMPLES] == ["ddp", "hugging_face_deepspeed", "lightning", "strategies"]
 
 
@@ -44,15 +44,15 @@ def test_job_file_has_known_keys_and_existing_files(example: Path) -> None:
 
 def test_sweep_includes_each_strategy_on_one_and_two_nodes() -> None:
     example = CHECKOUT / "examples" / "strategies"
-    known = yaml.safe_load((example / "variants.yml").read_text())
-    compared = {(item["nnodes"], item["args"].removeprefix("--strategy ")) for item in known["sweep_variants"]}
+    settings = yaml.safe_load((example / "variants.yml").read_text())
+    compared = {(item["nnodes"], item["args"].removeprefix("--strategy ")) for item in settings["sweep_variants"]}
     match = re.search(r"--strategy\", choices=(\[.*?\])", (example / "train.py").read_text())
     assert match is not None
     assert compared == {(nnodes, name) for nnodes in (1, 2) for name in json.loads(match[1])}
-    assert [item["name"] for item in known["sweep_variants"]] == [
+    assert [item["name"] for item in settings["sweep_variants"]] == [
         f"{name}-{nnodes}" for nnodes, name in sorted(compared, key=lambda item: item[::-1])
     ]
-    assert "{batch_size}" in known["fit_args"] and "{batch_size}" not in known["sweep_args"]
+    assert "{batch_size}" in settings["fit_args"] and "{batch_size}" not in settings["sweep_args"]
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)

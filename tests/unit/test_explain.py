@@ -1,4 +1,4 @@
-"""make explain: cases are replayed through the functions that explain a run, and their answers are graded."""
+"""make explain: cases are replayed through the functions that explain a run, and the explanations are graded."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.explain import __main__ as program
-from tests.explain.cases import Answer, grade
+from tests.explain.cases import Explanation, grade
 from tests.explain.launched import answer_of
 from tests.explain.offline import explain_offline
 
@@ -31,16 +31,16 @@ CASE: dict[str, Any] = {
     [("GPU full, smaller batch", "right"), ("gpu", "partly"), ("a cable", "wrong"), ("GPU batch disk", "wrong")],
 )
 def test_explanation_is_graded_by_the_expressions_for_its_case(text: str, expected: str) -> None:
-    assert grade(CASE, Answer("some-entry", text, "error")) == expected
+    assert grade(CASE, Explanation("some-entry", text, "error")) == expected
 
 
 def test_case_without_an_explanation_counts_as_silent() -> None:
-    assert grade(CASE, Answer("", "GPU batch", "")) == "silent"
+    assert grade(CASE, Explanation("", "GPU batch", "")) == "silent"
 
 
 def test_case_is_explained_like_a_run() -> None:
-    answer = explain_offline(CASE)
-    assert (answer.id, answer.confidence) == ("cuda-out-of-memory", "error")
+    explanation = explain_offline(CASE)
+    assert (explanation.id, explanation.confidence) == ("cuda-out-of-memory", "error")
     killed = {**CASE, "ranks": {}, "exit": {"0": "SIGKILL"}}
     assert explain_offline(killed).id == "kernel-out-of-memory"
 
@@ -50,7 +50,7 @@ def test_explanation_is_read_from_the_output_of_a_launch() -> None:
         "  failed first: node a, rank 0: x\n  possibly:     Two on\n    one.\n  because its log says: y\n"
         "  what to do:   one each\n  its log:      z\n"
     )
-    assert answer_of(output) == Answer("shown", "Two on one. one each", "log")
+    assert answer_of(output) == Explanation("shown", "Two on one. one each", "log")
     assert answer_of("  failed first: x\n  cause:        unknown; look\n  its log: z\n").id == ""
 
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Each step of the guides is in a row of docs/coming_from_guides.md, beside what replaces it."""
+"""Each step of the guides is in a row of docs/coming_from_guides.md, next to its replacement."""
 
 from __future__ import annotations
 

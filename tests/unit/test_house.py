@@ -1,4 +1,4 @@
-"""What `make house` measures."""
+"""The code metrics of `make house`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.one_core
 CHECKOUT = Path(__file__).resolve().parents[2]
 
 
-def test_import_cycle_is_found_once() -> None:
+def test_import_cycle_is_reported_once() -> None:
     graph = {"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": set[str](), "e": {"a"}}
     assert house.circles(graph) == [["a", "b", "c"]]
 
@@ -95,7 +95,7 @@ def test_class_is_measured_in_lines_and_attributes(tmp_path: Path) -> None:
     assert house.pieces(file, tmp_path) == ([house.Piece(4, "a.py: A", 2)], [house.Piece(3, "a.py: f")])
 
 
-def test_program_hidden_in_role_argv_is_found() -> None:
+def test_program_hidden_in_role_argv_is_detected() -> None:
     assert house.HIDDEN.search("argv: [python3, -c, \"{{ lookup('ansible.builtin.file', 'a.py') }}\"]")
     assert house.HIDDEN.search('argv:\n  - python3\n  - -c\n  - "{{ script }}"')
     assert not house.HIDDEN.search("argv: [python3, -c, import torch]")
@@ -107,7 +107,7 @@ def test_checkout_has_no_import_cycles_or_hidden_programs() -> None:
 
 
 def test_roles_install_programs_only_with_the_lookup() -> None:
-    """Their imports then say which files a node gets."""
+    """Their imports then determine which files a node receives."""
     assert house.installed_programs(CHECKOUT) >= {"_stage_data.stage", "_firewall.firewall"}
     installed = [path for path in (CHECKOUT / "roles").glob("*/files/*.py") if path.parts[-3] != "init"]
     assert installed == []

@@ -124,9 +124,9 @@ def test_gated_model_needs_a_token_with_access(hub: HubServer, tmp_path: Path) -
     gated(hub)
     with pytest.raises(GatedRepoError, match="Please log in") as unknown:
         snapshot(hub, tmp_path, "org/gated")
-    with pytest.raises(GatedRepoError, match="not in the authorized list") as known:
+    with pytest.raises(GatedRepoError, match="not in the authorized list") as forbidden:
         snapshot(hub, tmp_path, "org/gated", token=TOKEN)
-    assert (unknown.value.response.status_code, known.value.response.status_code) == (401, 403)
+    assert (unknown.value.response.status_code, forbidden.value.response.status_code) == (401, 403)
     hub.tokens[TOKEN].add("org/gated")
     assert held(snapshot(hub, tmp_path, "org/gated", token=TOKEN)) == FILES
 

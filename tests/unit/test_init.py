@@ -93,7 +93,7 @@ class Shell:
         self.home = home
 
     def __call__(self, command: str, **environment: str) -> Run:
-        done = subprocess.run(
+        completed = subprocess.run(
             command.split(),
             check=False,
             cwd=self.directory,
@@ -111,16 +111,16 @@ class Shell:
             text=True,
             timeout=300,
         )
-        return Run(done.returncode, done.stdout)
+        return Run(completed.returncode, completed.stdout)
 
     def files(self) -> list[str]:
-        """All files of the directory, hidden ones too."""
+        """Return all files of the directory, including hidden ones."""
         return sorted(str(file.relative_to(self.directory)) for file in self.directory.rglob("*") if file.is_file())
 
 
 @pytest.fixture(scope="session")
 def collections(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The collection, built and installed with ansible-galaxy as its users install it: once, by whoever comes first."""
+    """The collection, built and installed with ansible-galaxy as its users install it: once, by the first worker."""
     base = tmp_path_factory.getbasetemp()
     directory = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "installed"
     directory.mkdir(exist_ok=True)
@@ -143,7 +143,7 @@ def install(directory: Path) -> None:
 
 
 def test_readme_installation_works_beside_a_linked_checkout(collections: Path, tmp_path: Path) -> None:
-    """As after `make demo` in an active .venv, where Ansible already finds the same version of the collection."""
+    """After `make demo` in an active .venv, Ansible already finds the same version of the collection."""
     (archive,) = collections.glob("muster-training-*.tar.gz")
     line = next(
         line for line in (CHECKOUT / "README.md").read_text().splitlines() if "install" in line and "./training" in line
@@ -164,7 +164,7 @@ def shell(collections: Path, tmp_path: Path) -> Shell:
 
 @pytest.fixture(scope="module")
 def paperspace_project(collections: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project as it was written, for tests that look at it or take a copy."""
+    """A newly written project, for tests that inspect or copy it."""
     directory = tmp_path_factory.mktemp("project")
     directory.chmod(0o755)
     run = Shell(collections, directory, directory)("ansible-playbook muster.training.init -e source=paperspace")
@@ -174,7 +174,7 @@ def paperspace_project(collections: Path, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture
 def paperspace() -> Iterator[PaperspaceServer]:
-    """An account of four machines, all of which are this one under an address of its own."""
+    """An account with four machines, all of which are this machine under different addresses."""
     machines = [machine(n, privateIp=f"127.0.3.{n + 1}", publicIp=f"127.0.3.{n + 1}") for n in range(4)]
     with PaperspaceServer(PaperspaceAccount(machines), key="test-key") as server:
         yield server
@@ -216,15 +216,15 @@ def test_project_is_written_completely(shell: Shell, source: str, directory: str
 
 @pytest.mark.one_core
 @pytest.mark.parametrize(
-    ("given", "hosts"),
+    ("arguments", "hosts"),
     [
         ("-e source=static -e machines=10.0.0.4,10.0.0.5", ["node0", "node1"]),
         ("-e source=hostfile -e hostfile=hosts.txt", ["gpu1.invalid", "node0"]),
     ],
 )
-def test_passed_machines_become_the_inventory(shell: Shell, given: str, hosts: list[str]) -> None:
+def test_passed_machines_become_the_inventory(shell: Shell, arguments: str, hosts: list[str]) -> None:
     (shell.directory / "hosts.txt").write_text("gpu1.invalid slots=2\n10.0.0.5 slots=2\n")
-    run = shell(f"ansible-playbook muster.training.init {given} -e directory=there")
+    run = shell(f"ansible-playbook muster.training.init {arguments} -e directory=there")
     assert run.code == 0 and "reserved" not in run.output, run.output
     assert f"./muster launch -n {len(hosts)} train.py" in run.output
     shell.directory /= "there"
@@ -309,9 +309,9 @@ def test_group_vars_hold_only_role_variables(paperspace_project: Path) -> None:
     # Every commented-out line that looks like a setting, and every active setting.
     lines = [line.removeprefix("# ") for line in text.splitlines()]
     names = {line.partition(":")[0] for line in lines if line.partition(":")[0].isidentifier()}
-    known = set().union(*(yaml.safe_load(path.read_text()) for path in CHECKOUT.glob("roles/*/defaults/main.yml")))
-    known |= {"ansible_ssh_private_key_file", "ansible_ssh_common_args"}
-    assert names <= known
+    variables = set().union(*(yaml.safe_load(path.read_text()) for path in CHECKOUT.glob("roles/*/defaults/main.yml")))
+    variables |= {"ansible_ssh_private_key_file", "ansible_ssh_common_args"}
+    assert names <= variables
     assert names >= {
         "code_source",
         "launch_image",
@@ -324,7 +324,7 @@ def test_group_vars_hold_only_role_variables(paperspace_project: Path) -> None:
 
 
 def test_project_has_every_playbook_of_the_collection() -> None:
-    """Except init itself."""
+    """The playbook init itself is excluded."""
     assert {path.name for path in (CHECKOUT / "playbooks").glob("*.yml")} - {"init.yml"} <= set(OTHER_FILES)
 
 

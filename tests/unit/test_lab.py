@@ -36,10 +36,10 @@ def test_bad_lab_name_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize(("nodes", "refused"), [(-1, True), (0, True), (1, False), (64, False), (65, True)])
 def test_a_lab_has_1_to_64_nodes(nodes: int, refused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    def reached() -> None:
+    def require_tools() -> None:
         raise LabError("reached")
 
-    monkeypatch.setattr(machine, "require_tools", reached)
+    monkeypatch.setattr(machine, "require_tools", require_tools)
     with pytest.raises(LabError, match=f"^{nodes} nodes asked for: a lab has 1 to 64" if refused else "^reached$"):
         Lab.up(nodes)
 
@@ -54,11 +54,11 @@ def test_neighbor_tables_are_enlarged_for_many_nodes_until_they_are_removed(
     monkeypatch.setattr(machine, "NEIGHBOURS", limit)
     monkeypatch.setattr(machine, "WATCHES", watches)
     monkeypatch.setattr(machine, "STATE", tmp_path / "state")
-    seen = []
+    limits = []
     for nodes in (4, 32, 64):
         machine.ensure_limits(nodes)
-        seen.append(limit.read_text())
-    assert seen == ["1024\n", "2048\n", "8192\n"]
+        limits.append(limit.read_text())
+    assert limits == ["1024\n", "2048\n", "8192\n"]
     assert watches.read_text() == "1024\n"
     for _again in range(2):
         machine.restore_limits()

@@ -28,7 +28,7 @@ Synopsis
 
 
 @pytest.mark.parametrize(
-    ("page", "target", "there"),
+    ("page", "target", "expected"),
     [
         ("docs/data.md", "benchmarks.md", "benchmarks.md"),
         ("docs/data.md", "#staging", "#staging"),
@@ -43,11 +43,11 @@ Synopsis
         ("README.md", "https://example.org/README.md", "https://example.org/README.md"),
     ],
 )
-def test_links_are_rewritten_for_the_site(page: str, target: str, there: str) -> None:
-    assert in_the_tree(page, target) == there
+def test_links_are_rewritten_for_the_site(page: str, target: str, expected: str) -> None:
+    assert in_the_tree(page, target) == expected
 
 
-def test_reference_leaves_out_galaxy_and_contents() -> None:
+def test_reference_omits_galaxy_and_contents() -> None:
     """The collection is not on Galaxy, and the theme shows the contents itself."""
     text = as_reference(NOTE)
     assert "galaxy" not in text and ".. contents::" not in text
@@ -70,8 +70,8 @@ def test_tree_has_all_pages_pictures_and_reference_lists(tmp_path: Path) -> None
     make_tree(tmp_path / "reference", tree)
     for page in markdown_pages():
         assert (tree / ("index.md" if page == "README.md" else page)).is_file()
-    shown = re.findall(r"!\[[^\]]*\]\((\S+)\)", (CHECKOUT / "README.md").read_text(encoding="utf-8"))
-    assert shown and all((tree / picture).is_file() for picture in shown)
+    pictures = re.findall(r"!\[[^\]]*\]\((\S+)\)", (CHECKOUT / "README.md").read_text(encoding="utf-8"))
+    assert pictures and all((tree / picture).is_file() for picture in pictures)
     roles = (tree / "reference" / "roles.md").read_text()
     assert "launch <../roles/launch/README>\nlaunch: variables <launch_role>" in roles
     assert "node_facts: module <node_facts_module>" in (tree / "reference" / "modules.md").read_text()

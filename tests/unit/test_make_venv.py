@@ -1,4 +1,4 @@
-"""Without a suitable Python, a message says what to install before anything is created."""
+"""Without a suitable Python, a message names the packages to install, and nothing is created."""
 
 from __future__ import annotations
 

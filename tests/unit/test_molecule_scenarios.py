@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`molecule test -s ROLE` finds tests of every role, and `make molecule` runs each test once."""
+"""`molecule test -s ROLE` runs tests of every role, and `make molecule` runs each test once."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a package has, the controller's requirements that it declares, its groups of modules, and its changelog."""
+"""The contents of the package, its declared controller requirements, its module groups and its changelog."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def load(path: str) -> Any:
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The package, built from the checkout."""
+    """Return the package, built from the checkout."""
     directory = tmp_path_factory.mktemp("package")
     galaxy = str(Path(sys.executable).with_name("ansible-galaxy"))
     command = [galaxy, "collection", "build", "--output-path", str(directory), str(CHECKOUT)]
@@ -67,7 +67,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def names(package: Path) -> set[str]:
-    """The names of the files in the package."""
+    """Return the names of the files in the package."""
     with tarfile.open(package) as archive:
         return {member.name for member in archive if member.isfile()}
 
@@ -93,7 +93,7 @@ def test_package_contains_only_files_for_users(package: Path, names: set[str]) -
 
 
 def test_links_between_pages_of_the_package_point_to_its_files(names: set[str]) -> None:
-    """Except to pictures, which Galaxy does not show, and to the tests."""
+    """Exceptions are links to pictures, which Galaxy does not show, and to the tests."""
     missing = set()
     for page in [name for name in names if re.fullmatch(r"(docs/)?\w+\.md", name)]:
         for target in re.findall(r"\]\(([^)#]+)", (CHECKOUT / page).read_text(encoding="utf-8")):
@@ -105,7 +105,7 @@ def test_links_between_pages_of_the_package_point_to_its_files(names: set[str]) 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/getting_started.md"])
 def test_documented_installation_without_galaxy_needs_no_network(page: str, tmp_path: Path) -> None:
-    """The command for ansible-galaxy; the test environment has what the one for pip installs."""
+    """The command for ansible-galaxy; the test environment already has the packages that the pip command installs."""
     text = (CHECKOUT / page).read_text(encoding="utf-8")
     (command,) = re.findall(r"`pip install ansible [^`]*&& (ansible-galaxy collection install [^`]*)`", text)
     (tmp_path / "training").symlink_to(CHECKOUT)
@@ -131,13 +131,13 @@ DECLARED = [Requirement(line) for line in requirement_lines((CHECKOUT / REQUIREM
 def controller_imports() -> dict[str, set[str]]:
     """Return the third-party packages that plugins on the controller import, each with the files that do."""
     imports: dict[str, set[str]] = {}
-    own = {"ansible", "ansible_collections"}
+    packages = {"ansible", "ansible_collections"}
     for path in [path for kind in CONTROLLER_PLUGINS for path in (CHECKOUT / "plugins" / kind).rglob("*.py")]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom) and node.module:
                 modules = [node.module]
-            for name in {module.partition(".")[0] for module in modules} - own - set(sys.stdlib_module_names):
+            for name in {module.partition(".")[0] for module in modules} - packages - set(sys.stdlib_module_names):
                 imports.setdefault(name, set()).add(str(path.relative_to(CHECKOUT)))
     return imports
 
@@ -201,7 +201,7 @@ GROUPS = load("meta/runtime.yml")["action_groups"]
 
 
 def members(group: str) -> list[str]:
-    """Return the modules of a group, those of the groups that it extends included."""
+    """Return the modules of a group, including those of the groups that it extends."""
     names: list[str] = []
     for entry in GROUPS[group]:
         if isinstance(entry, dict):
@@ -218,8 +218,8 @@ CLOUD_MODULES = ("cluster", "cluster_info")
 def test_action_groups_contain_each_providers_modules_and_all_modules() -> None:
     assert set(GROUPS) == {"all", "ec2", "paperspace"}
     for provider in ("ec2", "paperspace"):
-        own = [name for name in MODULES if name.startswith(f"{provider}_")]
-        assert members(provider) == [*CLOUD_MODULES, *own]
+        provider_modules = [name for name in MODULES if name.startswith(f"{provider}_")]
+        assert members(provider) == [*CLOUD_MODULES, *provider_modules]
     assert members("all") == MODULES, "meta/runtime.yml: action_groups"
 
 

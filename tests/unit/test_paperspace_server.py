@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The fake Paperspace API follows the service's rules, as our client sees it over HTTP, and its API document."""
+"""The fake Paperspace API follows the service's rules, as the client sees it over HTTP, and its API document."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tests.support.paperspace_server.strangers import add_foreign_resources, rem
 
 @pytest.fixture(autouse=True)
 def no_certificates(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Requests without TLS read the machine's certificates all the same, and that takes most of a test's time."""
+    """Requests without TLS read the machine's certificates too, which takes most of a test's time."""
     monkeypatch.setenv("SSL_CERT_FILE", os.devnull)
 
 
@@ -61,7 +61,7 @@ def create(client: Client, name: str = "bert-0", **changes: Any) -> MachineChang
     return api.create_machine(client, name=name, **{**expected, **changes})
 
 
-def made(client: Client, name: str = "bert-0", **changes: Any) -> ApiMachine:
+def create_machine(client: Client, name: str = "bert-0", **changes: Any) -> ApiMachine:
     return looked_at(client, create(client, name, **changes))
 
 
@@ -115,7 +115,7 @@ def test_meter_counts_machines_disks_drives_and_snapshots(account: PaperspaceAcc
     assert account.usd_per_hour() == 0
     network = api.create_network(client, name="muster-bert", region="ny2")
     assert account.usd_per_hour() == 0
-    item = made(client, network_id=network["id"])
+    item = create_machine(client, network_id=network["id"])
     assert account.usd_per_hour() == pytest.approx(item["usageRate"] + item["storageRate"])
     create(client, "bert-1", network_id=network["id"])
     assert account.usd_per_hour() == pytest.approx(2 * (item["usageRate"] + item["storageRate"]))
@@ -129,11 +129,11 @@ def test_meter_counts_machines_disks_drives_and_snapshots(account: PaperspaceAcc
 
 
 def test_snapshots_are_deleted_with_their_machine(account: PaperspaceAccount, client: Client) -> None:
-    item = made(client)
+    item = create_machine(client)
     change = client.change("POST", "/snapshots", {"name": "before", "machineId": item["id"]})
     assert change.event is not None
     client.wait_for_event(change.event)
-    assert [taken["name"] for taken in client.list_all("/snapshots")] == ["before"]
+    assert [entry["name"] for entry in client.list_all("/snapshots")] == ["before"]
     looked_for = create(client, "bert-1")
     looked_at(client, looked_for)
     deletion = api.delete_machine(client, item["id"])
@@ -150,11 +150,11 @@ def test_machines_above_the_team_limit_are_refused(account: PaperspaceAccount, c
         create(client, "bert-2")
 
 
-def test_lack_of_capacity_leaves_machine_off_with_finished_event(account: PaperspaceAccount, client: Client) -> None:
+def test_lack_of_capacity_keeps_machine_off_with_finished_event(account: PaperspaceAccount, client: Client) -> None:
     account.capacity = {"A4000": 1}
-    made(client)
+    create_machine(client)
     assert api.is_available(client, "A4000", "ny2")
-    second = made(client, "bert-1")
+    second = create_machine(client, "bert-1")
     assert second["state"] == "off"
     (event,) = api.list_machine_events(client, second["id"])
     assert (event["state"], event["error"]) == ("done", None)
@@ -170,12 +170,12 @@ def test_machine_can_be_stuck_or_end_in_error_with_or_without_text(account: Pape
         "create bert-2": EventOutcome(state="error", machine_state="ready"),
         "create bert-3": EventOutcome(state="error", error="Out of memory"),
     }
-    assert made(client)["state"] == "ready"
+    assert create_machine(client)["state"] == "ready"
     stuck = create(client, "bert-1").machine
     assert {api.get_machine(client, stuck["id"])["state"] for _turn in range(5)} == {"provisioning"}
-    assert made(client, "bert-2")["state"] == "ready"
+    assert create_machine(client, "bert-2")["state"] == "ready"
     with pytest.raises(EventError, match="Out of memory"):
-        made(client, "bert-3")
+        create_machine(client, "bert-3")
 
 
 @pytest.mark.parametrize(
@@ -233,9 +233,9 @@ def test_new_resources_appear_only_after_several_list_requests(account: Paperspa
 
 def test_network_with_migrate_machines_takes_all_machines_in_the_region(client: Client) -> None:
     mine, other_region = create(client).machine, create(client, region="ca1").machine
-    taken = client.change("POST", "/private-networks", {"name": "n", "region": "ny2", "migrateMachines": True}).data
-    assert api.get_machine(client, mine["id"])["networkId"] == taken["id"]
-    assert api.get_machine(client, other_region["id"])["networkId"] != taken["id"]
+    network = client.change("POST", "/private-networks", {"name": "n", "region": "ny2", "migrateMachines": True}).data
+    assert api.get_machine(client, mine["id"])["networkId"] == network["id"]
+    assert api.get_machine(client, other_region["id"])["networkId"] != network["id"]
 
 
 @pytest.mark.parametrize("carried_out", [True, False])
@@ -260,7 +260,7 @@ def test_any_change_to_foreign_resources_is_detected(account: PaperspaceAccount,
     assert all(items for items, _other in account.resource_lists())
     assert (remaining_keys(account), account.usd_per_hour()) == ([], 0)
     network = api.create_network(client, name="muster-bert", region="ny2")
-    item = made(client, network_id=network["id"])
+    item = create_machine(client, network_id=network["id"])
     assert sorted(remaining_keys(account)) == sorted([network["id"], item["id"]])
     assert account.usd_per_hour() > 0
     assert serialize_foreign(account) == before
@@ -284,7 +284,7 @@ def test_new_machines_are_the_configured_test_hosts(account: PaperspaceAccount, 
     account.share = FileShare(r"\\10.9.0.2\share", "me", "secret")
     network = api.create_network(client, name="muster-bert", region="ny2")
     assert network["network"] == "10.9.0.0"
-    machines = [made(client, f"bert-{number}", network_id=network["id"]) for number in range(3)]
+    machines = [create_machine(client, f"bert-{number}", network_id=network["id"]) for number in range(3)]
     addresses = [HostAddresses(str(m["privateIp"]), str(m["publicIp"])) for m in machines[:2]]
     assert addresses == hosts
     assert [m["state"] for m in machines] == ["ready", "ready", "off"]
@@ -294,7 +294,7 @@ def test_new_machines_are_the_configured_test_hosts(account: PaperspaceAccount, 
         deletion = api.delete_machine(client, item["id"])
         assert deletion.event is not None
         client.wait_for_event(deletion.event)
-    assert made(client, "bert-4", network_id=network["id"])["privateIp"] == "10.9.0.11"
+    assert create_machine(client, "bert-4", network_id=network["id"])["privateIp"] == "10.9.0.11"
 
 
 def test_startup_script_text_is_kept_for_the_test(account: PaperspaceAccount, client: Client) -> None:

@@ -38,7 +38,7 @@ def test_picture_loads_nothing_and_keeps_text_as_text(name: str) -> None:
 
 
 def test_recordings_match_current_output(tmp_path: Path) -> None:
-    """All except that of site.yml, which needs root and a minute. Nodes answer in any order."""
+    """The recording of site.yml, which needs root and a minute, is excluded. Nodes respond in any order."""
     location = project(tmp_path)
     for name in PLAYS:
         if name != "site":

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""./muster: which command each short word stands for, and how invalid arguments are refused."""
+"""./muster: the playbook of each short command, and the refusal of invalid arguments."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.unit.typed import give_collection
 CHECKOUT = Path(__file__).resolve().parents[2]
 PROGRAM = CHECKOUT / "roles/init/files/muster.py"
 pytestmark = pytest.mark.one_core
-NONE = """-e '{"launch_args": []}'"""  # instead of the ones in group_vars, which belong to a different script
+NONE = """-e '{"launch_args": []}'"""  # instead of those in group_vars, which belong to a different script
 
 
 def load() -> Any:
@@ -39,7 +39,7 @@ muster = load()
 
 
 @pytest.mark.parametrize(
-    ("typed", "meant"),
+    ("typed", "expected"),
     [
         ("site", "site.yml"),
         ("site --tags code --check --diff -v", "site.yml --tags code --check --diff -v"),
@@ -122,9 +122,9 @@ muster = load()
         ("bucket-move --from a --to b", "bucket_move.yml -e source=a -e target=b"),
     ],
 )  # fmt: skip
-def test_short_commands_translate_to_ansible_playbook_commands(typed: str, meant: str) -> None:
-    word, *rest = shlex.split(typed)
-    assert muster.translate(word, rest) == ["ansible-playbook", *shlex.split(meant)]
+def test_short_commands_translate_to_ansible_playbook_commands(typed: str, expected: str) -> None:
+    word, *options = shlex.split(typed)
+    assert muster.translate(word, options) == ["ansible-playbook", *shlex.split(expected)]
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def test_help_is_printed_for_each_spelling(typed: list[str], capsys: pytest.Capt
 
 
 def test_command_that_reads_a_run_name_has_an_option_for_it() -> None:
-    """In its playbook, or in its role, except launch, which most commands share."""
+    """The name is read in its playbook, or in its role, except launch, which most commands share."""
     missing = []
     for command, (playbook, role, _summary, options) in muster.COMMANDS.items():
         files = [CHECKOUT / f"playbooks/{playbook}.yml"]
@@ -238,7 +238,7 @@ def test_command_that_reads_a_run_name_has_an_option_for_it() -> None:
 
 
 def test_command_is_printed_and_run_in_the_project(tmp_path: Path) -> None:
-    """Arguments are passed on literally, whatever directory it is called in."""
+    """Arguments are passed on literally from any working directory."""
     (tmp_path / "muster").write_text("#!/usr/bin/env python3\n" + PROGRAM.read_text())
     (tmp_path / "muster").chmod(0o755)
     stand_in = tmp_path / "bin/ansible-playbook"
@@ -250,7 +250,7 @@ def test_command_is_printed_and_run_in_the_project(tmp_path: Path) -> None:
     argv = ["a b", "$HOME", "é'\"", "😀"]
     (tmp_path / "here").mkdir()
     (tmp_path / "here/more.yml").write_text("{}")
-    done = subprocess.run(
+    completed = subprocess.run(
         [tmp_path / "muster", "launch", "-e", "@more.yml", "train.py", *argv],
         env={**os.environ, "PATH": f"{stand_in.parent}:{os.environ['PATH']}"},
         cwd=tmp_path / "here",
@@ -258,11 +258,11 @@ def test_command_is_printed_and_run_in_the_project(tmp_path: Path) -> None:
         text=True,
         check=False,
     )
-    (printed,) = done.stderr.splitlines()
-    assert done.returncode == 3, done.stderr
-    cwd, *arguments = json.loads(done.stdout)
-    there = ["launch.yml", "-e", f"@{tmp_path}/here/more.yml", "-e", "launch_script=train.py"]
-    assert (cwd, arguments[:5]) == (str(tmp_path), there)
+    (printed,) = completed.stderr.splitlines()
+    assert completed.returncode == 3, completed.stderr
+    cwd, *arguments = json.loads(completed.stdout)
+    expected = ["launch.yml", "-e", f"@{tmp_path}/here/more.yml", "-e", "launch_script=train.py"]
+    assert (cwd, arguments[:5]) == (str(tmp_path), expected)
     assert json.loads(arguments[6]) == {"launch_args": argv}
     assert shlex.split(printed.removeprefix("+ ")) == ["ansible-playbook", *arguments]
 
@@ -284,9 +284,11 @@ def test_paths_after_e_are_relative_to_the_current_directory(tmp_path: Path, mon
 def test_help_explains_each_option_from_the_documentation_of_its_variable() -> None:
     specification = yaml.safe_load((CHECKOUT / "roles/launch/meta/argument_specs.yml").read_text())["argument_specs"]
     text = muster.format_help("launch", {**specification["main"]["options"], **specification["logs"]["options"]})
-    words = " ".join(text.split())
-    assert "-n, --nnodes Number of nodes, in the order of node_rank" in words and "Defaults to nnodes" not in words
-    assert "--replace Whether to first stop any run" in words and "Default: torchrun." in words
+    help_text = " ".join(text.split())
+    assert (
+        "-n, --nnodes Number of nodes, in the order of node_rank" in help_text and "Defaults to nnodes" not in help_text
+    )
+    assert "--replace Whether to first stop any run" in help_text and "Default: torchrun." in help_text
     for command, (_playbook, _role, _summary, options) in muster.COMMANDS.items():
         for variable in options.values():
             plain = muster.describe(variable, "", {})
@@ -321,7 +323,7 @@ def test_abbreviated_ansible_options_after_a_job_file_belong_to_the_script() -> 
 
 
 def failed_to_parse(*attempts: tuple[str, str], path: str) -> str:
-    """What ansible-core 2.19 prints for an inventory that no plugin can read."""
+    """Return the output of ansible-core 2.19 for an inventory that no plugin can read."""
     lines = [
         f"[WARNING]: Failed to parse inventory with {plugin!r} plugin: {message}\n\n"
         f"Failed to parse inventory with {plugin!r} plugin.\n"
@@ -373,7 +375,7 @@ except KeyboardInterrupt:
 
 
 @pytest.mark.parametrize(
-    ("lines", "status", "shown"),
+    ("lines", "status", "message"),
     [
         (["Traceback (most recent call last):", "KeyboardInterrupt"], 130, "interrupted: nothing was started\n"),
         (["[ERROR]: User interrupted execution", "muster: interrupted"], 99, ""),
@@ -384,7 +386,7 @@ except KeyboardInterrupt:
 )
 @pytest.mark.parametrize("terminal", [True, False])
 def test_interruption_is_explained_without_a_traceback(
-    lines: list[str], status: int, shown: str, terminal: bool, tmp_path: Path
+    lines: list[str], status: int, message: str, terminal: bool, tmp_path: Path
 ) -> None:
     (tmp_path / "muster").write_text(PROGRAM.read_text())
     stand_in = tmp_path / "bin/ansible-playbook"
@@ -412,13 +414,13 @@ def test_interruption_is_explained_without_a_traceback(
         _output, errors = process.communicate()
     os.close(master)
     os.close(slave)
-    assert (process.returncode, errors) == (status, "+ ansible-playbook site.yml\n" + shown)
+    assert (process.returncode, errors) == (status, "+ ansible-playbook site.yml\n" + message)
 
 
 def test_unreadable_inventory_is_explained_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As that of a cloud without a key, with the plugins that a project allows."""
+    """An example is the inventory of a cloud without a key, with the plugins that a project allows."""
     give_collection(tmp_path)
     (tmp_path / "paperspace.yml").write_text((CHECKOUT / "inventories/paperspace.yml").read_text())
     (tmp_path / "ansible.cfg").write_text(
@@ -443,7 +445,7 @@ def test_unreadable_inventory_is_explained_in_one_line(
 
 
 def test_shell_starts_in_the_environment_of_a_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the playbook determines it, including templates and the image of a job."""
+    """The playbook determines the environment, including templates and the image of a job."""
     (tmp_path / "my project").mkdir()
     here = {"ansible_connection": "local", "node_address": "127.0.4.1", "launch_working_directory": "{{ place }}"}
     inventory: dict[str, Any] = {"training": {"hosts": {"here": {**here, "place": f"{tmp_path}/my project"}}}}
@@ -470,10 +472,10 @@ def test_help_of_commands_for_existing_runs_does_not_describe_a_new_run() -> Non
     options = {name: option for point in specification.values() for name, option in point.get("options", {}).items()}
     for command, (_playbook, role, _summary, variables) in muster.COMMANDS.items():
         if role == "launch" and "run_id" in variables.values() and command != "launch":
-            words = " ".join(muster.format_help(command, options).split())
-            assert "a new run is named" not in words and "Name of the run, or the beginning of its name." in words, (
-                command
-            )
+            help_text = " ".join(muster.format_help(command, options).split())
+            assert (
+                "a new run is named" not in help_text and "Name of the run, or the beginning of its name." in help_text
+            ), command
     assert "output is followed" not in muster.format_help("stacks", options)
     assert "a new run is named" in " ".join(muster.format_help("launch", options).split())
 

@@ -15,11 +15,11 @@ SCRIPT = Path(__file__).resolve().parents[2] / "tests" / "system_packages"
 NOBODY = 65534
 # Like dpkg-query: samba was removed without its settings, podman and pdsh are unknown.
 SOME_MISSING = 'case "$3" in podman|pdsh) return 1;; samba) printf config-files;; *) printf installed;; esac'
-ALL_THERE = "printf installed"
+ALL_INSTALLED = "printf installed"
 
 
 def system_packages(dpkg_query: str | None, user: int | None) -> subprocess.CompletedProcess[str]:
-    """Run the script where there are no programs except these, which are functions: anybody may run them."""
+    """Run the script with no programs except these, which are functions that any user may run."""
     stubs = {"apt-get": 'echo "apt-get $*" >&2', **({"dpkg-query": dpkg_query} if dpkg_query else {})}
     return subprocess.run(
         [shutil.which("bash") or "bash", "-c", SCRIPT.read_text()],
@@ -55,7 +55,7 @@ def test_message_without_dpkg_names_packages_and_targets_that_need_no_packages(a
 
 
 def test_prints_nothing_when_nothing_is_missing(anybody: int | None) -> None:
-    run = system_packages(ALL_THERE, anybody)
+    run = system_packages(ALL_INSTALLED, anybody)
     assert (run.returncode, run.stdout, run.stderr) == (0, "", "")
 
 

@@ -1,4 +1,4 @@
-"""Two nodes that are this machine, for a playbook that is typed, and where a run on them stands."""
+"""Two local nodes for a playbook run from the command line, and the state of a run on them."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def two_nodes(directory: Path, network: int, names: Sequence[str] = (), **settin
     text = text.replace("127.0.0.", f"{own_network(network)}.")
     for location, name in enumerate(names):
         text = text.replace(f"local{location}", name)
-    given = {
+    variables = {
         "launch_node_directory": f"{directory}/nodes",
         "launch_master_port": free_port(),
         "launch_lifeline_port": free_port(),
         "launch_skip": ["busy"],  # other tests also have runs on this machine
         **settings,
     }
-    lines = [f"    {name}: {json.dumps(value)}\n" for name, value in given.items()]
+    lines = [f"    {name}: {json.dumps(value)}\n" for name, value in variables.items()]
     (directory / "machines.yml").write_text(text + "".join(lines))
 
 
@@ -42,7 +42,7 @@ def state_of(directory: Path, run_id: str) -> str:
 
 
 def wait_until_it_runs(directory: Path, process: subprocess.Popen[str], run_id: str) -> None:
-    """Wait until a run has begun on the second node, or the command that is to launch it is over."""
+    """Wait until a run has begun on the second node, or the command that launches it has ended."""
     eventually(lambda: process.poll() is not None or state_of(directory, run_id) == "running", 240)
 
 

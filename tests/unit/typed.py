@@ -1,4 +1,4 @@
-"""Commands as a person types them who has this collection and nothing beside it: an empty home, default settings."""
+"""Commands as typed by a user who has only this collection: an empty home and default settings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 def give_collection(directory: Path) -> None:
-    """Put the checkout where typed() has Ansible look for collections."""
+    """Link the checkout into the collections path that typed() uses."""
     namespace = directory / "collections" / "ansible_collections" / "muster"
     namespace.mkdir(parents=True)
     (namespace / "training").symlink_to(CHECKOUT)
@@ -22,7 +22,7 @@ def give_collection(directory: Path) -> None:
 
 
 def own_environment(directory: Path) -> dict[str, str]:
-    """Return all environment variables that the command sees."""
+    """Return all environment variables of the command."""
     return {
         "PATH": f"{directory}/bin:{Path(sys.executable).parent}:{os.environ['PATH']}",
         "HOME": str(directory),

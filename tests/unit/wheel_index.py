@@ -44,7 +44,7 @@ def add_wheel(
 
 
 def hash_of(text: str) -> str:
-    """Return a file's hash as RECORD has it."""
+    """Return a file's hash in the format of RECORD."""
     digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).decode().rstrip("=")
     return f"sha256={digest}"
 

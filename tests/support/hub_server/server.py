@@ -274,31 +274,31 @@ class _HubHandler(http.server.BaseHTTPRequestHandler):
         with owner.lock:
             (owner.storage_requests if self.storage else owner.requests).append(request)
             faults = owner.storage_faults if self.storage else owner.faults
-            fault = next(
+            injected = next(
                 (candidate for candidate in faults if candidate.applies(request.method, request.path)), HubFault()
             )
             if self.headers.get("Range"):
                 owner.ranges.append(self.headers["Range"])
-        owner.stopping.wait(fault.delay)
+        owner.stopping.wait(injected.delay)
         response = owner.storage_response(request, query) if self.storage else owner.respond(request, query)
-        if fault.status:
+        if injected.status:
             response = HubResponse(
-                fault.status, {"Content-Type": "application/json", **fault.headers}, fault.body.encode()
+                injected.status, {"Content-Type": "application/json", **injected.headers}, injected.body.encode()
             )
         if response.status == 200:
             response = self._apply_range(response)
         body = response.body
-        if fault.spoil and body:
+        if injected.spoil and body:
             body = body[:-1] + bytes([body[-1] ^ 1])
         self.send_response(response.status)
         for name, value in {"Content-Length": str(len(body)), **response.headers}.items():
             self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":
-            self.wfile.write(body if fault.cut < 0 else body[: fault.cut])
-        if fault.cut >= 0:
+            self.wfile.write(body if injected.cut < 0 else body[: injected.cut])
+        if injected.cut >= 0:
             self.close_connection = True
-            if fault.reset:
+            if injected.reset:
                 self.wfile.flush()
                 self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 self.connection.close()

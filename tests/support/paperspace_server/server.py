@@ -182,32 +182,32 @@ class _PaperspaceHandler(http.server.BaseHTTPRequestHandler):
         request = Request(self.command, path, query, headers, json.loads(raw_body) if is_json else None)
         with self.owner.lock:
             self.owner.requests.append(request)
-            fault = next((f for f in self.owner.faults if f.applies(request.method, path)), PaperspaceFault())
-            status, content = self.owner.handle(request, raw_body) if fault.carries_out else (503, None)
-        if fault.next_page is not None and isinstance(content, dict):
-            content.update(hasMore=True, nextPage=fault.next_page)
-        body_text = json.dumps(content) if fault.body is None else fault.body
+            injected = next((f for f in self.owner.faults if f.applies(request.method, path)), PaperspaceFault())
+            status, content = self.owner.handle(request, raw_body) if injected.carries_out else (503, None)
+        if injected.next_page is not None and isinstance(content, dict):
+            content.update(hasMore=True, nextPage=injected.next_page)
+        body_text = json.dumps(content) if injected.body is None else injected.body
         body = body_text.replace("{authorization}", headers.get("authorization", "")).encode()
-        self.owner.stopping.wait(fault.delay)
-        self._send(fault, fault.status or status, body)
+        self.owner.stopping.wait(injected.delay)
+        self._send(injected, injected.status or status, body)
         self.owner.busy_seconds += time.perf_counter() - started
 
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _serve
 
-    def _send(self, fault: PaperspaceFault, status: int, body: bytes) -> None:
+    def _send(self, injected: PaperspaceFault, status: int, body: bytes) -> None:
         self.close_connection = True
-        if fault.drop:
+        if injected.drop:
             return
         self.send_response(status)
-        headers = {"Content-Type": "application/json", "Content-Length": str(len(body)), **fault.headers}
+        headers = {"Content-Type": "application/json", "Content-Length": str(len(body)), **injected.headers}
         for name, value in headers.items():
             self.send_header(name, value)
         self.end_headers()
-        body = body[: fault.truncate]
-        if fault.drip:
+        body = body[: injected.truncate]
+        if injected.drip:
             for byte in body:
                 self.wfile.write(bytes([byte]))
-                if self.owner.stopping.wait(fault.drip):
+                if self.owner.stopping.wait(injected.drip):
                     break
         else:
             self.wfile.write(body)

@@ -47,19 +47,19 @@ def list_training(
     directory: Path, name: str, text: str, before: Path | None = None, **environment: str
 ) -> dict[str, dict[str, Any]]:
     """Return the variables of the hosts in the group training, by name."""
-    done = run_inventory(directory, name, text, before, **environment)
-    assert done.returncode == 0, done.stderr
-    listed = json.loads(done.stdout)
+    completed = run_inventory(directory, name, text, before, **environment)
+    assert completed.returncode == 0, completed.stderr
+    listed = json.loads(completed.stdout)
     hosts = listed.get("training", {}).get("hosts", [])
     return {host: {key: plain(value) for key, value in listed["_meta"]["hostvars"][host].items()} for host in hosts}
 
 
 def plain(value: Any) -> Any:
-    """Return a value without Ansible's mark of an untrusted one."""
+    """Return a value without Ansible's tag for untrusted data."""
     return value["__ansible_unsafe"] if isinstance(value, dict) and "__ansible_unsafe" in value else value
 
 
 def contract(hosts: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return only the variables that the playbooks read, of each host."""
+    """Return only the variables of each host that the playbooks read."""
     names = ("ansible_host", "ansible_user", "node_address", "node_rank", "node_slots", "node_price_per_hour")
     return {host: {name: values[name] for name in names if name in values} for host, values in hosts.items()}

@@ -42,8 +42,8 @@ class Cloud:
         """Start an instance and return it as AWS describes it."""
         client = self.client(region)
         image = client.describe_images()["Images"][0]["ImageId"]
-        made = client.run_instances(ImageId=image, InstanceType=instance_type, MinCount=1, MaxCount=1, **request)
-        instance_id = made["Instances"][0]["InstanceId"]
+        reply = client.run_instances(ImageId=image, InstanceType=instance_type, MinCount=1, MaxCount=1, **request)
+        instance_id = reply["Instances"][0]["InstanceId"]
         described = client.describe_instances(InstanceIds=[instance_id])["Reservations"][0]["Instances"]
         return dict(described[0])
 
@@ -64,7 +64,7 @@ def cloud() -> Iterator[Cloud]:
 
 @pytest.fixture
 def list_hosts(tmp_path: Path, cloud: Cloud) -> Any:
-    """Run ansible-inventory over a changed sample and ranks.yml; give the hosts of the group training."""
+    """Return a function that runs ansible-inventory on a changed sample and ranks.yml, and returns training hosts."""
 
     def run(change: Any = lambda text: text) -> dict[str, dict[str, Any]]:
         text = change(SAMPLE.read_text())
@@ -107,26 +107,26 @@ def test_commented_out_filters_work(cloud: Cloud, list_hosts: Any) -> None:
         return {"TagSpecifications": [{"ResourceType": "instance", "Tags": pairs}]}
 
     spot = cloud.start("g5.xlarge", **tagged(Name="same"), InstanceMarketOptions={"MarketType": "spot"})
-    other = cloud.start("g5.xlarge", **tagged(Name="same", cluster="bert"))
-    assert set(list_hosts()) == {spot["InstanceId"], other["InstanceId"]}
-    assert set(list_hosts(uncomment('  # "tag:cluster": bert'))) == {other["InstanceId"]}
-    made = cloud.start("g5.xlarge", **tagged(**{"muster:cluster": "bert", "muster:usd-per-hour": "0.531"}))
+    on_demand = cloud.start("g5.xlarge", **tagged(Name="same", cluster="bert"))
+    assert set(list_hosts()) == {spot["InstanceId"], on_demand["InstanceId"]}
+    assert set(list_hosts(uncomment('  # "tag:cluster": bert'))) == {on_demand["InstanceId"]}
+    created = cloud.start("g5.xlarge", **tagged(**{"muster:cluster": "bert", "muster:usd-per-hour": "0.531"}))
     by_maker = list_hosts(uncomment('  # "tag:muster:cluster": bert'))
-    assert {name: item["node_price_per_hour"] for name, item in by_maker.items()} == {made["InstanceId"]: 0.531}
-    cloud.client().terminate_instances(InstanceIds=[made["InstanceId"]])
-    assert "node_price_per_hour" not in list_hosts()[other["InstanceId"]]
+    assert {name: item["node_price_per_hour"] for name, item in by_maker.items()} == {created["InstanceId"]: 0.531}
+    cloud.client().terminate_instances(InstanceIds=[created["InstanceId"]])
+    assert "node_price_per_hour" not in list_hosts()[on_demand["InstanceId"]]
     assert set(list_hosts(only_spot)) == {spot["InstanceId"]}
-    assert set(list_hosts(lambda text: only_spot(text).replace("== 'spot'", "!= 'spot'"))) == {other["InstanceId"]}
-    zone = other["Placement"]["AvailabilityZone"]
+    assert set(list_hosts(lambda text: only_spot(text).replace("== 'spot'", "!= 'spot'"))) == {on_demand["InstanceId"]}
+    zone = on_demand["Placement"]["AvailabilityZone"]
     in_zone = uncomment("  # availability-zone: us-east-1a")
-    assert other["InstanceId"] in list_hosts(lambda text: in_zone(text).replace("us-east-1a", zone))
-    named = uncomment('  # - {name: instance-id, prefix: "tag:Name", separator: "-"}')
-    with_names = list_hosts(lambda text: named(text).replace("  - instance-id\n", ""))
-    assert set(with_names) == {f"same-{spot['InstanceId']}", f"same-{other['InstanceId']}"}
+    assert on_demand["InstanceId"] in list_hosts(lambda text: in_zone(text).replace("us-east-1a", zone))
+    with_name_tag = uncomment('  # - {name: instance-id, prefix: "tag:Name", separator: "-"}')
+    with_names = list_hosts(lambda text: with_name_tag(text).replace("  - instance-id\n", ""))
+    assert set(with_names) == {f"same-{spot['InstanceId']}", f"same-{on_demand['InstanceId']}"}
 
 
 def test_nodes_of_a_cluster_have_their_names_and_ranks(cloud: Cloud, list_hosts: Any) -> None:
-    """The nodes are named as by provision.yml, in whatever order AWS lists them."""
+    """The nodes have the names from provision.yml, regardless of the order in AWS's reply."""
     foreign = cloud.start("g5.xlarge")["InstanceId"]
     for number in (10, 2, 1, 0):
         pairs = [{"Key": "muster:node", "Value": f"bert-{number}"}, {"Key": "Name", "Value": "renamed"}]

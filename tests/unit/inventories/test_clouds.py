@@ -29,7 +29,7 @@ RESPONSES = json.loads((Path(__file__).parents[1] / "fixtures" / "inventories" /
 
 
 class Api(BaseHTTPRequestHandler):
-    """Answers with the recorded response for a path."""
+    """Responds with the recorded response for a path."""
 
     def do_GET(self) -> None:
         """Send the response, or 404 for an unknown path."""
@@ -139,10 +139,10 @@ def test_failing_request_to_lambda_is_explained(
     tmp_path: Path, url: str, settings: str, key: str, message: str
 ) -> None:
     text = f"{LAMBDA}\n{settings.format(url=url)}\n"
-    done = run_inventory(tmp_path, "lambda_cloud.yml", text, LAMBDA_API_KEY=key)
-    assert done.returncode != 0
-    assert message in " ".join(done.stderr.split()), done.stderr
-    assert "secret-key" not in done.stdout + done.stderr and "Traceback" not in done.stderr
+    completed = run_inventory(tmp_path, "lambda_cloud.yml", text, LAMBDA_API_KEY=key)
+    assert completed.returncode != 0
+    assert message in " ".join(completed.stderr.split()), completed.stderr
+    assert "secret-key" not in completed.stdout + completed.stderr and "Traceback" not in completed.stderr
 
 
 def test_unexpected_response_from_lambda_is_treated_as_data() -> None:

@@ -89,16 +89,19 @@ def test_all_nodes_of_the_local_cluster_are_listed(tmp_path: Path, fake: Path) -
     ],
 )
 def test_problems_are_explained(tmp_path: Path, fake: Path, options: str, expected: str) -> None:
-    done = run_inventory(tmp_path, "slurm.yml", LOCAL + options, FAKE=str(fake))
-    assert expected in " ".join(done.stderr.split())
+    completed = run_inventory(tmp_path, "slurm.yml", LOCAL + options, FAKE=str(fake))
+    assert expected in " ".join(completed.stderr.split())
 
 
 def test_slurm_error_is_shown(tmp_path: Path, fake: Path) -> None:
     text = "#!/bin/sh\necho 'slurm_load_node: Unable to contact slurm controller (connect failure)' >&2\nexit 1\n"
     (fake / "scontrol").write_text(text)
-    done = run_inventory(tmp_path, "slurm.yml", LOCAL, FAKE=str(fake))
-    assert done.returncode != 0
-    assert "Unable to contact slurm controller (connect failure)" in done.stderr and "on this machine" in done.stderr
+    completed = run_inventory(tmp_path, "slurm.yml", LOCAL, FAKE=str(fake))
+    assert completed.returncode != 0
+    assert (
+        "Unable to contact slurm controller (connect failure)" in completed.stderr
+        and "on this machine" in completed.stderr
+    )
 
 
 @pytest.mark.parametrize("address", ["-oProxyCommand=touch", "a;b", "$(x)"])

@@ -95,10 +95,10 @@ def test_machines_of_a_state_are_the_cluster(tmp_path: Path) -> None:
 
 
 def test_machines_are_selected_by_address_and_expressions_read_all_attributes(tmp_path: Path) -> None:
-    other = resource("aws_instance", "other", tags={"Name": "other"}, private_ip="10.1.0.1", instance_type="t3.small")
+    small = resource("aws_instance", "other", tags={"Name": "other"}, private_ip="10.1.0.1", instance_type="t3.small")
     gpu = resource("aws_instance", "gpu", private_ip="10.0.0.1", instance_type="p5.48xlarge")
     gpu["address"] = "module.gpus.aws_instance.gpu[0]"
-    (tmp_path / "state.json").write_text(json.dumps(state(other, gpus=[gpu])))
+    (tmp_path / "state.json").write_text(json.dumps(state(small, gpus=[gpu])))
     text = (
         "plugin: muster.training.terraform\nfile: state.json\ninclude: [module.gpus.*]\n"
         "compose: {node_slots: \"8 if values.instance_type == 'p5.48xlarge' else 1\"}\n"
@@ -139,10 +139,10 @@ def test_machines_with_the_same_name_are_refused() -> None:
 )
 def test_unusable_state_is_explained(tmp_path: Path, program: str, message: str) -> None:
     path = write_program(tmp_path, program)
-    done = run_inventory(tmp_path, "terraform.yml", f"{TEXT}\nprogram: {path}\ntimeout: 0.5\n")
-    assert done.returncode != 0
-    assert message in " ".join(done.stderr.split()), done.stderr
-    assert "Traceback" not in done.stderr
+    completed = run_inventory(tmp_path, "terraform.yml", f"{TEXT}\nprogram: {path}\ntimeout: 0.5\n")
+    assert completed.returncode != 0
+    assert message in " ".join(completed.stderr.split()), completed.stderr
+    assert "Traceback" not in completed.stderr
 
 
 def test_missing_program_and_file_are_explained(tmp_path: Path) -> None:
@@ -150,8 +150,8 @@ def test_missing_program_and_file_are_explained(tmp_path: Path) -> None:
         (f"{TEXT}\nfile: missing.json\n", "missing.json cannot be read: No such file"),
         (f"{TEXT}\nprogram: /missing/tofu\n", "/missing/tofu in "),
     ):
-        done = run_inventory(tmp_path, "terraform.yml", text)
-        assert done.returncode != 0 and message in " ".join(done.stderr.split()), done.stderr
+        completed = run_inventory(tmp_path, "terraform.yml", text)
+        assert completed.returncode != 0 and message in " ".join(completed.stderr.split()), completed.stderr
 
 
 def test_only_addresses_and_user_names_reach_ssh() -> None:
@@ -187,7 +187,7 @@ CONFIGURATIONS = sorted((EXAMPLES / "opentofu").glob("*.tf"))
 
 @pytest.mark.parametrize("path", CONFIGURATIONS, ids=[path.stem for path in CONFIGURATIONS])
 def test_configuration_creates_numbered_machines_of_a_known_type(path: Path) -> None:
-    """No program available here can check it against its provider: this test finds misspelled blocks and references."""
+    """No program available here can check it against its provider: this detects misspelled blocks and references."""
     with path.open() as stream:
         document = hcl2.load(stream)
 
@@ -197,9 +197,9 @@ def test_configuration_creates_numbered_machines_of_a_known_type(path: Path) -> 
     machines = [
         body
         for block in document["resource"]
-        for kind, named in block.items()
+        for kind, bodies in block.items()
         if unquoted(kind) in RESOURCE_TYPES
-        for body in named.values()
+        for body in bodies.values()
     ]
     assert len(machines) == 1
     assert "var.nodes" in str(machines[0]["count"])

@@ -17,16 +17,16 @@ from ansible_collections.muster.training.plugins.module_utils._run import stop a
 from tests.unit.supervised import free_port
 
 CHECKOUT = Path(__file__).resolve().parents[3]
-MADE = ".venv/.run-ready"
+VENV_STAMP = ".venv/.run-ready"
 # Variables that make passes to its children: this test may itself be started by make.
 OF_MAKE = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "ARGS")
 EPOCHS = 6
 
 
-@pytest.mark.skipif(not (CHECKOUT / MADE).exists(), reason="make has not made .venv, which the demo runs in")
+@pytest.mark.skipif(not (CHECKOUT / VENV_STAMP).exists(), reason="make has not made .venv, which the demo runs in")
 def test_the_demo_trains_on_two_nodes_of_this_machine(tmp_path: Path) -> None:
     run_id = f"demo-{os.getpid()}"
-    given = {
+    variables = {
         "run_id": run_id,
         "launch_runs_directory": tmp_path / "records",
         "launch_node_directory": tmp_path / "nodes",
@@ -34,13 +34,13 @@ def test_the_demo_trains_on_two_nodes_of_this_machine(tmp_path: Path) -> None:
         "launch_lifeline_port": free_port(),
     }
     clean = {name: value for name, value in os.environ.items() if name not in OF_MAKE}
-    arguments = " ".join(f"-e {name}={value}" for name, value in given.items())
+    arguments = " ".join(f"-e {name}={value}" for name, value in variables.items())
     arguments += f""" -e "launch_args='--epochs {EPOCHS}'" """  # instead of 20: each epoch takes one core-second
     node0 = tmp_path / "nodes" / run_id / "node0"
     try:
-        done = subprocess.run(
+        completed = subprocess.run(
             # existing environments are left unchanged even if their requirements are newer: tests install nothing
-            ["make", f"--old-file={MADE}", "demo", f"ARGS={arguments}"],
+            ["make", f"--old-file={VENV_STAMP}", "demo", f"ARGS={arguments}"],
             cwd=CHECKOUT,
             env={**clean, "ANSIBLE_NOCOLOR": "1"},
             check=False,
@@ -51,11 +51,13 @@ def test_the_demo_trains_on_two_nodes_of_this_machine(tmp_path: Path) -> None:
         )
     finally:  # unless it has already exited
         for name in ("local0", "local1"):
-            place = {"run_id": run_id, "runs_directory": str(tmp_path / "nodes"), "node": name, "check": False}
-            run_stop.stop(place)
-    output = done.stdout
-    assert done.returncode == 0, output
-    assert subprocess.run(["make", "--question", MADE], cwd=CHECKOUT, env=clean, check=False).returncode == 0, "once"
+            request = {"run_id": run_id, "runs_directory": str(tmp_path / "nodes"), "node": name, "check": False}
+            run_stop.stop(request)
+    output = completed.stdout
+    assert completed.returncode == 0, output
+    assert subprocess.run(["make", "--question", VENV_STAMP], cwd=CHECKOUT, env=clean, check=False).returncode == 0, (
+        "once"
+    )
     assert re.search(rf"^run {run_id} succeeded after \S+: 2 nodes, world size 4$", output, re.MULTILINE), output
     message = dict(re.findall(r"^  (accuracy|samples per second|checkpoint|logs|record): (.+)$", output, re.MULTILINE))
     assert float(message["accuracy"]) > 0.95

@@ -51,11 +51,11 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def apt(configuration: Path, *argv: str) -> str:
     """Run a program of apt on the index; return its output."""
     environment = {**os.environ, "APT_CONFIG": str(configuration), "LC_ALL": "C"}
-    done = subprocess.run(
+    completed = subprocess.run(
         argv, capture_output=True, text=True, timeout=120, check=False, env=environment, stdin=subprocess.DEVNULL
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    return completed.stdout
 
 
 @pytest.fixture

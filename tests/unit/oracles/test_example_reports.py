@@ -58,7 +58,7 @@ EXAMPLES = {
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_example_trains_and_leaves_its_report(tmp_path: Path, name: str) -> None:
+def test_example_trains_and_writes_its_report(tmp_path: Path, name: str) -> None:
     libraries: list[str] = []
     if name == "hugging_face_deepspeed" and importlib.util.find_spec("transformers") is None:
         if not HUGGING_FACE:
@@ -73,11 +73,11 @@ def test_example_trains_and_leaves_its_report(tmp_path: Path, name: str) -> None
     run_id = f"{name.replace('_', '-')}-{os.getpid()}"  # it alone determines the name of its temporary directory
     text = f"ansible-playbook muster.training.launch -i machines.yml -e @job.yml -e run_id={run_id}"
     try:
-        done = typed(tmp_path, text.split())
+        completed = typed(tmp_path, text.split())
     finally:
         for node in "ab":
             run_stop.stop({"run_id": run_id, "runs_directory": f"{tmp_path}/nodes", "node": node, "check": False})
-    assert done.returncode == 0, done.stdout
+    assert completed.returncode == 0, completed.stdout
     record = tmp_path / "runs" / run_id
     report = json.loads((record / "report.json").read_text())
     assert (report["state"], report["world_size"], report["findings"]) == ("succeeded", 2, [])
@@ -93,6 +93,6 @@ def test_example_trains_and_leaves_its_report(tmp_path: Path, name: str) -> None
     page = record / "report.html"
     assert page.read_text().count("<svg ") == len(expected.curves)
     if browser.program() is not None and AXES:
-        with Browser() as there:
+        with Browser() as chromium:
             for width, dark in VIEWS:
-                check_view(there, page, width, dark)
+                check_view(chromium, page, width, dark)

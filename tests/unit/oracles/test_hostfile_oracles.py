@@ -1,4 +1,4 @@
-"""DeepSpeed's and Open MPI's own readers get from our hostfiles exactly the order and slots of the rank table."""
+"""DeepSpeed's and Open MPI's own readers get exactly the rank table's order and slots from the generated hostfiles."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ for line in sys.stdin:
 
 
 class DeepSpeed:
-    """DeepSpeed's launcher, asked to read one hostfile after the other."""
+    """A process of DeepSpeed's launcher that reads hostfiles."""
 
     def __init__(self, process: subprocess.Popen[str], hostfile: Path) -> None:
         self._process = process
@@ -66,8 +66,8 @@ class DeepSpeed:
         assert self._process.stdin is not None and self._process.stdout is not None
         self._hostfile.write_bytes(text.encode())
         print(json.dumps(str(self._hostfile)), file=self._process.stdin, flush=True)
-        answer = json.loads(self._process.stdout.readline())
-        return answer if isinstance(answer, str) else [(str(name), int(slots)) for name, slots in answer]
+        reply = json.loads(self._process.stdout.readline())
+        return reply if isinstance(reply, str) else [(str(name), int(slots)) for name, slots in reply]
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,7 @@ def deepspeed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeepSpeed]:
 
 
 class OpenMpi:
-    """Open MPI's mpirun, asked to map a job to a hostfile without launching it."""
+    """Open MPI's mpirun, which maps a job to a hostfile without launching it."""
 
     def __init__(self, directory: Path) -> None:
         self._hostfile = directory / "hostfile"
@@ -116,7 +116,7 @@ def open_mpi(tmp_path_factory: pytest.TempPathFactory) -> OpenMpi:
 
 
 def as_open_mpi_shows(name: str) -> str:
-    """Open MPI 4 cuts domains off."""
+    """Return a name as Open MPI shows it: version 4 omits domains."""
     return name if ip_literal(name) else name.partition(".")[0]
 
 
@@ -176,6 +176,6 @@ def test_launchers_still_read_refused_hosts_as_recorded(
 
 @needs_orterun
 def test_open_mpi_gives_the_first_ranks_to_the_host_that_launches(open_mpi: OpenMpi) -> None:
-    """This is why mpirun has to be started on rank 0's node."""
+    """Therefore, mpirun must be started on rank 0's node."""
     assert open_mpi.map(f"node0 slots=2\n{HERE} slots=1\n") == [(HERE, [0]), ("node0", [1, 2])]
     assert open_mpi.map(f"{HERE} slots=1\nnode0 slots=2\n") == [(HERE, [0]), ("node0", [1, 2])]

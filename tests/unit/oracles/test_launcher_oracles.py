@@ -1,4 +1,4 @@
-"""torch's and Lightning's own readers understand what the launchers are given as it was meant."""
+"""torch's and Lightning's own readers interpret the launchers' arguments as intended."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ for line in sys.stdin:
 
 
 class Reader:
-    """A process that answers one line of JSON after another."""
+    """A process that replies to each line of JSON with one line."""
 
     def __init__(self, program: str) -> None:
         self.process = subprocess.Popen(
@@ -114,7 +114,7 @@ class Reader:
             env={**os.environ, "OMP_NUM_THREADS": "1"},
         )
 
-    def ask(self, question: Any) -> Any:
+    def query(self, question: Any) -> Any:
         assert self.process.stdin is not None and self.process.stdout is not None
         print(json.dumps(question), file=self.process.stdin, flush=True)
         return json.loads(self.process.stdout.readline())
@@ -185,7 +185,7 @@ def commands(job: Job, hosts: Iterable[HostSpec]) -> tuple[RankTable, list[list[
 
 
 def as_planned(job: Job, table: RankTable, rank: int) -> dict[str, Any]:
-    """What torchrun must read on a node, whatever the rendezvous."""
+    """Return the settings that torchrun must read on a node, for any rendezvous."""
     return {
         "nproc_per_node": table.nodes[rank].slots,
         "run_id": job.run_id,
@@ -205,8 +205,8 @@ def as_planned(job: Job, table: RankTable, rank: int) -> dict[str, Any]:
 @given(job=jobs("static"), hosts=clusters())
 def test_torchrun_reads_static_run_as_planned(torchrun: Reader, job: Job, hosts: list[HostSpec]) -> None:
     table, result = commands(job, hosts)
-    for rank, words in enumerate(result):
-        assert torchrun.ask(["read", words]) == {
+    for rank, argv in enumerate(result):
+        assert torchrun.query(["read", argv]) == {
             **as_planned(job, table, rank),
             "nnodes": [table.nnodes, table.nnodes],
             "node_rank": rank,
@@ -224,8 +224,8 @@ def test_torchrun_reads_c10d_run_as_planned(
 ) -> None:
     least = data.draw(st.none() | st.integers(1, len(hosts)))
     table, result = commands(replace(job, min_nnodes=least), hosts)
-    for rank, words in enumerate(result):
-        assert torchrun.ask(["read", words]) == {
+    for rank, argv in enumerate(result):
+        assert torchrun.query(["read", argv]) == {
             **as_planned(job, table, rank),
             "nnodes": [least or table.nnodes, table.nnodes],
             "node_rank": 0,  # omitted: c10d would ignore it
@@ -239,16 +239,16 @@ def test_torchrun_reads_c10d_run_as_planned(
 @many
 @given(job=jobs("c10d"), hosts=clusters())
 def test_c10d_orders_nodes_like_the_rank_table(torchrun: Reader, job: Job, hosts: list[HostSpec]) -> None:
-    table, _found = commands(job, hosts)
+    table, _plans = commands(job, hosts)
     addresses = [node.address for node in table.nodes]
-    assert torchrun.ask(["order", addresses]) == addresses
+    assert torchrun.query(["order", addresses]) == addresses
 
 
 @needs_torch
 def test_torch_reader_detects_wrong_options_and_order(torchrun: Reader) -> None:
-    assert torchrun.ask(["read", ["--nnodes=4:2", "train.py"]]).startswith("AssertionError: ")
-    assert torchrun.ask(["read", ["--no-such-option=4", "train.py"]]).startswith("SystemExit: 2")
-    assert torchrun.ask(["order", ["10.0.0.9", "10.0.0.10"]]) == ["10.0.0.10", "10.0.0.9"]
+    assert torchrun.query(["read", ["--nnodes=4:2", "train.py"]]).startswith("AssertionError: ")
+    assert torchrun.query(["read", ["--no-such-option=4", "train.py"]]).startswith("SystemExit: 2")
+    assert torchrun.query(["order", ["10.0.0.9", "10.0.0.10"]]) == ["10.0.0.10", "10.0.0.9"]
 
 
 @needs_lightning
@@ -257,7 +257,7 @@ def test_lightning_reads_the_env_launchers_environment(lightning: Reader) -> Non
     for address in ("10.0.0.%d", "fd00::%d"):
         table = build_rank_table([HostSpec("b", address % 9, 4), HostSpec("a", address % 10, 4)])
         for node in table.nodes:
-            assert lightning.ask(get_launcher(job).environment(job, table, node)) == {
+            assert lightning.query(get_launcher(job).environment(job, table, node)) == {
                 "others": [],
                 "address": [address % 9, 29511],
                 "node_rank": node.node_rank,

@@ -71,7 +71,7 @@ class Cluster:
 
 @contextlib.contextmanager
 def serving_cluster(directory: Path) -> Iterator[Page]:
-    """Serve the page of the run of a Cluster, whose record is in this directory."""
+    """Serve the page of a Cluster's run, whose record is in this directory."""
     cluster = Cluster()
     write_record(directory, cluster.plan)
     served = Page(directory)
@@ -89,7 +89,7 @@ def page(tmp_path: Path) -> Iterator[Page]:
 def open_page(window: Browser, url: str) -> None:
     """Open an address, and wait until its script has run."""
     window.open()
-    window.ask("Page.navigate", url=url)
+    window.call("Page.navigate", url=url)
     eventually(lambda: window.evaluate("document.readyState === 'complete' && !!document.title"))
 
 
@@ -102,11 +102,11 @@ def press(window: Browser, key: str, code: int) -> None:
     """Press a key."""
     for kind in ("keyDown", "keyUp"):
         text = {"text": "\r"} if key == "Enter" and kind == "keyDown" else {}
-        window.ask("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code, **text)
+        window.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code, **text)
 
 
 def check_accessibility(window: Browser, where: object) -> None:
-    """Check a page with axe-core, which the policy of the page does not let it load itself."""
+    """Check a page with axe-core, which the page's content security policy does not let it load."""
     if not AXES:
         return
     window.evaluate(f"{AXES[-1].read_text()}; 0")

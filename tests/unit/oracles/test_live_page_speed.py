@@ -40,7 +40,7 @@ from tests.unit.supervised import Run, end_by_force, eventually, own_network
 
 PROMISE = 1.0  # seconds from a sample in the node's file to the screen
 TRIES = 20
-NEVER = 600.0  # seconds; for intervals that nothing may depend on
+NEVER = 600.0  # seconds; for intervals that must not matter
 DAY = 86400
 MAX_BYTES = 100 * 2**20
 FRAME = 0.016  # seconds on the browser's main thread
@@ -175,11 +175,11 @@ def large(tmp_path: Path) -> Iterator[Page]:
 def main_thread_tasks(window: Browser, work: Any) -> list[float]:
     """Return the CPU time in seconds of each task of the page's main thread during some work, the longest first."""
     session, window.session = window.session, ""
-    window.ask("Tracing.start", traceConfig={"includedCategories": ["toplevel", "__metadata"]})
+    window.call("Tracing.start", traceConfig={"includedCategories": ["toplevel", "__metadata"]})
     window.session = session
     work()
     window.session = ""
-    window.ask("Tracing.end")
+    window.call("Tracing.end")
     events: list[dict[str, Any]] = []
     while (message := window.next_message()).get("method") != "Tracing.tracingComplete":
         if message.get("method") == "Tracing.dataCollected":
@@ -203,7 +203,7 @@ def main_thread_tasks(window: Browser, work: Any) -> list[float]:
 def private_bytes(window: Browser) -> int:
     """Return the memory that only the processes of the browser's pages use."""
     session, window.session = window.session, ""
-    processes = window.ask("SystemInfo.getProcessInfo")["processInfo"]
+    processes = window.call("SystemInfo.getProcessInfo")["processInfo"]
     window.session = session
     total = 0
     for process in processes:
@@ -238,7 +238,7 @@ def test_a_day_of_a_large_run_needs_little_memory_and_never_blocks_the_page(larg
         eventually(lambda: window.evaluate("document.querySelectorAll('#strips canvas').length") == 6)
         assert window.evaluate("document.querySelector('#strips canvas').width") > 300
         tasks = main_thread_tasks(window, update)
-        window.ask("HeapProfiler.collectGarbage")
+        window.call("HeapProfiler.collectGarbage")
         used = private_bytes(window) - empty
         heap = window.evaluate("performance.memory.usedJSHeapSize")
     assert len(tasks) > UPDATES

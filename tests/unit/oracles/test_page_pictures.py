@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The pictures of pages in docs/ show what the pages show now."""
+"""The pictures of pages in docs/ match the current pages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.make_page_pictures import SHOTS, WIDTH
 from tests.make_pictures import PICTURES, RECORDINGS
 from tests.support import browser
 
-MAX_BYTES = 300_000  # size in bytes of a picture, which everybody who clones the project downloads
+MAX_BYTES = 300_000  # size in bytes of a picture, which is part of every clone
 
 
 @pytest.mark.parametrize("name", SHOTS)

@@ -1,4 +1,4 @@
-"""DeepSpeed's, Accelerate's and Open MPI's own code makes of what we write the ranks of the rank table, every time."""
+"""DeepSpeed's, Accelerate's and Open MPI's own code always derives the rank table's ranks from the generated files."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ answer_all(answer)
 
 
 class Reader:
-    """A process that answers one line of JSON after the other."""
+    """A process that replies to each line of JSON with one line."""
 
     def __init__(self, program: str, log: Path) -> None:
         self.log = log.open("w")
@@ -154,7 +154,7 @@ class Reader:
             env={**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(log.parent)},
         )
 
-    def ask(self, question: Any) -> Any:
+    def query(self, question: Any) -> Any:
         assert self.process.stdin is not None and self.process.stdout is not None
         print(json.dumps(question), file=self.process.stdin, flush=True)
         return json.loads(self.process.stdout.readline())
@@ -184,7 +184,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def planned(runs: Path, job: Job, hosts: list[HostSpec]) -> tuple[RankTable, list[dict[str, Any]]]:
-    """The plans of all nodes, their files written where they would lie."""
+    """Return the plans of all nodes, after writing their files."""
     table = get_launcher(job).order(build_rank_table(hosts))
     facts = {
         "interpreter": "/opt/venv/bin/python",
@@ -201,12 +201,12 @@ def planned(runs: Path, job: Job, hosts: list[HostSpec]) -> tuple[RankTable, lis
     return table, plans
 
 
-def job_of(launcher: str, **given: Any) -> Job:
-    return make_job(run_id="oracle", launcher=launcher, master_port=29511, **given)
+def job_of(launcher: str, **options: Any) -> Job:
+    return make_job(run_id="oracle", launcher=launcher, master_port=29511, **options)
 
 
 def assert_ranks_of(table: RankTable, rank: int, started: list[tuple[list[str], list[str]]], master: str) -> None:
-    """What DeepSpeed's launcher starts on a node is what the table says."""
+    """Assert that DeepSpeed's launcher starts the table's ranks on a node."""
     node = table.nodes[rank]
     assert [int(values[0]) for _command, values in started] == list(node.ranks)
     assert sorted(int(values[1]) for _command, values in started) == list(range(node.slots))
@@ -223,8 +223,8 @@ def after(arguments: list[str], word: str) -> list[str]:
 def test_deepspeed_passes_no_local_rank_if_the_job_does_not_accept_it(deepspeed: Reader, runs: Path) -> None:
     hosts = [HostSpec(name="n0", address="10.0.0.1", slots=2), HostSpec(name="n1", address="10.0.0.2", slots=2)]
     _table, plans = planned(runs, job_of("deepspeed", deepspeed_local_rank="false"), hosts)
-    (command,) = deepspeed.ask(["runner", after(plans[1]["command"], "deepspeed.launcher.runner")])
-    started = deepspeed.ask(["launch", after(command, "-m")])
+    (command,) = deepspeed.query(["runner", after(plans[1]["command"], "deepspeed.launcher.runner")])
+    started = deepspeed.query(["launch", after(command, "-m")])
     assert [arguments for arguments, _values in started] == [["muster-rank"]] * 2
 
 
@@ -236,8 +236,8 @@ def test_deepspeed_on_each_node_starts_the_ranks_of_the_table(
 ) -> None:
     table, plans = planned(runs, job_of("deepspeed"), hosts)
     for rank in sorted({0, table.nnodes // 2, table.nnodes - 1}):
-        (command,) = deepspeed.ask(["runner", after(plans[rank]["command"], "deepspeed.launcher.runner")])
-        started = deepspeed.ask(["launch", after(command, "-m")])
+        (command,) = deepspeed.query(["runner", after(plans[rank]["command"], "deepspeed.launcher.runner")])
+        started = deepspeed.query(["launch", after(command, "-m")])
         assert_ranks_of(table, rank, started, table.master.address)
 
 
@@ -250,14 +250,14 @@ def test_deepspeed_with_pdsh_starts_the_ranks_of_the_table(
 ) -> None:
     table, plans = planned(runs, job_of("deepspeed", deepspeed_launcher="pdsh"), hosts)
     assert all(plan["command"] == [] for plan in plans[1:])
-    (command,) = deepspeed.ask(["runner", after(plans[0]["command"], "deepspeed.launcher.runner")])
+    (command,) = deepspeed.query(["runner", after(plans[0]["command"], "deepspeed.launcher.runner")])
     hosts_word = command[command.index("-w") + 1]
     assert hosts_word.split(",") == [node.name for node in table.nodes]
-    # pdsh joins the words, and on the other side of ssh there is a shell
+    # pdsh joins the arguments, and ssh runs them in a remote shell
     remote = " ".join(command[command.index("-w") + 2 :])
     for rank in sorted({0, table.nnodes // 2, table.nnodes - 1}):
         arguments = shlex.split(remote.replace("%n", str(rank)).rpartition(";")[2])
-        assert_ranks_of(table, rank, deepspeed.ask(["launch", after(arguments, "-m")]), table.master.address)
+        assert_ranks_of(table, rank, deepspeed.query(["launch", after(arguments, "-m")]), table.master.address)
 
 
 @needs("torch", "deepspeed")
@@ -269,13 +269,15 @@ def test_deepspeed_with_open_mpi_uses_same_options_as_mpirun_launcher(
 ) -> None:
     assume(len(hosts) > 1)
     table, plans = planned(runs, job_of("deepspeed", deepspeed_launcher="openmpi"), hosts)
-    _table, own = planned(runs / "mpirun", job_of("mpirun"), hosts)
-    (command,) = deepspeed.ask(["runner", after(plans[0]["command"], "deepspeed.launcher.runner")])
+    _table, mpirun_plans = planned(runs / "mpirun", job_of("mpirun"), hosts)
+    (command,) = deepspeed.query(["runner", after(plans[0]["command"], "deepspeed.launcher.runner")])
     assert command[:3] == ["mpirun", "-n", str(table.world_size)] and command[-1] == "muster-rank"
     for name in ("btl_tcp_if_include", "oob_tcp_if_include", "plm_rsh_agent", "plm_rsh_no_tree_spawn"):
-        assert command[command.index(name) + 1] == own[0]["command"][own[0]["command"].index(name) + 1]
+        assert (
+            command[command.index(name) + 1] == mpirun_plans[0]["command"][mpirun_plans[0]["command"].index(name) + 1]
+        )
     assert command.count("btl_tcp_if_include") == 1, "eth0 is its own guess"
-    assert (runs / "oracle/node0/hostfile").read_text() == own[0]["files"]["hostfile"]
+    assert (runs / "oracle/node0/hostfile").read_text() == mpirun_plans[0]["files"]["hostfile"]
 
 
 @needs_orterun
@@ -305,7 +307,7 @@ def test_accelerate_starts_the_ranks_of_the_table(
     table, plans = planned(runs, job_of("accelerate", accelerate_config=precision), equal)
     assert get_launcher(job_of("accelerate")).problems(job_of("accelerate"), table) == []
     for rank in sorted({0, table.nnodes // 2, table.nnodes - 1}):
-        assert accelerate.ask(after(plans[rank]["command"], "accelerate.commands.launch")) == {
+        assert accelerate.query(after(plans[rank]["command"], "accelerate.commands.launch")) == {
             "nnodes": [table.nnodes, table.nnodes],
             "node_rank": rank,
             "nproc_per_node": slots,
@@ -331,7 +333,7 @@ def test_accelerate_starts_a_single_rank_like_any_other_launcher(tmp_path: Path)
     program.chmod(0o755)
     rules = json.loads((directory / "rank.json").read_text())
     (directory / "rank.json").write_text(json.dumps({**rules, "command": [sys.executable, str(script)]}))
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, *plan["command"][1:]],
         env={**os.environ, "PATH": f"{directory}/bin:{os.environ['PATH']}"},
         capture_output=True,
@@ -339,7 +341,7 @@ def test_accelerate_starts_a_single_rank_like_any_other_launcher(tmp_path: Path)
         check=False,
         timeout=240,
     )
-    assert done.returncode == 0, done.stderr
+    assert completed.returncode == 0, completed.stderr
     assert (directory / "ranks" / "0" / "stdout.log").read_text() == "0 0 1 29511\n"
 
 
@@ -354,13 +356,13 @@ def test_accelerate_starts_a_single_rank_like_any_other_launcher(tmp_path: Path)
 def test_deepspeed_agrees_with_musters_batch_size_check(
     deepspeed: Reader, batch: int | None, micro: int | None, steps: int | None, world: int
 ) -> None:
-    given = {BATCH: batch, MICRO: micro, STEPS: steps}
-    config = {name: value for name, value in given.items() if value is not None}
-    theirs = deepspeed.ask(["batch", [batch, micro, steps, world]])
+    sizes = {BATCH: batch, MICRO: micro, STEPS: steps}
+    config = {name: value for name, value in sizes.items() if value is not None}
+    reply = deepspeed.query(["batch", [batch, micro, steps, world]])
     if check_batch_sizes(config, [], world) is None:
-        assert theirs == list(complete_sizes(batch, micro, steps, world) or ())
+        assert reply == list(complete_sizes(batch, micro, steps, world) or ())
     else:
-        assert isinstance(theirs, str) and theirs.startswith("AssertionError: ")
+        assert isinstance(reply, str) and reply.startswith("AssertionError: ")
 
 
 @given(hosts=clusters(six=False))

@@ -67,7 +67,7 @@ pytestmark = [
 
 
 def rich_record(runs: Path, run_id: str) -> Path:
-    """A record with everything that a page can show."""
+    """Return a record with everything that a page can show."""
     failure = {
         "node": "gpu1",
         "node_rank": 1,
@@ -100,46 +100,46 @@ def rich_record(runs: Path, run_id: str) -> Path:
     return directory
 
 
-def check_view(there: Browser, page: Path, width: int, dark: bool) -> None:
-    """Check what must be true of each page."""
+def check_view(chromium: Browser, page: Path, width: int, dark: bool) -> None:
+    """Check the requirements on each page."""
     where = f"{page.parent.name}, {width} px"
-    there.show(width, dark)
-    there.open(page)
-    assert there.evaluate("document.documentElement.scrollWidth") == width, where
-    assert min(there.evaluate(BETWEEN)) > 3, (where, "words at an axis run into each other")
-    figures = there.evaluate(FIGURES)
+    chromium.show(width, dark)
+    chromium.open(page)
+    assert chromium.evaluate("document.documentElement.scrollWidth") == width, where
+    assert min(chromium.evaluate(BETWEEN)) > 3, (where, "words at an axis run into each other")
+    figures = chromium.evaluate(FIGURES)
     for item in figures:
         assert 0 <= item["left"] < item["right"] <= width and item["caption"], (where, item)
-    there.evaluate(f"{AXES[-1].read_text()}; 0")
+    chromium.evaluate(f"{AXES[-1].read_text()}; 0")
     result = [
-        (item["id"], item["help"], [node["html"][:300] for node in item["nodes"]]) for item in there.evaluate(CHECK)
+        (item["id"], item["help"], [node["html"][:300] for node in item["nodes"]]) for item in chromium.evaluate(CHECK)
     ]
     assert result == [], where
     drawn = [item for item in figures if item["picture"]]
     assert [item["name"] for item in drawn] == [name_of(spec) for spec in specs(page)], where
-    shown = there.colors(there.picture(), [(0, 0, 1, 1), *(item["picture"] for item in drawn)])
-    assert shown[0] == {PAPER[dark]: 1}, where
-    for colors, spec in zip(shown[1:], specs(page), strict=True):
+    pixels = chromium.colors(chromium.picture(), [(0, 0, 1, 1), *(item["picture"] for item in drawn)])
+    assert pixels[0] == {PAPER[dark]: 1}, where
+    for colors, spec in zip(pixels[1:], specs(page), strict=True):
         for line in lines_of(spec):
             assert sum(count for color, count in colors.items() if alike(color, line)) > 30, (where, spec["title"])
         assert colors[PAPER[dark]] > sum(colors.values()) / 3, (where, spec["title"])
 
 
-def check_paper(there: Browser, page: Path) -> None:
-    """Check what must be true of each printed page, even if the user prefers dark mode: it is white, and nothing is
+def check_paper(chromium: Browser, page: Path) -> None:
+    """Check the requirements on each printed page, even if the user prefers dark mode: it is white, and nothing is
     folded or cut off.
     """
-    there.show(PRINTED, dark=True, medium="print")
-    there.open(page)
-    assert there.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-    assert there.evaluate(CUT) == [], page
+    chromium.show(PRINTED, dark=True, medium="print")
+    chromium.open(page)
+    assert chromium.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert chromium.evaluate(CUT) == [], page
     folded = "[...document.querySelectorAll('details table')].filter(one => !one.checkVisibility()).length"
-    assert there.evaluate(folded) == 0, page
+    assert chromium.evaluate(folded) == 0, page
 
 
-def alike(item: str, other: str) -> bool:
-    """Whether a pixel has a line's color, or most of it: a line need not fill the pixels at its edges."""
-    pairs = zip(bytes.fromhex(item[1:]), bytes.fromhex(other[1:]), strict=True)
+def alike(item: str, second: str) -> bool:
+    """Return whether a pixel has a line's color, or most of it: a line need not fill the pixels at its edges."""
+    pairs = zip(bytes.fromhex(item[1:]), bytes.fromhex(second[1:]), strict=True)
     return all(abs(value - expected) < 96 for value, expected in pairs)
 
 
@@ -156,7 +156,7 @@ def name_of(spec: dict[str, Any]) -> str:
 
 
 def lines_of(spec: dict[str, Any]) -> list[str]:
-    """The colors of the lines that a plot must show; of lines that may lie under each other the last."""
+    """Return the colors of the lines that a plot must show; for lines that may overlap, the last one."""
     text = json.dumps(spec)
     several = re.findall(r'"range": \[("#[0-9A-F]{6}"(?:, "#[0-9A-F]{6}")*)\]', text)
     if several:
@@ -167,24 +167,24 @@ def lines_of(spec: dict[str, Any]) -> list[str]:
 def test_pages_are_accessible_and_show_plots_and_numbers_of_the_report(tmp_path: Path) -> None:
     """A single browser checks all pages, since starting one takes a second."""
     runs, book = tmp_path / "runs", tmp_path / "logbook"
-    rich, other, hostile = rich_record(runs, "rich"), rich_record(runs, "other"), hostile_record(runs)
+    rich, second, hostile = rich_record(runs, "rich"), rich_record(runs, "other"), hostile_record(runs)
     report = write_report(rich, book, START).report
     write_report(hostile, book, START)
-    compared, _why = write_comparison([rich, other], book, None, START)
-    with Browser() as there:
+    compared, _reason = write_comparison([rich, second], book, None, START)
+    with Browser() as chromium:
         for page in (rich / "report.html", hostile / "report.html", compared):
             for width, dark in VIEWS:
-                check_view(there, page, width, dark)
+                check_view(chromium, page, width, dark)
         for page in (rich / "report.html", compared):
-            there.show(1280)
-            there.open(page)
-            assert there.evaluate(CUT) == [], page
-            check_paper(there, page)
+            chromium.show(1280)
+            chromium.open(page)
+            assert chromium.evaluate(CUT) == [], page
+            check_paper(chromium, page)
         for width, dark in VIEWS:
-            there.show(width, dark)
-            there.open(rich / "report.html")
+            chromium.show(width, dark)
+            chromium.open(rich / "report.html")
             numbers = json.loads((rich / "report.json").read_text())
-            seen = " ".join(there.evaluate("document.body.innerText").split())
+            text = " ".join(chromium.evaluate("document.body.innerText").split())
             for arguments in (
                 *numbers["verdict"].split("; failed first: "),  # the second part opens the section on the failure
                 format_money(numbers["cost"]["run"], "USD"),
@@ -192,6 +192,6 @@ def test_pages_are_accessible_and_show_plots_and_numbers_of_the_report(tmp_path:
                 *(item["problem"] for item in numbers["findings"]),
                 *(format_value(item["value"]) for item in numbers["metrics"]),
             ):
-                assert " ".join(arguments.split()) in seen, arguments
-            assert there.evaluate(f"{TABLE}('GPUs')") == [gpu_row(gpu) for gpu in report["gpus"]]
-            assert [row[0] for row in there.evaluate(f"{TABLE}('Nodes')")] == ["gpu0", "gpu1"]
+                assert " ".join(arguments.split()) in text, arguments
+            assert chromium.evaluate(f"{TABLE}('GPUs')") == [gpu_row(gpu) for gpu in report["gpus"]]
+            assert [row[0] for row in chromium.evaluate(f"{TABLE}('Nodes')")] == ["gpu0", "gpu1"]

@@ -57,7 +57,7 @@ def test_example_learns_and_resumes_with_a_different_number_of_ranks(tmp_path: P
     assert result_of(resumed)["accuracy"] > 0.95
 
 
-PROOF = """
+PROGRAM = """
 import os, runpy, sys, weakref
 import torch.distributed as dist
 
@@ -79,8 +79,8 @@ print("gone" if seen[0]() is None or left == [0] else "held")
     [
         ["examples/strategies/train.py", "--steps", "4", "--strategy", "fsdp"],
         *(
-            pytest.param(one, marks=pytest.mark.thorough)
-            for one in (
+            pytest.param(argv, marks=pytest.mark.thorough)
+            for argv in (
                 ["examples/ddp/train_ddp.py", "--epochs", "1"],
                 ["examples/strategies/train.py", "--steps", "4", "--strategy", "ddp"],
                 *(["tests/jobs/same_job.py", kind] for kind in ("plain", "deepspeed", "accelerate", "lightning")),
@@ -93,8 +93,8 @@ def test_process_group_is_destroyed_before_the_interpreter_exits(tmp_path: Path,
     machine.
     """
     location = {"RANK": "0", "LOCAL_RANK": "0", "LOCAL_SIZE": "1", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
-    done = subprocess.run(
-        [sys.executable, "-c", PROOF, *arguments],
+    completed = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *arguments],
         env={**os.environ, **location, "MASTER_PORT": "0", "MUSTER_RUN_DIRECTORY": str(tmp_path)},
         check=True,
         stdout=subprocess.PIPE,
@@ -102,4 +102,4 @@ def test_process_group_is_destroyed_before_the_interpreter_exits(tmp_path: Path,
         timeout=600,
         cwd=CHECKOUT,
     )
-    assert done.stdout.splitlines()[-1] == "gone"
+    assert completed.stdout.splitlines()[-1] == "gone"

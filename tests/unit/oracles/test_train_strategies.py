@@ -1,4 +1,4 @@
-"""The strategies example resumes from its checkpoints, under the real torchrun, with the losses of an unbroken run."""
+"""The strategies example resumes from checkpoints, under the real torchrun, with the losses of an uninterrupted run."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ def losses(strategy: str, ranks: int, *arguments: str) -> dict[int, float]:
     """Return the losses that the example prints, by step."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
     script = str(CHECKOUT / "examples" / "strategies" / "train.py")
-    done = subprocess.run(
+    completed = subprocess.run(
         [*command, script, "--strategy", strategy, *SIZE, *arguments],
         check=True,
         stdout=subprocess.PIPE,
         text=True,
         timeout=900,
     )
-    lines = [line for line in done.stdout.splitlines() if line.startswith("MUSTER_RESULT ")]
+    lines = [line for line in completed.stdout.splitlines() if line.startswith("MUSTER_RESULT ")]
     reports = [json.loads(line.partition(" ")[2]) for line in lines]
     return {report["step"]: report["loss"] for report in reports if "step" in report}
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""stop.yml, logs.yml and status.yml without a name, when the run launched last is not the active one."""
+"""stop.yml, logs.yml and status.yml without a run ID apply to the active run, even if it is not the latest."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def test_commands_without_a_name_apply_to_the_active_run(tmp_path: Path) -> None
         run(f"{LAUNCH}waits")
         run(f"{LAUNCH}short -e launch_lifeline_port={free_port()} -e launch_master_port={free_port()}")
         eventually(lambda: state_of(tmp_path, "short") == "succeeded")  # no controller watched the run
-        shown = run("ansible-playbook muster.training.status -i machines.yml")
-        assert "run waits is active; short, launched later, has ended" in shown
-        assert "run waits: " in shown and "wait.py in " in shown
+        status_output = run("ansible-playbook muster.training.status -i machines.yml")
+        assert "run waits is active; short, launched later, has ended" in status_output
+        assert "run waits: " in status_output and "wait.py in " in status_output
         assert "run waits is active" in run("ansible-playbook muster.training.stop -i machines.yml")
         assert state_of(tmp_path, "waits") == "stopped"
         assert "run short succeeded" in run("ansible-playbook muster.training.stop -i machines.yml"), "as it turns out"
@@ -55,9 +55,7 @@ def test_commands_without_a_name_apply_to_the_active_run(tmp_path: Path) -> None
 
 @pytest.mark.one_core
 def test_nodes_of_several_open_runs_are_queried_over_ssh(tmp_path: Path) -> None:
-    """They are queried over ssh, not on this machine, where the playbook looks for the run; a node that does not
-    respond may have it.
-    """
+    """The playbook searches for runs on this machine but queries nodes over ssh; a silent node may have the run."""
     give_collection(tmp_path)
     closed = "{ansible_host: 127.0.0.1, ansible_port: 1}"  # tcpmux: nothing listens on it
     (tmp_path / "machines.yml").write_text(f"training: {{hosts: {{a: {closed}, b: {closed}}}}}\n")

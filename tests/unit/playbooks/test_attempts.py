@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A run that restarts: the output of each attempt, and a machine that wants to join it."""
+"""A run that restarts: the output of each attempt, and a machine that tries to join."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def test_each_attempt_is_shown_and_a_bad_machine_is_not_used(tmp_path: Path) -> 
     (tmp_path / "job.py").write_text(JOB)
 
     def run(playbook: str, *options: str, expected: int = 0) -> str:
-        done = typed(tmp_path, ["ansible-playbook", f"muster.training.{playbook}", "-i", "machines.yml", *options])
-        assert done.returncode == expected, done.stdout
-        return done.stdout
+        completed = typed(tmp_path, ["ansible-playbook", f"muster.training.{playbook}", "-i", "machines.yml", *options])
+        assert completed.returncode == expected, completed.stdout
+        return completed.stdout
 
     def logs(*options: str, expected: int = 0) -> list[str]:
         output = run("logs", *(word for option in options for word in ("-e", option)), expected=expected)
-        shown = [line for line in output.splitlines() if line.startswith(("[muster] ", "attempt "))]
-        return shown if expected == 0 else [" ".join(output.split())]
+        attempt_lines = [line for line in output.splitlines() if line.startswith(("[muster] ", "attempt "))]
+        return attempt_lines if expected == 0 else [" ".join(output.split())]
 
     try:
         run("launch", "-e", "detach=true", "-e", "run_id=first")
@@ -67,8 +67,8 @@ def test_each_attempt_is_shown_and_a_bad_machine_is_not_used(tmp_path: Path) -> 
 
         (tmp_path / "end").touch()
         assert logs("attempt=1") == ["[muster] attempt 1, rank 0, on local0:", "attempt 1 of rank 0"]
-        whole = logs()
-        order = [line for line in whole if line.startswith(("attempt ", "[muster] attempt "))]
+        all_lines = logs()
+        order = [line for line in all_lines if line.startswith(("attempt ", "[muster] attempt "))]
         assert order[0] == "attempt 0 of rank 0" and order[-1] == "attempt 1 of rank 0"
         assert any(line.startswith("[muster] attempt 1 starts") for line in order[1:-1])
         assert logs("rank=1")[:3] == ["attempt 0 of rank 1", "[muster] output of attempt 1:", "attempt 1 of rank 1"]

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""benchmark.yml as typed by a user, on two nodes on this machine, one of them actually slow; killed halfway."""
+"""benchmark.yml on two local nodes, one of them artificially slow, with and without interruption."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from tests.unit.typed import begun, killed, typed
 pytestmark = pytest.mark.one_core  # needs torch
 
 NODES = ["swift", "slow"]
-# Loaded by each of the job's Python processes before anything else: on the second node, a product takes fifteen times
-# as long. The factor is this large because the scheduler favors tasks that sleep often, which also slows down the other
+# Imported at startup by each Python process of the job: on the second node, a matrix product takes fifteen times as
+# long. The factor is this large because the scheduler favors tasks that sleep often, which also slows down the other
 # node.
 SLOW = """
 import os, sys, threading, time
@@ -51,9 +51,9 @@ def directory(tmp_path: Path) -> Path:
     two_nodes(tmp_path, 10, NODES, benchmark_directory=f"{tmp_path}/program", **settings, **slow)
     (tmp_path / "slow").mkdir()
     (tmp_path / "slow" / "sitecustomize.py").write_text(SLOW)
-    earlier = write_record(tmp_path / "runs", "before", nodes=2)
+    previous_record = write_record(tmp_path / "runs", "before", nodes=2)
     fast = document(2, model="cpu", tflops=lambda _rank: 1000.0)
-    (earlier / "benchmark.json").write_text(json.dumps(judge(read_measurements(fast, NODES), None, "before")))
+    (previous_record / "benchmark.json").write_text(json.dumps(judge(read_measurements(fast, NODES), None, "before")))
     write_record(tmp_path / "runs", "training")
     failed = write_record(tmp_path / "runs", "failed")
     for name, more in (
@@ -67,17 +67,17 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def words(*more: str) -> list[str]:
+def benchmark_command(*more: str) -> list[str]:
     return ["ansible-playbook", "muster.training.benchmark", "-i", "machines.yml", *more]
 
 
 def run(directory: Path, *more: str) -> tuple[int, str]:
-    done = typed(directory, words(*more))
-    return done.returncode, done.stdout
+    completed = typed(directory, benchmark_command(*more))
+    return completed.returncode, completed.stdout
 
 
-def measured(directory: Path, run_id: str) -> set[str]:
-    """Return the completed phases, according to what rank 0 has written on its node."""
+def completed_phases(directory: Path, run_id: str) -> set[str]:
+    """Return the completed phases from the files of rank 0."""
     path = directory / "nodes" / run_id / "node0" / "measured" / "benchmark.json"
     return set(json.loads(path.read_text())["seconds"]) if path.exists() else set()
 
@@ -98,9 +98,9 @@ def test_only_the_slow_node_is_named(directory: Path) -> None:
 @pytest.mark.thorough  # the test above, and test_sweep.py for an interrupted sequence
 def test_killed_benchmark_resumes_and_names_only_the_slow_node(directory: Path) -> None:
     more = ["-e", "run_id=now", "-e", "baseline=before", "-e", "benchmark_fail_on_slow=true"]
-    process = begun(directory, words(*more))
+    process = begun(directory, benchmark_command(*more))
     try:
-        eventually(lambda: process.poll() is not None or "matmul" in measured(directory, "now"), 240)
+        eventually(lambda: process.poll() is not None or "matmul" in completed_phases(directory, "now"), 240)
     finally:
         output = killed(process)
     assert not (directory / "runs" / "now" / "benchmark.json").exists(), output
@@ -124,19 +124,21 @@ def test_benchmark_is_refused_on_busy_nodes(directory: Path) -> None:
     (directory / "job.py").write_text("import time\ntime.sleep(600)\n")
     job = {"launch_script": f"{directory}/job.py", "launch_launcher": "env", "detach": True, "run_id": "job"}
     command = ["ansible-playbook", "muster.training.launch", "-i", "machines.yml", "-e", json.dumps(job)]
-    done = typed(directory, command)
+    completed = typed(directory, command)
     try:
-        assert done.returncode == 0, done.stdout
+        assert completed.returncode == 0, completed.stdout
         code, output = run(directory, "-e", "run_id=now", "-e", '{"launch_skip": []}')
     finally:
-        done = typed(directory, ["ansible-playbook", "muster.training.stop", "-i", "machines.yml", "-e", "run_id=job"])
+        completed = typed(
+            directory, ["ansible-playbook", "muster.training.stop", "-i", "machines.yml", "-e", "run_id=job"]
+        )
     assert code == 2 and "nothing was started: busy on slow, swift" in " ".join(output.split()), output
     assert sorted(path.name for path in (directory / "nodes").iterdir()) == ["job"]
 
 
-# Each message: tests/unit/plugins/action/test_benchmark.py
+# tests/unit/plugins/action/test_benchmark.py covers each message
 @pytest.mark.parametrize(
-    ("typed_words", "message"),
+    ("extra_variable", "message"),
     [
         ("baseline=nothing", "does not exist: name a run launched from this machine"),
         pytest.param(
@@ -170,8 +172,8 @@ def test_benchmark_is_refused_on_busy_nodes(directory: Path) -> None:
     ],
 )
 def test_wrong_baseline_or_run_id_is_refused_before_anything_starts(
-    directory: Path, typed_words: str, message: str
+    directory: Path, extra_variable: str, message: str
 ) -> None:
-    code, output = run(directory, "-e", typed_words)
+    code, output = run(directory, "-e", extra_variable)
     assert code == 2 and message in " ".join(output.split()), output
     assert not (directory / "nodes").exists() and not (directory / "program").exists()

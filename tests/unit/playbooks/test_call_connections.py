@@ -28,7 +28,7 @@ VAULT_PASSWORD = "correct horse"
 
 
 class Vaulted(str):
-    """A text to be encrypted in an inventory."""
+    """Text to encrypt in an inventory."""
 
     __slots__ = ()
 
@@ -40,14 +40,14 @@ def vaulted_node(dumper: yaml.SafeDumper, value: Vaulted) -> yaml.Node:
 
 
 class Dumper(yaml.SafeDumper):
-    """Writes inventories."""
+    """YAML dumper for inventories with vaulted values."""
 
 
 Dumper.add_representer(Vaulted, vaulted_node)
 
 
 def write_play(directory: Path, *hosts: dict[str, Any], task: dict[str, Any] | None = None, **play: Any) -> None:
-    """Write a play that calls the hosts a, b, c, and shows the results as JSON. hosts: their variables."""
+    """Write a play that calls the hosts a, b and c, and prints the results as JSON; `hosts` holds their variables."""
     give_collection(directory)
     inventory = {
         name: {"ansible_host": f"10.0.0.{number}", **variables}
@@ -78,7 +78,7 @@ def write_play(directory: Path, *hosts: dict[str, Any], task: dict[str, Any] | N
         "become": False,
         "vars": {"ansible_connection": "local"},
         "run_once": True,
-        "no_log": True,  # so that only calls can reveal a secret
+        "no_log": True,  # so that secrets can only leak through calls
     }
     tasks = [{**together, **(task or {})}, {**each, **(task or {})}, show]
     document = [{"hosts": "training", "gather_facts": False, "tasks": tasks, **play}]
@@ -94,7 +94,7 @@ def run(directory: Path, *options: str, code: int = 0) -> tuple[dict[str, Any], 
 
 
 def assert_called_at_once(results: dict[str, Any], names: list[str]) -> None:
-    """Check that one process called the nodes, and each of them replied."""
+    """Assert that a single process called the nodes and that each node replied."""
     assert results["together"]["complete"]
     assert [name for name in names if results["together"]["by_node"][name].get("facts")] == names
 
@@ -196,7 +196,7 @@ def test_serial_calls_each_batch_once(tmp_path: Path) -> None:
     assert results["together"]["complete"]
 
 
-def test_unreachable_node_leaves_the_play_unless_that_is_ignored(tmp_path: Path) -> None:
+def test_unreachable_node_is_removed_from_the_play_unless_ignored(tmp_path: Path) -> None:
     refused = {"ansible_ssh_executable": "/bin/false", "ansible_ssh_args": "-o ControlMaster=no"}
     write_play(
         tmp_path,
@@ -231,7 +231,7 @@ def test_no_log_hides_results_and_calls(tmp_path: Path) -> None:
 
 
 def alive(pids: list[str]) -> list[str]:
-    """Return which of these processes have not ended."""
+    """Return the processes that are still running."""
 
     def state(pid: str) -> str:
         try:
@@ -251,8 +251,10 @@ def alive(pids: list[str]) -> list[str]:
         pytest.param(signal.SIGTERM, {}, id="terminated-key", marks=pytest.mark.thorough),
     ],
 )
-def test_interrupted_calls_leave_no_process(tmp_path: Path, password: dict[str, str], number: signal.Signals) -> None:
-    """With a password, ssh runs in a session of its own, so a signal to the process group does not reach it."""
+def test_interrupted_calls_end_their_processes(
+    tmp_path: Path, password: dict[str, str], number: signal.Signals
+) -> None:
+    """With a password, ssh runs in its own session, so a signal to the process group does not reach it."""
     write_play(tmp_path, *({**password, "ansible_host": f"silent{name}"} for name in "abc"))
     process = begun(tmp_path, ["ansible-playbook", "play.yml", "-i", "hosts.yml", "--forks", "8"])
     pids: list[str] = []
@@ -275,7 +277,7 @@ def test_interrupted_calls_leave_no_process(tmp_path: Path, password: dict[str, 
 
 @pytest.mark.parametrize("playbook", [pytest.param("status", marks=pytest.mark.thorough), "stop"])
 def test_interrupted_command_explains_what_to_do(tmp_path: Path, playbook: str) -> None:
-    """The calls of all nodes are interrupted as those of each node were."""
+    """Concurrent calls of all nodes are interrupted like individual calls."""
     write_play(tmp_path, {}, {"ansible_host": "silent"})
     command = ["ansible-playbook", f"muster.training.{playbook}", "-i", "hosts.yml", "-e", "run_id=first"]
     (tmp_path / "ansible.cfg").write_text("[defaults]\nstdout_callback = muster.training.roll\n")

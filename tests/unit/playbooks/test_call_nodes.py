@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""call_nodes calls nodes from one process only if each call is the one that Ansible would make for that node."""
+"""call_nodes uses a single process only if each call is identical to the call Ansible would make for that node."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.unit.typed import give_collection, typed
 
 pytestmark = pytest.mark.one_core
 
-# an ssh that runs the command here and records its arguments; node b rejects the login of "stranger".
+# Stand-in for ssh that runs commands locally and records its arguments; node b rejects the user "stranger".
 SSH = """#!/bin/sh
 printf '%s\\n' "$*" >> ssh.log
 case "$*" in *stranger*) echo "stranger@b: Permission denied (publickey)." >&2; exit 255;; esac
@@ -33,7 +33,7 @@ CALL: dict[str, Any] = {
 NAMES = ["a", "b"]
 
 
-def called(
+def call_two_nodes(
     directory: Path,
     host_b: dict[str, Any],
     host_a: dict[str, Any] | None = None,
@@ -41,7 +41,7 @@ def called(
     block: dict[str, Any] | None = None,
     **play: Any,
 ) -> dict[str, Any]:
-    """Call two nodes, a and b, of a play; return the registered results and, as "ssh", the arguments of each call."""
+    """Call the nodes a and b in a play; return the registered results, with the arguments of each call in "ssh"."""
     give_collection(directory)
     (directory / "ssh").write_text(SSH)
     (directory / "ssh").chmod(0o755)
@@ -80,25 +80,25 @@ def called(
 
 def test_nodes_are_called_from_one_process_with_their_own_connections(tmp_path: Path) -> None:
     options = {"ansible_port": 2222, "ansible_user": "other", "ansible_ssh_common_args": "-o ProxyJump=bastion"}
-    result = called(tmp_path, options)
+    result = call_two_nodes(tmp_path, options)
     assert result["together"]["complete"]
     assert [bool(result["together"]["by_node"][name]["facts"]) for name in NAMES] == [True, True]
     assert all(result["each"][name]["skipped"] for name in NAMES)
-    (of_b,) = [line for line in result["ssh"] if "10.0.0.2" in line]
-    assert "Port=2222" in of_b and 'User="other"' in of_b and "ProxyJump=bastion" in of_b
-    (of_a,) = [line for line in result["ssh"] if "10.0.0.1" in line]
-    assert "2222" not in of_a and "ProxyJump" not in of_a
+    (b_arguments,) = [line for line in result["ssh"] if "10.0.0.2" in line]
+    assert "Port=2222" in b_arguments and 'User="other"' in b_arguments and "ProxyJump=bastion" in b_arguments
+    (a_arguments,) = [line for line in result["ssh"] if "10.0.0.1" in line]
+    assert "2222" not in a_arguments and "ProxyJump" not in a_arguments
 
 
 def test_unreachable_node_gets_its_own_error(tmp_path: Path) -> None:
-    result = called(tmp_path, {"ansible_user": "stranger"})
+    result = call_two_nodes(tmp_path, {"ansible_user": "stranger"})
     assert result["together"]["complete"], "a fact as any other"
     assert "Permission denied (publickey)" in result["together"]["by_node"]["b"]["msg"]
     assert result["together"]["by_node"]["b"]["facts"] is None
 
 
 def test_failed_node_fails_in_its_own_task(tmp_path: Path) -> None:
-    result = called(tmp_path, {"ansible_python_interpreter": "/nonexistent/python"})
+    result = call_two_nodes(tmp_path, {"ansible_python_interpreter": "/nonexistent/python"})
     assert not result["together"]["complete"]
     assert "facts" in result["each"]["a"] and not result["each"]["a"]["failed"]
     assert result["each"]["b"]["failed"] and "no Python interpreter on this node" in result["each"]["b"]["msg"]
@@ -122,7 +122,7 @@ def test_failed_node_fails_in_its_own_task(tmp_path: Path) -> None:
 def test_nodes_have_their_own_processes_if_they_differ(
     tmp_path: Path, host_b: dict[str, Any], play: dict[str, Any]
 ) -> None:
-    result = called(tmp_path, host_b, **play)
+    result = call_two_nodes(tmp_path, host_b, **play)
     assert not result["together"]["complete"] and result["together"]["by_node"] == {}
     assert [bool(result["each"][name]["facts"]) for name in NAMES] == [True, True]
     assert len(result["ssh"]) == len(NAMES)
@@ -132,7 +132,7 @@ def test_nodes_have_their_own_processes_if_they_differ(
 @pytest.mark.parametrize("where", [pytest.param("play", marks=pytest.mark.thorough), "block"])
 def test_keyword_that_a_play_or_block_renders_for_each_node_applies(tmp_path: Path, where: str) -> None:
     user: dict[str, Any] = {"remote_user": "{{ login }}"}
-    result = called(
+    result = call_two_nodes(
         tmp_path,
         {"login": "of_b"},
         {"login": "of_a"},
@@ -144,19 +144,19 @@ def test_keyword_that_a_play_or_block_renders_for_each_node_applies(tmp_path: Pa
 
 
 def test_keywords_of_the_play_apply(tmp_path: Path) -> None:
-    result = called(tmp_path, {}, remote_user="other", port=2222)
+    result = call_two_nodes(tmp_path, {}, remote_user="other", port=2222)
     assert result["together"]["complete"]
     assert len(result["ssh"]) == len(NAMES)
     assert all('User="other"' in line and "Port=2222" in line for line in result["ssh"])
 
 
 def test_check_mode_calls_nodes_as_before(tmp_path: Path) -> None:
-    result = called(tmp_path, {}, check=True)
+    result = call_two_nodes(tmp_path, {}, check=True)
     assert not result["together"]["complete"]
     assert [bool(result["each"][name]["facts"]) for name in NAMES] == [True, True]
 
 
 def test_settings_of_the_first_node_are_not_used_for_another(tmp_path: Path) -> None:
-    result = called(tmp_path, {}, host_a={"ansible_port": 2222})
+    result = call_two_nodes(tmp_path, {}, host_a={"ansible_port": 2222})
     assert [bool(result["each"][name]["facts"]) for name in NAMES] == [True, True]
     assert ["Port=2222" in line for line in sorted(result["ssh"], key=lambda line: "10.0.0.2" in line)] == [True, False]

@@ -1,4 +1,4 @@
-"""A script is checked by name, or from a job file, wherever it is."""
+"""A script is checked by name or through a job file, regardless of its location."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def directory(tmp_path: Path) -> Path:
 
 
 def check(directory: Path, *options: str) -> tuple[int, str]:
-    done = typed(directory, ["ansible-playbook", "muster.training.check", "-i", "machines.yml", *options])
-    return done.returncode, done.stdout
+    completed = typed(directory, ["ansible-playbook", "muster.training.check", "-i", "machines.yml", *options])
+    return completed.returncode, completed.stdout
 
 
 def test_errors_are_shown_with_their_lines_and_end_the_command_with_an_error(directory: Path) -> None:

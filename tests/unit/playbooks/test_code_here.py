@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A launch runs the controller's code: files that differ on the node are synced first, job outputs are kept."""
+"""A launch syncs changed files to the node before it runs them, and keeps job outputs."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ pytestmark = [
 
 
 def launch(directory: Path, *more: str) -> str:
-    done = typed(directory, ["ansible-playbook", "muster.training.launch", "-i", "machine.yml", *more])
-    assert done.returncode == 0, done.stdout
-    return done.stdout
+    completed = typed(directory, ["ansible-playbook", "muster.training.launch", "-i", "machine.yml", *more])
+    assert completed.returncode == 0, completed.stdout
+    return completed.stdout
 
 
 def test_launch_runs_the_edited_script(tmp_path: Path) -> None:
@@ -69,5 +69,5 @@ def test_launch_runs_the_edited_script(tmp_path: Path) -> None:
     assert json.loads(record.read_text())["files"].keys() == {"train.py"}
     plan = json.loads((record.parent / "plan.json").read_text())
     assert plan["program_sha256"] == hashlib.sha256(b"print('edited')\n").hexdigest()
-    left = {path.name for path in (tmp_path / "node").iterdir()}
-    assert left == {"train.py", "ckpt.pt", ".muster-code.json"}
+    node_files = {path.name for path in (tmp_path / "node").iterdir()}
+    assert node_files == {"train.py", "ckpt.pt", ".muster-code.json"}

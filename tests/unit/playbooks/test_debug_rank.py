@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""launch.yml with a rank to debug, as a user types it: the text for the editor, a debugger, and the end of the run."""
+"""launch.yml with debug_rank: the editor configuration, an attached debugger, and the end of the run."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def test_a_rank_waits_until_an_editor_attaches(tmp_path: Path) -> None:
         log = tmp_path / "nodes" / "first" / "node1" / "launcher.log"
         assert log.read_text() == ""
         client = DebugClient(port)
-        client.ask("initialize", adapterID="debugpy", clientID="test", linesStartAt1=True, pathFormat="path")
+        client.request("initialize", adapterID="debugpy", clientID="test", linesStartAt1=True, pathFormat="path")
         client.send("attach", subProcess=False)
         client.event("initialized")
-        client.ask("configurationDone")
+        client.request("configurationDone")
         eventually(lambda: "value 42" in log.read_text(), 240)
-        rest, _nothing = process.communicate(timeout=600)
-        assert process.returncode == 0, rest
-        assert "a debugger is attached to rank 1 on local1" in text + rest
+        remaining_output, _nothing = process.communicate(timeout=600)
+        assert process.returncode == 0, remaining_output
+        assert "a debugger is attached to rank 1 on local1" in text + remaining_output
     finally:
         process.kill()
         stop_run(tmp_path, "first")

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The declared variables of playbooks and roles are exactly those in their templates, according to Jinja's parser."""
+"""The declared variables of playbooks and roles match those that Jinja's parser finds in their templates."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._project import en
 CHECKOUT = Path(__file__).resolve().parents[3]
 PLAYBOOK_FILES = sorted((CHECKOUT / "playbooks").glob("*.yml"))
 ROLE_DIRECTORIES = sorted((CHECKOUT / "roles").iterdir())
-# keys whose text is an expression without braces
+# keys whose values are expressions without braces
 EXPRESSION_KEYS = {"when", "that", "failed_when", "changed_when", "until"}
 # Ansible's variables, and this collection's internal ones
 INTERNAL = re.compile(r"(?:_|ansible_|muster_|inventory_|playbook_)\w*")
@@ -41,7 +41,7 @@ IMPORTED_ROLE = re.compile(r"(?:role|name): muster\.training\.(\w+)")
 
 
 class AllNames(dict[str, Any]):
-    """The filters or tests of Ansible and its collections, of which a parser needs only that they exist."""
+    """Mapping that claims to contain every filter or test name, which is sufficient for parsing."""
 
     def get(self, _name: str, _default: Any = None) -> Any:
         return str
@@ -54,30 +54,30 @@ JINJA = Environment()
 JINJA.filters = JINJA.tests = AllNames()
 
 
-def strings(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
-    """Yield all strings of a document, each with the nearest key."""
+def iter_strings(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    """Yield each string of a document with its nearest key."""
     if isinstance(value, str):
         yield key, value
     elif isinstance(value, dict):
         for name, item in value.items():
-            yield from strings(item, str(name))
+            yield from iter_strings(item, str(name))
     elif isinstance(value, list):
         for item in value:
-            yield from strings(item, key)
+            yield from iter_strings(item, key)
 
 
-def assigned(value: Any) -> Iterator[str]:
-    """Yield the names that a document sets: with vars, set_fact or register."""
+def iter_assigned(value: Any) -> Iterator[str]:
+    """Yield the names that a document sets through vars, set_fact or register."""
     if isinstance(value, list):
         for item in value:
-            yield from assigned(item)
+            yield from iter_assigned(item)
     elif isinstance(value, dict):
         for key, item in value.items():
             if key in ("vars", "ansible.builtin.set_fact") and isinstance(item, dict):
                 yield from item
             elif key in ("register", "loop_var") and isinstance(item, str):
                 yield item
-            yield from assigned(item)
+            yield from iter_assigned(item)
 
 
 def template_variables(text: str) -> set[str]:
@@ -86,21 +86,21 @@ def template_variables(text: str) -> set[str]:
 
 
 def variables_in(files: list[Path]) -> set[str]:
-    """Return the variables that files read but do not set, without those of Ansible and internal ones."""
-    read, set_here = set(), set(ANSIBLE)
+    """Return the variables that files read but do not set, excluding those of Ansible and internal ones."""
+    read, defined = set(), set(ANSIBLE)
     for file in files:
         text = file.read_text(encoding="utf-8")
         if file.parent.name == "templates":
             read |= template_variables(text)
             continue
         document = yaml.load(text, Loader=TagIgnoringLoader)
-        set_here |= set(assigned(document))
-        for key, value in strings(document):
+        defined |= set(iter_assigned(document))
+        for key, value in iter_strings(document):
             if "{{" in value or "{%" in value:
                 read |= template_variables(value)
             elif key in EXPRESSION_KEYS:
                 read |= template_variables(f"{{{{ {value} }}}}")
-    return {name for name in read - set_here if not INTERNAL.fullmatch(name)}
+    return {name for name in read - defined if not INTERNAL.fullmatch(name)}
 
 
 @pytest.mark.parametrize("role", ROLE_DIRECTORIES, ids=lambda role: role.name)
@@ -141,9 +141,11 @@ def test_variables_of_the_command_muster_are_read() -> None:
     commands = runpy.run_path(str(CHECKOUT / "roles" / "init" / "files" / "muster.py"))["COMMANDS"]
     for name, _role, _summary, options in commands.values():
         playbook = [Path(f"{name}.yml")]
-        own = tuple(f"{role}_" for role in used_roles(playbook))
+        role_prefixes = tuple(f"{role}_" for role in used_roles(playbook))
         variables = {variable.partition("=")[0] for variable in options.values()}
-        unread = {variable for variable in variables - read_variables(playbook) if not variable.startswith(own)}
+        unread = {
+            variable for variable in variables - read_variables(playbook) if not variable.startswith(role_prefixes)
+        }
         assert unread == set(), name
 
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""fetch.yml on a run of two nodes on this machine: outputs are fetched once, large ones only after confirmation."""
+"""fetch.yml for a run on two local nodes: outputs are fetched once, large ones only after confirmation."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import pytest
 from tests.unit.typed import give_collection, typed
 
 pytestmark = pytest.mark.one_core
-LARGE = 1_100_000_000  # bytes; more than the disk has free
+LARGE = 1_100_000_000  # bytes; exceeds the free disk space
 
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """The collection, two nodes with what a job has written there, and the record of its run."""
+    """Create the collection, two nodes with job outputs, and the record of the run."""
     give_collection(tmp_path)
     settings = {
         "ansible_connection": "local",
@@ -58,16 +58,14 @@ def directory(tmp_path: Path) -> Path:
 
 
 def fetch(directory: Path, *arguments: str) -> tuple[int, str, dict[str, str | int]]:
-    """Run the typed command; return its exit code, its output, and the texts, or sizes of large files, that exist
-    locally.
-    """
-    done = typed(directory, ["ansible-playbook", "-i", "machines.yml", "-e", "run_id=first", *arguments])
+    """Run the command; return its exit code, its output, and the local files as text, or as size if large."""
+    completed = typed(directory, ["ansible-playbook", "-i", "machines.yml", "-e", "run_id=first", *arguments])
     outputs = directory / "runs" / "first" / "outputs"
     files = [path for path in outputs.rglob("*") if path.is_file()]
     result = {str(path.relative_to(outputs)): path for path in files}
     return (
-        done.returncode,
-        done.stdout,
+        completed.returncode,
+        completed.stdout,
         {
             name: path.read_text() if path.stat().st_size < 1000 else path.stat().st_size
             for name, path in result.items()

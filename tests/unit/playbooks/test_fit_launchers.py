@@ -1,9 +1,9 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""fit.yml under each launcher, on two nodes of this machine: a rank runs out of memory for real, or fails otherwise.
+"""fit.yml under each launcher, on two local nodes: a rank runs out of memory or fails for another reason.
 
-What a launcher says of it is its own, and the other rank waits for ever.
+Each launcher reports the failure differently, and the other rank never returns.
 """
 
 from __future__ import annotations
@@ -57,39 +57,41 @@ PROGRAMS = {"mpirun": "mpirun", "pdsh": "pdsh", "openmpi": "mpirun"}
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """The collection, an inventory of two nodes, and the job."""
+    """Create the collection, an inventory of two nodes, and the job."""
     two_nodes(tmp_path, 21, NODES, launch_report=False)
     (tmp_path / "job.py").write_text(JOB)
     return tmp_path
 
 
-def searched(directory: Path, launcher: str, how: str) -> str:
-    """Return the output of a search that has one batch size to try, and cannot succeed."""
+def run_search(directory: Path, launcher: str, failure: str) -> str:
+    """Return the output of a search that tries a single batch size and fails."""
     if launcher in PROGRAMS and shutil.which(PROGRAMS[launcher]) is None:
         pytest.skip(f"{PROGRAMS[launcher]} is not installed")
-    job = {"launch_script": f"{directory}/job.py", "fit_args": ["{batch_size}", how], "fit_start": 1, "fit_max": 1}
-    given = json.dumps({**job, **LAUNCHERS[launcher]})
-    done = typed(directory, ["ansible-playbook", "muster.training.fit", "-i", "machines.yml", "-e", given])
-    assert done.returncode == 2, done.stdout
+    job = {"launch_script": f"{directory}/job.py", "fit_args": ["{batch_size}", failure], "fit_start": 1, "fit_max": 1}
+    extra_variables = json.dumps({**job, **LAUNCHERS[launcher]})
+    completed = typed(
+        directory, ["ansible-playbook", "muster.training.fit", "-i", "machines.yml", "-e", extra_variables]
+    )
+    assert completed.returncode == 2, completed.stdout
     states = [json.loads(path.read_text())["state"] for path in (directory / "nodes").rglob("status.json")]
     assert len(states) == 2 and "running" not in states, states
-    return " ".join(done.stdout.split())
+    return " ".join(completed.stdout.split())
 
 
 @pytest.mark.parametrize(
-    ("launcher", "how", "message"),
+    ("launcher", "failure", "message"),
     [
         ("torchrun", "torch", "DefaultCPUAllocator: can't allocate memory"),
         *(
-            pytest.param(one, "plain", "MemoryError", marks=pytest.mark.thorough)
-            for one in ("mpirun", "env", "accelerate", "deepspeed", "pdsh", "openmpi")
+            pytest.param(name, "plain", "MemoryError", marks=pytest.mark.thorough)
+            for name in ("mpirun", "env", "accelerate", "deepspeed", "pdsh", "openmpi")
         ),
     ],
 )
 def test_out_of_memory_is_recognized_under_each_launcher(
-    directory: Path, launcher: str, how: str, message: str
+    directory: Path, launcher: str, failure: str, message: str
 ) -> None:
-    output = searched(directory, launcher, how)
+    output = run_search(directory, launcher, failure)
     assert message in output.partition("[fit] batch 1 does not fit: ")[2], output
     assert "fit: not even a batch size of 1 fits" in output, output
 
@@ -97,7 +99,7 @@ def test_out_of_memory_is_recognized_under_each_launcher(
 @pytest.mark.thorough
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_other_failures_are_not_treated_as_out_of_memory(directory: Path, launcher: str) -> None:
-    output = searched(directory, launcher, "wrong")
+    output = run_search(directory, launcher, "wrong")
     assert (
         "fit-b1 failed for a reason other than a lack of memory: " in output
         and "ValueError: no such strategy" in output

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""forgive.yml, and machines that launch and preflight refuse meanwhile, on two nodes of this machine."""
+"""forgive.yml on two local nodes; until then, launch and preflight refuse the bad machine."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_bad_machine_is_refused_until_it_is_forgiven(tmp_path: Path) -> None:
     assert "local1" in output and "its fan is broken (" in output
     (entry,) = json.loads(file.read_text())["nodes"]
     assert (entry["node"], entry["run"], entry["failed_gpus"]) == ("local1", "", [])
-    # both nodes are this machine, whose serial numbers identify neither of them
+    # both nodes are this machine, so serial numbers cannot distinguish them
     file.write_text(json.dumps({"nodes": [{"node": "local1", "reason": "its fan is broken", "time": 1.0}]}))
     output = run("preflight", expected=2)
     assert "bad-node" in output and "its fan is broken" in output and "forgive" in output

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A launch ends as it should, whatever its job does to its run directory, and whoever reads its output."""
+"""A launch ends correctly even if its job modifies the run directory or nothing reads its output."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ sys.exit("the job has failed")
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Iterator[Path]:
-    """The collection, and an inventory of two nodes, which are this machine."""
+    """Create the collection and an inventory of two local nodes."""
     two_nodes(tmp_path, 57, launch_launcher="env", launch_report=False, launch_script=f"{tmp_path}/job.py")
     yield tmp_path
     for name in ("local0", "local1"):
@@ -74,7 +74,7 @@ def test_launch_whose_output_is_not_read_ends_and_the_run_continues(directory: P
     eventually(lambda: state_of(directory, "first") == "succeeded")
 
 
-@pytest.mark.thorough  # unit/plugins/module_utils/supervisor checks the supervisor
+@pytest.mark.thorough  # unit/plugins/module_utils/supervisor covers the supervisor
 @pytest.mark.one_core
 def test_launch_continues_when_its_job_removes_the_run_directory(directory: Path) -> None:
     (directory / "job.py").write_text(REMOVE)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A job in a file of its own runs as written, and the command line overrides it."""
+"""A job from a job file runs as written, and the command line overrides it."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ job:
 """
 SHOW = "import json, os, sys; print('told', json.dumps([*sys.argv[1:], os.environ['COLOUR']]), flush=True)"
 
-REFUSING = ("preflight", "site")  # these playbooks reject an invalid job file just as launch does
+REFUSING = ("preflight", "site")  # these playbooks reject an invalid job file in the same way as launch
 
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """Two nodes that are this machine, a script, and a job."""
+    """Create two local nodes, a script, and a job file."""
     give_collection(tmp_path)
     settings = {
         "ansible_connection": "local",
@@ -56,8 +56,8 @@ def directory(tmp_path: Path) -> Path:
 
 def run(directory: Path, playbook: str, *more: str) -> tuple[int, str]:
     arguments = ["ansible-playbook", f"muster.training.{playbook}", "-i", "machines.yml", "-e", "@job.yml", *more]
-    done = typed(directory, arguments)
-    return done.returncode, done.stdout
+    completed = typed(directory, arguments)
+    return completed.returncode, completed.stdout
 
 
 def test_job_file_runs_with_literal_and_additional_arguments(directory: Path) -> None:
@@ -66,8 +66,8 @@ def test_job_file_runs_with_literal_and_additional_arguments(directory: Path) ->
     assert 'told ["--lr", "1e-3", "007", "a b", "{{ x }}", "--epochs", "4", "7"]' in output
     assert "2 nodes, world size 2, env" in output
     query = ["ansible-playbook", "muster.training.status", "-i", "machines.yml", "-e", "jmespath=nodes[].state"]
-    done = typed(directory, query, ANSIBLE_STDOUT_CALLBACK="muster.training.roll")
-    assert json.loads(done.stdout) == ["succeeded", "succeeded"], "and nothing about the end of the run"
+    completed = typed(directory, query, ANSIBLE_STDOUT_CALLBACK="muster.training.roll")
+    assert json.loads(completed.stdout) == ["succeeded", "succeeded"], "and nothing about the end of the run"
 
 
 def test_command_line_overrides_job_file(directory: Path) -> None:
@@ -77,7 +77,7 @@ def test_command_line_overrides_job_file(directory: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "result"),
+    ("extra_variables", "result"),
     [
         pytest.param(("code_source=/somewhere/project",), "/project", marks=pytest.mark.thorough),
         (("code_source=/somewhere/project", "code_directory=other"), "/other"),
@@ -86,13 +86,13 @@ def test_command_line_overrides_job_file(directory: Path) -> None:
     ],
 )
 def test_job_starts_in_the_directory_its_code_is_copied_to(
-    directory: Path, given: tuple[str, ...], result: str
+    directory: Path, extra_variables: tuple[str, ...], result: str
 ) -> None:
     path = directory / "job.yml"
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join(line for line in lines if "working_directory" not in line))
     (directory / "home").mkdir()
-    more = [word for item in given for word in ("-e", item)]
+    more = [word for item in extra_variables for word in ("-e", item)]
     arguments = [
         "ansible-playbook",
         "muster.training.launch",
@@ -103,8 +103,8 @@ def test_job_starts_in_the_directory_its_code_is_copied_to(
         "--check",
         *more,
     ]
-    done = typed(directory, ["sh", "-c", f"cd home && exec {shlex.join(arguments)}"])
-    assert f"directory    {pwd.getpwuid(os.getuid()).pw_dir}{result}\n" in done.stdout, done.stdout
+    completed = typed(directory, ["sh", "-c", f"cd home && exec {shlex.join(arguments)}"])
+    assert f"directory    {pwd.getpwuid(os.getuid()).pw_dir}{result}\n" in completed.stdout, completed.stdout
 
 
 @pytest.mark.parametrize("playbook", ["launch", *(pytest.param(p, marks=pytest.mark.thorough) for p in REFUSING)])
@@ -131,7 +131,7 @@ def set_in_project(directory: Path, **settings: object) -> None:
 
 
 def write_job(directory: Path, **keys: object) -> None:
-    """Write a job in a directory of its own, with its script."""
+    """Write a job file and its script to a separate directory."""
     (directory / "toy").mkdir()
     (directory / "toy/show.py").write_text(SHOW)
     (directory / "job.yml").rename(directory / "toy/job.yml")
@@ -145,7 +145,7 @@ def run_toy(directory: Path, playbook: str, *more: str) -> str:
 
 
 def test_job_file_replaces_the_job_of_the_project(directory: Path) -> None:
-    """And the same in each command, with the program that belongs to its code."""
+    """Each command uses the program that belongs to the code of the job file."""
     write_job(directory, code=".")
     set_in_project(
         directory,
@@ -188,7 +188,7 @@ def test_program_of_a_role_runs_despite_a_job_file(directory: Path) -> None:
     (block,) = (task["block"] for task in tasks if "block" in task)
     vars_ = block[-2]["vars"]
     role_variables = yaml.safe_load((CHECKOUT / "roles/open_mpi/vars/main.yml").read_text())
-    own = {
+    launch_variables = {
         **{name: value for name, value in vars_.items() if "{{" not in str(value)},
         "launch_script": str(directory / "own.py"),
         "launch_launcher": "env",
@@ -199,8 +199,8 @@ def test_program_of_a_role_runs_despite_a_job_file(directory: Path) -> None:
     assert "__open_mpi_skip_of_jobs" in vars_["launch_skip"]
     (directory / "own.py").write_text("import sys; print('own', sys.argv[1:], flush=True)")
     play = {"hosts": "training", "gather_facts": False}
-    play["tasks"] = [{"ansible.builtin.include_role": {"name": "muster.training.launch"}, "vars": own}]
+    play["tasks"] = [{"ansible.builtin.include_role": {"name": "muster.training.launch"}, "vars": launch_variables}]
     (directory / "own.yml").write_text(json.dumps([play]))
-    done = typed(directory, ["ansible-playbook", "own.yml", "-i", "machines.yml", "-e", "@toy/job.yml"])
-    assert done.returncode == 0 and "own []" in done.stdout, done.stdout
-    assert "code-older" not in done.stdout, done.stdout
+    completed = typed(directory, ["ansible-playbook", "own.yml", "-i", "machines.yml", "-e", "@toy/job.yml"])
+    assert completed.returncode == 0 and "own []" in completed.stdout, completed.stdout
+    assert "code-older" not in completed.stdout, completed.stdout

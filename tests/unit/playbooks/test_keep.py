@@ -1,9 +1,9 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""keep.yml with a real loss: its steps are playbooks of their own, and the run continues with an inventory machine.
+"""keep.yml after a real node loss: it runs other playbooks, and the run continues on a machine from the inventory.
 
-Only site.yml is another one, since it would set up this machine.
+Only site.yml is replaced, because it would set up this machine.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ SITE = """
 """
 
 
-def use_other_site(directory: Path) -> Path:
-    """Replace site.yml in the collection that typed() uses; return the directory where it notes machines."""
+def replace_site(directory: Path) -> Path:
+    """Replace site.yml in the collection that typed() uses; return the directory where it records machines."""
     link = directory / "collections" / "ansible_collections" / "muster" / "training"
     link.unlink()
     (link / "playbooks").mkdir(parents=True)
@@ -64,7 +64,7 @@ def log(directory: Path, node: str, attempt: int) -> str:
 def test_machine_of_the_inventory_replaces_a_lost_node(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"launch_restarts": 2, "launch_restart_wait": "30m", "launch_report": False}
     two_nodes(tmp_path, 40, launch_launcher="env", launch_script=f"{tmp_path}/job.py", **settings)
-    collection = use_other_site(tmp_path)
+    collection = replace_site(tmp_path)
     (tmp_path / "job.py").write_text(JOB)
     machines = tmp_path / "machines.yml"
     third = f"    local2: {{node_address: {_third_address(machines.read_text())}}}\n"
@@ -100,6 +100,6 @@ def test_machine_of_the_inventory_replaces_a_lost_node(tmp_path: Path) -> None:
 
 
 def _third_address(machines: str) -> str:
-    """Return an address beside those of the two nodes."""
+    """Return an address different from those of the two nodes."""
     first = next(line.split()[-1] for line in machines.splitlines() if "node_address" in line)
     return first.rpartition(".")[0] + ".9"

@@ -1,9 +1,9 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""keep.yml at a provider: a machine of the run is taken away, and keep has provision.yml create another one.
+"""keep.yml at a provider: after the loss of a machine, keep.yml creates a replacement through provision.yml.
 
-The instances of the fake EC2 are addresses of this machine. Only site.yml is another one, since it would set it up.
+The instances of the fake EC2 are addresses of this machine. Only site.yml is replaced, because it would set it up.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import yaml
 
 from ansible_collections.muster.training.plugins.module_utils._run import stop as run_stop
 from tests.support.ec2_server import EC2Server, Host
-from tests.unit.playbooks.test_keep import JOB, log, use_other_site
+from tests.unit.playbooks.test_keep import JOB, log, replace_site
 from tests.unit.supervised import eventually, free_port, own_network
 from tests.unit.typed import CHECKOUT, begun, give_collection, killed, typed
 
@@ -37,7 +37,7 @@ CLUSTER = {
 
 @pytest.fixture
 def server() -> Iterator[EC2Server]:
-    """An account with another user's machine, in which three addresses are available."""
+    """Provide an account with another user's machine and three available addresses."""
     with EC2Server() as running:
         running.client().run_instances(
             ImageId="ami-0dee90000000000a2", InstanceType="g4dn.xlarge", MinCount=1, MaxCount=1
@@ -48,7 +48,7 @@ def server() -> Iterator[EC2Server]:
 
 
 def write_project(directory: Path) -> None:
-    """Write an inventory of the cluster's instances, which are this machine, and the settings of a run."""
+    """Write the settings of a run and an inventory of the cluster's instances, which are all this machine."""
     give_collection(directory)
     inventory = yaml.safe_load((CHECKOUT / "inventories" / "aws_ec2.yml").read_text())
     inventory["filters"]["tag:muster:cluster"] = "bert"
@@ -75,16 +75,18 @@ def write_project(directory: Path) -> None:
 
 
 def instances(server: EC2Server) -> dict[str, Any]:
-    """Return the running instances of the cluster, by the name of the node."""
-    own = [item for key, item in server.everything().items() if key.startswith("i-") and key not in server.foreign]
-    running = [item for item in own if item["State"]["Name"] == "running"]
+    """Return the running instances of the cluster by node name."""
+    cluster_instances = [
+        item for key, item in server.everything().items() if key.startswith("i-") and key not in server.foreign
+    ]
+    running = [item for item in cluster_instances if item["State"]["Name"] == "running"]
     return {tag["Value"]: item for item in running for tag in item["Tags"] if tag["Key"] == "muster:node"}
 
 
 @pytest.mark.one_core
 def test_machine_that_the_provider_reclaimed_is_created_again_and_joins(server: EC2Server, tmp_path: Path) -> None:
     write_project(tmp_path)
-    collection = use_other_site(tmp_path)
+    collection = replace_site(tmp_path)
     keys = {"AWS_ACCESS_KEY_ID": server.access_key, "AWS_SECRET_ACCESS_KEY": server.secret_key}
     access = {"AWS_ENDPOINT_URL": server.url, **keys}
     command = ["ansible-playbook", "-i", "aws_ec2.yml", "-i", "ranks.yml"]
@@ -129,7 +131,7 @@ def test_machine_that_the_provider_reclaimed_is_created_again_and_joins(server: 
         plan = json.loads((record / "plan.json").read_text())
         nodes = [(node["name"], node["address"]) for node in plan["nodes"]]
         assert nodes == [(name, after[name]["PrivateIpAddress"]) for name in ("bert-0", "bert-1")]
-        secrets = [path for path in tmp_path.glob("nodes/**/*") if path.is_file() and holds(path, server.secret_key)]
+        secrets = [path for path in tmp_path.glob("nodes/**/*") if path.is_file() and contains(path, server.secret_key)]
         assert secrets == [], "no training node gets the credentials"
     finally:
         if keep is not None and keep.poll() is None:
@@ -139,5 +141,5 @@ def test_machine_that_the_provider_reclaimed_is_created_again_and_joins(server: 
             run_stop.stop({**request, "check": False, "replace": False})
 
 
-def holds(path: Path, secret: str) -> bool:
+def contains(path: Path, secret: str) -> bool:
     return secret.encode() in path.read_bytes()

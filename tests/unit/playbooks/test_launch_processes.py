@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""For each task of a launch, Ansible starts at most one process for all nodes, and none for parts that are not used."""
+"""Ansible starts at most one process per launch task for all nodes, and none for unused features."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from tests.unit.two_nodes import two_nodes
 from tests.unit.typed import CHECKOUT, typed
 
-# Tasks that may be skipped although each costs a process: include_tasks, and roles for other playbooks, need them.
+# Tasks that may be skipped at the cost of a process: include_tasks and roles for other playbooks need them.
 SKIPPED_ONCE = {
     "Replace settings of the project with those of a job file",
     "List the local code",

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Ctrl-C, a detached launch and fetched logs end by saying what keeps running, and which command to type next."""
+"""After Ctrl-C, a detached launch or fetched logs, the output names the active run and the next commands."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ROLL = {"ANSIBLE_STDOUT_CALLBACK": "muster.training.roll"}
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Iterator[Path]:
-    """The collection, an inventory of two nodes, which are this machine, and a job that waits for a file."""
+    """Create the collection, an inventory of two local nodes, and a job that waits for a file."""
     two_nodes(
         tmp_path, 8, launch_launcher="env", launch_report=False, launch_script=f"{tmp_path}/wait.py", launch_skip=[]
     )
@@ -44,7 +44,7 @@ def directory(tmp_path: Path) -> Iterator[Path]:
 
 
 def commands(printed: str, run: str) -> dict[str, str]:
-    """The three commands that are printed for a run, by their playbooks."""
+    """Return the three commands that are printed for a run, by playbook."""
     result = re.findall(r"^  [a-z ]+:  +(ansible-playbook muster\.training\.(\w+) .*)$", printed, re.MULTILINE)
     assert [name for _command, name in result] == ["status", "logs", "stop"], printed
     assert all(command.endswith(f" -i machines.yml -e run_id={run}") for command, _name in result)
@@ -69,14 +69,14 @@ def test_closing_hints_are_commands_that_work(directory: Path) -> None:
         )
     eventually(lambda: "it waits" in output.read_text() or watched.poll() is not None)
     assert watched.poll() is None, output.read_text()
-    os.killpg(watched.pid, signal.SIGINT)  # as a terminal does
+    os.killpg(watched.pid, signal.SIGINT)  # like a terminal
     watched.wait(timeout=120)
     printed = output.read_text()
     end = printed.partition("it waits")[2]
     assert "run first keeps running on its nodes.\n" in end, printed
-    asked = commands(end, "first")
-    assert "running" in typed(directory, asked["status"].split(), **ROLL).stdout
-    stopped = typed(directory, asked["stop"].split(), **ROLL)
+    hints = commands(end, "first")
+    assert "running" in typed(directory, hints["status"].split(), **ROLL).stdout
+    stopped = typed(directory, hints["stop"].split(), **ROLL)
     assert stopped.returncode == 0, stopped.stdout
     result = json.loads((directory / "runs" / "first" / "result.json").read_text())
     assert result["job_results"] == {"loss": 0.5}, "though nobody was there when it ended"
@@ -85,12 +85,12 @@ def test_closing_hints_are_commands_that_work(directory: Path) -> None:
     assert detached.returncode == 0 and detached.stdout.count("run second keeps running on its nodes.\n") == 1, (
         detached.stdout
     )
-    asked = commands(detached.stdout, "second")
+    hints = commands(detached.stdout, "second")
     (directory / "end").touch()
-    fetched = typed(directory, [*asked["logs"].split(), "-e", "fetch=true"], **ROLL)
+    fetched = typed(directory, [*hints["logs"].split(), "-e", "fetch=true"], **ROLL)
     logs = directory / "runs" / "second" / "logs"
     assert fetched.returncode == 0 and fetched.stdout.count(f"the logs of run second are in {logs}, ") == 1
     assert (logs / "node0" / "launcher.log").exists()
-    # a launch that was watched to the end prints nothing about it
+    # no hints after a launch that was watched to completion
     third = typed(directory, [*LAUNCH.split(), "-e", "run_id=third"], **ROLL)
     assert third.returncode == 0 and "keeps running on its nodes" not in third.stdout, third.stdout

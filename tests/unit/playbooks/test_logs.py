@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""logs.yml on a run of three nodes, the last of which is missing in the inventory: nothing is skipped silently."""
+"""logs.yml for a run on three nodes, one of them missing from the inventory: no log is skipped silently."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PLAN = {
     "world_size": 6,
     "nodes": [{"name": name, "slots": 2, "first_rank": first} for name, first in (("a", 0), ("b", 2), ("c", 4))],
 }
-GONE = (
+NODE_NOT_IN_INVENTORY = (
     "rank {} of run first is on c, which is not in the group 'training' of this inventory (of this run's nodes, it "
     "has a, b): use the inventory the run was launched with, or put c back into it"
 )
@@ -27,7 +27,7 @@ NO_RANK = "run first has ranks 0 to 5, not {}: correct -e rank"
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """The collection, an inventory of two nodes, which are this machine, and the record of a run."""
+    """Create the collection, an inventory of two local nodes, and the record of a run."""
     give_collection(tmp_path)
     (tmp_path / "machines.yml").write_text(
         "training: {hosts: {a: {}, b: {}}, vars: {ansible_connection: local, launch_node_directory: "
@@ -42,7 +42,7 @@ def directory(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
-        ("-e rank=4", 2, GONE.format(4)),
+        ("-e rank=4", 2, NODE_NOT_IN_INVENTORY.format(4)),
         ("-e rank=4 -e fetch=true", 0, "a has no run first in"),  # fetches the logs of the nodes that have the run
         ("-e rank=3", 2, "b: run first does not exist on this node"),  # node b was queried
         pytest.param("-e rank=6", 2, NO_RANK.format(6), marks=pytest.mark.thorough),
@@ -51,6 +51,6 @@ def directory(tmp_path: Path) -> Path:
 )
 def test_logs_of_a_rank_are_shown_or_reported_missing(directory: Path, arguments: str, code: int, text: str) -> None:
     command = "ansible-playbook muster.training.logs -i machines.yml -e run_id=first"
-    done = typed(directory, [*command.split(), *arguments.split()])
-    assert done.returncode == code, done.stdout
-    assert text in " ".join(done.stdout.split()), done.stdout
+    completed = typed(directory, [*command.split(), *arguments.split()])
+    assert completed.returncode == code, completed.stdout
+    assert text in " ".join(completed.stdout.split()), completed.stdout

@@ -1,8 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Three nodes, which are this machine, with GPUs whose curves are known beforehand: launched as by a person, sampled by
-their supervisors, fetched, and reported with exactly the means, peaks and findings of these curves."""
+"""The report of a run on three local nodes has exactly the means, peaks and findings of the scripted GPU curves."""
 
 from __future__ import annotations
 
@@ -19,10 +18,10 @@ from tests.unit.typed import CHECKOUT, typed
 pytestmark = pytest.mark.one_core
 SAMPLES = 20
 TOTAL, LIMIT = 46068, 300.0  # MiB and W of each GPU
-Curve = list[tuple[float, float, float, float]]  # utilization, memory, temperature, power of each sample
+Curve = list[tuple[float, float, float, float]]  # utilization, memory, temperature and power of each sample
 
-# The stand-in derives its next sample from the number of lines in gpus.csv, 15 s after the previous one. After the last
-# sample it prints nothing, however often it is called.
+# The stand-in derives its next sample, 15 s after the previous one, from the number of lines in gpus.csv. After the
+# last sample, it prints nothing.
 SMI = """#!{python} -ISE
 import calendar, json, os, sys, time
 words = sys.argv[1] if sys.argv[1:] else ""
@@ -65,7 +64,7 @@ print("MUSTER_RESULT", '{{"samples_per_second": 50}}')
 
 
 def curve(used: float = 90.0, memory: float = 40000.0, degrees: float = 70.0, watts: float = 280.0) -> Curve:
-    """Return a GPU whose activity is constant, except for small changes that make all samples different."""
+    """Return a GPU with constant activity, except for small variations that make all samples different."""
     return [
         (used + location % 3, memory + location, degrees + location % 5, watts + location / 4)
         for location in range(SAMPLES)
@@ -73,7 +72,7 @@ def curve(used: float = 90.0, memory: float = 40000.0, degrees: float = 70.0, wa
 
 
 def curves() -> dict[str, list[Curve]]:
-    """Return curves by node and GPU: healthy; idle at times, and hot; busy without power; full; unused; healthy."""
+    """Return curves by node and GPU: healthy; intermittently idle and hot; busy at low power; full; unused; healthy."""
     idle = [item if location % 5 < 3 else (0.0, item[1], 91.0, 60.0) for location, item in enumerate(curve())]
     waiting = curve(used=97.0, watts=110.0)
     full = curve(memory=45500.0)
@@ -83,7 +82,7 @@ def curves() -> dict[str, list[Curve]]:
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """The collection with more samples in a second, the stand-in, an inventory, and the job."""
+    """Create the collection with a higher sampling rate, the nvidia-smi stand-in, an inventory, and the job."""
     location, source = tmp_path / "collections" / "ansible_collections" / "muster" / "training", CHECKOUT
     for part in ("plugins", "module_utils", "_run", "timeouts.py"):
         location.mkdir(parents=True)
@@ -120,25 +119,25 @@ def directory(tmp_path: Path) -> Path:
 
 def test_report_matches_scripted_gpu_curves(directory: Path) -> None:
     command = "ansible-playbook muster.training.launch -i machines.yml -e run_id=measured"
-    done = typed(directory, command.split())
-    assert done.returncode == 0, done.stdout
+    completed = typed(directory, command.split())
+    assert completed.returncode == 0, completed.stdout
     record = directory / "runs" / "measured"
     report = json.loads((record / "report.json").read_text())
     scripted = [
-        (name, index, known)
+        (name, index, gpu_curve)
         for name, gpus in zip("abc", curves().values(), strict=True)
-        for index, known in enumerate(gpus)
+        for index, gpu_curve in enumerate(gpus)
     ]
     assert [(gpu["node"], gpu["index"]) for gpu in report["gpus"]] == [item[:2] for item in scripted]
-    for gpu, (_name, _index, known) in zip(report["gpus"], scripted, strict=True):
+    for gpu, (_name, _index, gpu_curve) in zip(report["gpus"], scripted, strict=True):
         assert (gpu["samples"], gpu["missing_samples"], gpu["interval_seconds"]) == (SAMPLES, 0, 15)
         assert (gpu["memory_total_mib"], gpu["power_limit_watts"]) == (TOTAL, LIMIT)
         measures = ("utilization_percent", "memory_used_mib", "temperature_celsius", "power_watts")
         for location, measure in enumerate(measures):
-            values = [item[location] for item in known]
+            values = [item[location] for item in gpu_curve]
             figure = {"mean": pytest.approx(statistics.fmean(values)), "p5": min(values), "peak": max(values)}
             assert gpu[measure] == {**figure, "samples": SAMPLES}, measure
-        assert gpu["idle_share"] == sum(item[0] < 5 for item in known) / SAMPLES
+        assert gpu["idle_share"] == sum(item[0] < 5 for item in gpu_curve) / SAMPLES
     assert [(item["id"], item["severity"], item["about"]) for item in report["findings"]] == [
         ("gpu-unused", "problem", ["c GPU 0"]),
         ("gpu-slow", "problem", ["a GPU 1"]),
@@ -148,11 +147,11 @@ def test_report_matches_scripted_gpu_curves(directory: Path) -> None:
         ("gpu-waiting", "hint", ["b GPU 0"]),
         ("memory-full", "hint", ["b GPU 1"]),
     ]
-    kept = [(node, gpu, 200 + gpu, [40960, 20480][gpu]) for node in "abc" for gpu in (0, 1)]
+    expected_processes = [(node, gpu, 200 + gpu, [40960, 20480][gpu]) for node in "abc" for gpu in (0, 1)]
     messages = [(item["node"], item["gpu"], item["pid"], item["memory_peak_mib"]) for item in report["processes"]]
-    assert messages == kept
+    assert messages == expected_processes
     page = (record / "report.html").read_text()
     assert page.count("NVIDIA-SMI 550.54.15, all that it shows a person") == 3
-    took = report["ended"] - report["started"]
-    assert report["cost"]["run"] == pytest.approx(3 * 2 * took / 3600)
+    duration = report["ended"] - report["started"]
+    assert report["cost"]["run"] == pytest.approx(3 * 2 * duration / 3600)
     assert report["cost"]["per_1000_samples"] == pytest.approx(1000 * 6 / 3600 / 50)

@@ -15,8 +15,9 @@ import yaml
 
 from tests.unit.typed import CHECKOUT, give_collection, typed
 
-OTHERS = sorted(path.stem for path in (CHECKOUT / "playbooks").glob("*.yml") if path.stem != "site")  # test_site.py
-READ = {  # used by the playbook itself, by a role, by a playbook that it starts, or by an option's template
+# without site, which test_site.py covers
+OTHER_PLAYBOOKS = sorted(path.stem for path in (CHECKOUT / "playbooks").glob("*.yml") if path.stem != "site")
+READ = {  # read by the playbook, by a role, by a playbook that it starts, or by the template of an option
     "launch": "nnodes=1 launch_environment={} code_source=. preflight_skip=a ansible_user=me OF_INVENTORY=1 "
     'node_slots=1 python_env_name=x packer_build=1 seed=1 run_id=x{{seed}} {"launch_args":[!unsafe~"{a}"]}',
     "fit": 'launch_script=a.py fit_max=8 {"fit_args":["{batch_size}"]}',
@@ -32,7 +33,7 @@ READ = {  # used by the playbook itself, by a role, by a playbook that it starts
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """The collection, and a node where nobody answers: what is not refused ends there and changes nothing."""
+    """Create the collection and an unreachable node, where commands that are not refused end without changes."""
     give_collection(tmp_path)
     (tmp_path / "machines.yml").write_text(
         "training: {hosts: {a: {ansible_host: 127.0.0.1, ansible_port: 1}}, vars: {x: '{{ OF_INVENTORY }}'}}\n"
@@ -47,17 +48,17 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def said(directory: Path, playbook: str, *arguments: str, **environment: str) -> str:
-    """Return the output without line breaks, after checking that no node was contacted if something was rejected."""
-    done = typed(directory, ["ansible-playbook", playbook, "-i", "machines.yml", *arguments], **environment)
-    assert done.returncode != 0, done.stdout
-    if "Nothing was started or changed." in done.stdout:
-        assert "unreachable=1" not in done.stdout and "refused" not in done.stdout.lower(), done.stdout
-    return " ".join(done.stdout.replace("\\n", " ").split())
+def run_playbook(directory: Path, playbook: str, *arguments: str, **environment: str) -> str:
+    """Return the output without line breaks; assert that no node was contacted after a refusal."""
+    completed = typed(directory, ["ansible-playbook", playbook, "-i", "machines.yml", *arguments], **environment)
+    assert completed.returncode != 0, completed.stdout
+    if "Nothing was started or changed." in completed.stdout:
+        assert "unreachable=1" not in completed.stdout and "refused" not in completed.stdout.lower(), completed.stdout
+    return " ".join(completed.stdout.replace("\\n", " ").split())
 
 
-def each_once(playbooks: Iterable[str]) -> list[Any]:
-    """Playbooks for rows, of which that of a launch alone runs by each ansible-core."""
+def playbook_params(playbooks: Iterable[str]) -> list[Any]:
+    """Return test parameters; only those of launch run with every ansible-core version."""
     return [item if item == "launch" else pytest.param(item, marks=pytest.mark.one_core) for item in playbooks]
 
 
@@ -83,7 +84,7 @@ def module_of(task: dict[str, Any]) -> str:
 
 
 @pytest.mark.one_core
-@pytest.mark.parametrize("playbook", [*(item for item in OTHERS if item != "page"), "site"])  # page: see FEW
+@pytest.mark.parametrize("playbook", [*(item for item in OTHER_PLAYBOOKS if item != "page"), "site"])  # page: see FEW
 def test_first_task_of_each_playbook_rejects_unused_options(playbook: str) -> None:
     task = first_task(playbook)
     action = (CHECKOUT / "plugins" / "action" / f"{module_of(task)}.py").read_text()
@@ -95,13 +96,13 @@ def test_first_task_of_each_playbook_rejects_unused_options(playbook: str) -> No
     "playbook",
     [
         item if item == "launch" else pytest.param(item, marks=[pytest.mark.one_core, *marks])
-        for item in OTHERS
+        for item in OTHER_PLAYBOOKS
         for marks in ([] if item in FEW else [pytest.mark.thorough],)
     ],
 )
 def test_tags_and_variables_without_effect_are_refused(directory: Path, playbook: str) -> None:
     arguments = ["-e", "warmup_steps=3 mount_s3_mounts=b _own=1", "--tags", "nothing,all", "--skip-tags", "much"]
-    printed = said(directory, f"muster.training.{playbook}", *arguments)
+    printed = run_playbook(directory, f"muster.training.{playbook}", *arguments)
     assert "--tags nothing: this playbook has no tags; remove the option" in printed, printed
     assert "--skip-tags much: this playbook has no tags" in printed
     assert "warmup_steps is set (with -e), but nothing reads it; correct the name, or remove it" in printed
@@ -110,7 +111,7 @@ def test_tags_and_variables_without_effect_are_refused(directory: Path, playbook
 
 
 def test_misspelt_variable_gets_a_suggestion(directory: Path) -> None:
-    printed = said(directory, "launch.yml", "-e", "nnodse=3", "--tags", "nothing", ANSIBLE_SKIP_TAGS="slow")
+    printed = run_playbook(directory, "launch.yml", "-e", "nnodse=3", "--tags", "nothing", ANSIBLE_SKIP_TAGS="slow")
     assert "nnodse is set (with -e), but nothing reads it; did you mean nnodes?" in printed
     assert "--tags nothing: this playbook has no tags" in printed, "it is the collection's, by the project's own file"
     assert "--skip-tags" not in printed, "which stands in no option that was typed"
@@ -119,7 +120,7 @@ def test_misspelt_variable_gets_a_suggestion(directory: Path) -> None:
 @pytest.mark.parametrize(
     "playbook",
     [
-        *each_once(["launch", "provision"]),
+        *playbook_params(["launch", "provision"]),
         *(
             pytest.param(item, marks=[pytest.mark.one_core, pytest.mark.thorough])
             for item in READ
@@ -129,29 +130,31 @@ def test_misspelt_variable_gets_a_suggestion(directory: Path) -> None:
 )
 def test_variables_the_playbook_reads_are_accepted(directory: Path, playbook: str) -> None:
     arguments = [word for pair in READ[playbook].split() for word in ("-e", pair.replace("~", " "))]
-    printed = said(directory, f"muster.training.{playbook}", *arguments, "-e", "@settings.yml", "-e", "warmupsteps=1")
+    printed = run_playbook(
+        directory, f"muster.training.{playbook}", *arguments, "-e", "@settings.yml", "-e", "warmupsteps=1"
+    )
     assert "warmupsteps is set (with -e), but nothing reads it" in printed, printed
     assert set(re.findall(r"(\w+) is set \(with -e\)", printed)) == {"warmupsteps"}, printed
 
 
 @pytest.mark.parametrize(
-    ("playbook", "typed_words", "hints"),
+    ("playbook", "extra_variables", "hints"),
     [
         ("launch", "script=a.py image=b", ["script", "launch_script", "image", "launch_image"]),
         pytest.param("stop", "run=first", ["run", "run_id"], marks=pytest.mark.thorough),
     ],
 )
 def test_near_miss_gets_the_intended_variable_as_suggestion(
-    directory: Path, playbook: str, typed_words: str, hints: list[str]
+    directory: Path, playbook: str, extra_variables: str, hints: list[str]
 ) -> None:
-    printed = said(directory, f"muster.training.{playbook}", "-e", typed_words)
-    for name, meant in zip(hints[::2], hints[1::2], strict=True):
-        assert f"{name} is set (with -e), but nothing reads it; did you mean {meant}?" in printed, printed
+    printed = run_playbook(directory, f"muster.training.{playbook}", "-e", extra_variables)
+    for name, intended in zip(hints[::2], hints[1::2], strict=True):
+        assert f"{name} is set (with -e), but nothing reads it; did you mean {intended}?" in printed, printed
 
 
 @pytest.mark.parametrize("playbook", ["mine.yml", pytest.param("tagged.yml", marks=pytest.mark.thorough)])
 def test_tags_and_variables_of_users_own_playbooks_are_accepted(directory: Path, playbook: str) -> None:
-    printed = said(directory, playbook, "-e", "own=1 warmup_steps=3", "--tags", "own")
+    printed = run_playbook(directory, playbook, "-e", "own=1 warmup_steps=3", "--tags", "own")
     assert "this playbook has no tags" not in printed and "nothing reads it" not in printed
 
 
@@ -161,7 +164,7 @@ def test_tags_and_variables_of_users_own_playbooks_are_accepted(directory: Path,
 def test_missing_ansible_posix_is_reported_only_when_files_are_copied(
     directory: Path, playbook: str, variable: str
 ) -> None:
-    """An empty package of the same name hides ansible.posix where Ansible would find it."""
+    """An empty package of the same name hides the installed ansible.posix."""
     hidden = directory / "collections" / "ansible_collections" / "ansible"
     hidden.mkdir()
     arguments = ["-e", f"{variable}=."] if variable else ["-e", "code_source=."]
@@ -172,9 +175,9 @@ def test_missing_ansible_posix_is_reported_only_when_files_are_copied(
         "real = util.find_spec\n"
         "util.find_spec = lambda name, *more: None if name.endswith('.ansible.posix') else real(name, *more)\n"
     )
-    done = typed(
+    completed = typed(
         directory, ["ansible-playbook", f"muster.training.{playbook}", "-i", "machines.yml", *arguments], **environment
     )
-    printed = " ".join(done.stdout.split())
+    printed = " ".join(completed.stdout.split())
     expected = f"the collection ansible.posix is not installed, and {variable}"
     assert (expected in printed) == bool(variable), printed

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Custom names of the run, the group and the records directory mean the same to every playbook."""
+"""Every playbook supports custom names of the run, the group and the records directory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PLAN = {"run_id": "of-own-names", "world_size": 1, "nodes": [{"name": "a", "slot
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """The collection, an inventory with a group and a directory of its own, and the record of a run."""
+    """Create the collection, an inventory with a custom group and directory, and the record of a run."""
     give_collection(tmp_path)
     (tmp_path / "machines.yml").write_text(
         "mine: {hosts: {a: {}}, vars: {ansible_connection: local, launch_runs_directory: records, "
@@ -47,8 +47,8 @@ def test_playbooks_accept_run_name_and_group_from_any_directory(
     command = (
         f"ansible-playbook muster.training.{playbook} -i ../machines.yml -e launch_group=mine -e {name}=of-own-names"
     )
-    done = typed(directory, ["sh", "-c", f"cd elsewhere && exec {command}"])
-    assert expected_text in " ".join(done.stdout.split()), done.stdout
+    completed = typed(directory, ["sh", "-c", f"cd elsewhere && exec {command}"])
+    assert expected_text in " ".join(completed.stdout.split()), completed.stdout
 
 
 OTHER_TASKS = {

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""page.yml as a user types it, for a run on two nodes: its URL, the run behind it, and a button that stops the run."""
+"""page.yml for a run on two nodes: its URL, the data of the run, and the button that stops it."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def read_url(process: subprocess.Popen[str]) -> re.Match[str]:
     raise AssertionError("".join(lines))
 
 
-def ask(match: re.Match[str], path: str, method: str = "GET", token: str = "") -> Any:
-    """Send a request as the page does."""
+def send_request(match: re.Match[str], path: str, method: str = "GET", token: str = "") -> Any:
+    """Send a request like the page."""
     headers = {"Authorization": f"Bearer {token or match[2]}", "Origin": match[1]}
     request = urllib.request.Request(f"{match[1]}/api/{path}", method=method, headers=headers)
     with urllib.request.urlopen(request, timeout=120) as reply:
@@ -59,24 +59,26 @@ def test_a_run_is_shown_and_stopped_in_the_browser(tmp_path: Path) -> None:
     page = begun(tmp_path, ["ansible-playbook", "muster.training.page", "-i", "machines.yml", "-e", "run_id=fir"])
     try:
         url = read_url(page)
-        assert [(run["run_id"], run["state"]) for run in ask(url, "runs")["runs"]] == [("first", "open")]
-        eventually(lambda: ask(url, "runs/first")["connection"]["state"] == "connected")
-        eventually(lambda: ask(url, "runs/first")["state"] == "running" and ask(url, "runs/first")["events"])
-        eventually(lambda: "step 4: loss 0.2" in ask(url, "runs/first/output?rank=0")["lines"])
-        eventually(lambda: "step 4: loss 0.2" in ask(url, "runs/first/output?rank=1")["lines"])
-        matches = ask(url, "runs/first/search?text=STEP%203")["matches"]
+        assert [(run["run_id"], run["state"]) for run in send_request(url, "runs")["runs"]] == [("first", "open")]
+        eventually(lambda: send_request(url, "runs/first")["connection"]["state"] == "connected")
+        eventually(
+            lambda: send_request(url, "runs/first")["state"] == "running" and send_request(url, "runs/first")["events"]
+        )
+        eventually(lambda: "step 4: loss 0.2" in send_request(url, "runs/first/output?rank=0")["lines"])
+        eventually(lambda: "step 4: loss 0.2" in send_request(url, "runs/first/output?rank=1")["lines"])
+        matches = send_request(url, "runs/first/search?text=STEP%203")["matches"]
         assert [match["rank"] for match in matches] == [0, 1]
-        eventually(lambda: ask(url, "runs/first/curves")["metrics"])
+        eventually(lambda: send_request(url, "runs/first/curves")["metrics"])
         with pytest.raises(urllib.error.HTTPError):
-            ask(url, "runs", token="wrong")
-        ask(url, "runs/first/stop", "POST")
-        eventually(lambda: (ask(url, "runs/first")["command"] or {}).get("exit_code") == 0, 240)
+            send_request(url, "runs", token="wrong")
+        send_request(url, "runs/first/stop", "POST")
+        eventually(lambda: (send_request(url, "runs/first")["command"] or {}).get("exit_code") == 0, 240)
         assert state_of(tmp_path, "first") == "stopped"
-        eventually(lambda: ask(url, "runs/first")["state"] == "stopped")
+        eventually(lambda: send_request(url, "runs/first")["state"] == "stopped")
         os.killpg(page.pid, signal.SIGINT)
         page.communicate(timeout=120)
         with pytest.raises(urllib.error.URLError):
-            ask(url, "runs")
+            send_request(url, "runs")
     finally:
         page.kill()
         stop_run(tmp_path, "first")

@@ -1,9 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The controller processes and node calls for each command, which determine how long a user waits, especially with many
-nodes.
-"""
+"""Limits of controller processes and node calls per command, which determine its duration with many nodes."""
 
 from __future__ import annotations
 
@@ -32,11 +30,11 @@ while True:
 
 
 class Cost(NamedTuple):
-    """The cost of a command: all controller processes, and the calls of the first node and of each other node."""
+    """The number of controller processes, of calls of the first node, and of calls of each other node."""
 
     processes: int
     first: int
-    others: int
+    other_nodes: int
 
 
 class Nodes:
@@ -55,7 +53,7 @@ class Nodes:
             "launch_node_directory": f"{directory}/nodes",
             "launch_master_port": free_port(),
             "launch_lifeline_port": free_port(),
-            "launch_skip": ["busy"],  # other tests also have runs on this machine
+            "launch_skip": ["busy"],  # other tests also start runs on this machine
             "launch_launcher": "env",
             "launch_report": False,
             "launch_script": f"{directory}/job.py",
@@ -75,12 +73,12 @@ class Nodes:
         assert completed.returncode == 0, completed.stdout
         events = [json.loads(line) for line in (self.directory / "events.jsonl").read_text().splitlines()]
         calls = Counter(noted(self.directory))
-        first, *others = (calls[address] for address in self.addresses.values())
-        assert len(set(others)) == 1, f"{playbook}: {calls}"
-        return Cost(sum(event["event"] == "process" for event in events), first, others[0])
+        first, *other_calls = (calls[address] for address in self.addresses.values())
+        assert len(set(other_calls)) == 1, f"{playbook}: {calls}"
+        return Cost(sum(event["event"] == "process" for event in events), first, other_calls[0])
 
 
-# The most that a command may cost on three nodes. With one process for each node and task, status would take 23.
+# The limits of each command on three nodes. With one process per node and task, status would need 23.
 LIMITS = {
     "preflight": Cost(10, 2, 1),
     "launch -e detach=true -e run_id=counted": Cost(27, 3, 2),

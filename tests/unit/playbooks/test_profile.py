@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""profile.yml as a user types it, for a gloo job on two nodes: the table, timeline and report; the job continues."""
+"""profile.yml for a gloo job on two nodes: table, timeline and report; the job continues."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""provision.yml, cost.yml and teardown.yml as typed by a user; their effects are tested with the action plugin."""
+"""Output of provision.yml, cost.yml and teardown.yml; the tests of the action plugin cover their effects."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NODES = ["-e", "nnodes=3", "-e", "region=ny2", "-e", "machine_types=A6000x2"]
 
 @pytest.fixture
 def server() -> Iterator[PaperspaceServer]:
-    """An account with two of three nodes, one of them off, and a foreign machine."""
+    """Provide an account with two of three nodes, one of them off, and a foreign machine."""
     home = network(21, name="muster-bert")["id"]
     machines = [
         machine(1, name="bert-0", networkId=home, dtCreated="2026-01-01T00:00:00Z"),
@@ -41,7 +41,7 @@ def server() -> Iterator[PaperspaceServer]:
 def play(server: PaperspaceServer, directory: Path, name: str, *arguments: str, key: str = KEY) -> tuple[int, str]:
     (directory / "here.ini").write_text("localhost ansible_connection=local\n")
     command = [str(Path(sys.executable).with_name("ansible-playbook")), f"playbooks/{name}.yml"]
-    done = subprocess.run(
+    completed = subprocess.run(
         [*command, "-i", str(directory / "here.ini"), *arguments],
         cwd=CHECKOUT,
         env={**os.environ, "PAPERSPACE_API_KEY": key, "PAPERSPACE_API_URL": server.url, "HOME": str(directory)},
@@ -50,15 +50,15 @@ def play(server: PaperspaceServer, directory: Path, name: str, *arguments: str, 
         capture_output=True,
         text=True,
     )
-    assert KEY not in done.stdout + done.stderr
-    assert "Traceback" not in done.stdout + done.stderr
+    assert KEY not in completed.stdout + completed.stderr
+    assert "Traceback" not in completed.stdout + completed.stderr
     assert [item.method for item in server.requests if item.method != "GET"] == []
     assert not (directory / ".muster" / "clusters" / "bert.json").exists()
-    return done.returncode, done.stdout + done.stderr
+    return completed.returncode, completed.stdout + completed.stderr
 
 
 def test_check_mode_shows_plan_price_and_diff(server: PaperspaceServer, tmp_path: Path) -> None:
-    (tmp_path / "group_vars").mkdir()  # the value given on the command line takes precedence over the usual one
+    (tmp_path / "group_vars").mkdir()  # the command line takes precedence over the default
     (tmp_path / "group_vars" / "all.yml").write_text("{provision_cluster: other, provision_nnodes: 9}\n")
     code, output = play(server, tmp_path, "provision", "-e", "cluster=bert", *NODES, "--check", "--diff")
     assert code == 0, output
@@ -79,7 +79,7 @@ def test_check_mode_shows_plan_price_and_diff(server: PaperspaceServer, tmp_path
     [
         (("-e", "cluster=bert", *NODES), "max_usd_per_hour is not set. Set a limit for the hourly cost of the cluster"),
         (("-e", "cluster=bert", *NODES, "-e", "provision_disk=500"), "did you mean provision_disk_gb?"),
-        # the same plugins check names and durations in rows of other tests
+        # other tests cover the same checks of names and durations
         pytest.param(
             ("-e", "cluster=bert", *NODES, "-e", "idle_watch_afer=2h"),
             "did you mean idle_watch_after?",

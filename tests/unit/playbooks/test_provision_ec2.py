@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""provision.yml, cost.yml and teardown.yml as a user types them, with the EC2 inventory."""
+"""provision.yml, cost.yml and teardown.yml with the EC2 inventory."""
 
 from __future__ import annotations
 
@@ -29,11 +29,13 @@ CHECKOUT = Path(__file__).resolve().parents[3]
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGkUeJcbx0vDN5hXgL5sWm3YpMMmxYHcGEYfCjRTsk1U"
 NODES = ["-e", "cluster=bert", "-e", "nnodes=3", "-e", "machine_types=g4dn.xlarge"]
 KEYS = ["-e", "provision_ssh_from=203.0.113.7", "-e", f"provision_ssh_public_key='{KEY}'"]
-ASK = Ec2Request(2, ["g4dn.xlarge"], image="ami-0dee90000000000a2", first_boot="#cloud-config", max_usd_per_hour=5.0)
+REQUEST = Ec2Request(
+    2, ["g4dn.xlarge"], image="ami-0dee90000000000a2", first_boot="#cloud-config", max_usd_per_hour=5.0
+)
 
 
 class Clients:
-    """boto3's session of the one server."""
+    """Session of boto3 for the fake server."""
 
     def __init__(self, server: EC2Server) -> None:
         self.server = server
@@ -44,27 +46,27 @@ class Clients:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[EC2Server]:
-    """An account with two of three nodes already created, and a foreign machine."""
+    """Provide an account with two of three nodes and a foreign machine."""
     with EC2Server() as started:
-        started.client().run_instances(ImageId=ASK.image, InstanceType="g5.xlarge", MinCount=1, MaxCount=1)
+        started.client().run_instances(ImageId=REQUEST.image, InstanceType="g5.xlarge", MinCount=1, MaxCount=1)
         started.mark_foreign()
         yield started
 
 
 @pytest.fixture
 def directory(server: EC2Server, tmp_path: Path) -> Path:
-    """A project whose cluster has two nodes."""
+    """Create a project whose cluster has two nodes."""
     (tmp_path / "aws_ec2.yml").write_text("plugin: amazon.aws.aws_ec2\nregions: [us-east-1]\n")
     records = tmp_path / ".muster" / "clusters"
     records.mkdir(parents=True)
     aws = AwsClient(Clients(server), "us-east-1", lambda _line: None)
-    provision(Ec2Cloud("bert", aws, read_journal(records, "bert", "ec2"), show=lambda _line: None), ASK)
+    provision(Ec2Cloud("bert", aws, read_journal(records, "bert", "ec2"), show=lambda _line: None), REQUEST)
     return tmp_path
 
 
 def play(server: EC2Server, directory: Path, name: str, *arguments: str) -> tuple[int, str]:
     command = [str(Path(sys.executable).with_name("ansible-playbook")), f"playbooks/{name}.yml"]
-    done = subprocess.run(
+    completed = subprocess.run(
         [*command, "-i", str(directory / "aws_ec2.yml"), *arguments],
         cwd=CHECKOUT,
         env={
@@ -79,9 +81,9 @@ def play(server: EC2Server, directory: Path, name: str, *arguments: str) -> tupl
         capture_output=True,
         text=True,
     )
-    assert server.secret_key not in done.stdout + done.stderr
-    assert "Traceback" not in done.stdout + done.stderr
-    return done.returncode, done.stdout + done.stderr
+    assert server.secret_key not in completed.stdout + completed.stderr
+    assert "Traceback" not in completed.stdout + completed.stderr
+    return completed.returncode, completed.stdout + completed.stderr
 
 
 def test_plan_cost_and_teardown_use_the_ec2_inventory(server: EC2Server, directory: Path) -> None:

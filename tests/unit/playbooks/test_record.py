@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the record of a run holds, on two nodes on this machine with simulated GPUs."""
+"""The contents of a run record, for two local nodes with simulated GPUs."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ esac
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """Two nodes that cost something, a stand-in for nvidia-smi, and a job in a git checkout."""
+    """Create two nodes with a price, a stand-in for nvidia-smi, and a job in a git checkout."""
     give_collection(tmp_path)
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "nvidia-smi").write_text(SMI)
@@ -81,15 +81,15 @@ def directory(tmp_path: Path) -> Path:
 
 
 def run(directory: Path, playbook: str, *more: str) -> tuple[int, str]:
-    done = typed(directory, ["ansible-playbook", f"muster.training.{playbook}", "-i", "machines.yml", *more])
-    return done.returncode, done.stdout
+    completed = typed(directory, ["ansible-playbook", f"muster.training.{playbook}", "-i", "machines.yml", *more])
+    return completed.returncode, completed.stdout
 
 
 def read(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def test_failed_run_leaves_a_complete_record(directory: Path) -> None:
+def test_failed_run_has_a_complete_record(directory: Path) -> None:
     code, output = run(directory, "launch", "-e", "run_id=first", "-e", "launch_args=fail")
     assert code == 2, output
     assert output.count("run first failed\n") + output.count('run first failed"') == 1, output

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""rehearse.yml as a user types it, on two nodes on this machine: a job that resumes, one that does not; killed."""
+"""rehearse.yml on two local nodes: a job that resumes, a job that does not resume, and an interrupted rehearsal."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from tests.unit.typed import begun, killed, typed
 
 pytestmark = pytest.mark.one_core  # needs ansible-runner
 
-# A loss that falls with each step, and a checkpoint that contains the step; if "broken" is next to it, the checkpoint
-# is not read. A resumed job waits as long as "wait" is there; in the test, it then overwrites the first job's
-# checkpoint.
+# The loss decreases with each step, and the checkpoint contains the step. If the file "broken" exists, the checkpoint
+# is not loaded. A resumed job waits while the file "wait" exists; it then overwrites the checkpoint of the first job.
 JOB = """
 import json, os, sys, time
 
@@ -41,13 +40,13 @@ if os.environ["NODE_RANK"] == "0":
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """The collection, an inventory of two nodes, and a job."""
+    """Create the collection, an inventory of two nodes, and a job."""
     two_nodes(tmp_path, 12, launch_launcher="env", launch_report=False, node_price_per_hour=1.5)
     (tmp_path / "job.py").write_text(JOB)
     return tmp_path
 
 
-def words(directory: Path, *more: str) -> list[str]:
+def rehearse_command(directory: Path, *more: str) -> list[str]:
     location = f"{directory}/checkpoints/{{name}}"
     job = {
         "launch_script": f"{directory}/job.py",
@@ -60,11 +59,11 @@ def words(directory: Path, *more: str) -> list[str]:
 
 
 def test_job_that_resumes_is_approved(directory: Path) -> None:
-    done = typed(directory, words(directory))
-    assert done.returncode == 0, done.stdout
-    assert "the second start continued the curve of the first" in done.stdout
-    assert "the whole job, 900 steps: about 0:30:36, 1.53 USD" in done.stdout, done.stdout
-    assert "rehearsal rehearsal: go" in done.stdout
+    completed = typed(directory, rehearse_command(directory))
+    assert completed.returncode == 0, completed.stdout
+    assert "the second start continued the curve of the first" in completed.stdout
+    assert "the whole job, 900 steps: about 0:30:36, 1.53 USD" in completed.stdout, completed.stdout
+    assert "rehearsal rehearsal: go" in completed.stdout
     record = json.loads((directory / "runs" / "rehearsal" / "rehearsal.json").read_text())
     assert [start["run_id"] for start in record["starts"]] == ["rehearsal-all", "rehearsal-resumed"]
     assert record["starts"][1]["steps"][0] == 21 and record["checkpoint_bytes"] >= 100000 and record["go"] is True
@@ -74,39 +73,43 @@ def test_job_that_resumes_is_approved(directory: Path) -> None:
 def test_killed_rehearsal_resumes_and_approves_a_job_that_resumes(directory: Path) -> None:
     (directory / "wait").touch()
     status = directory / "nodes" / "rehearsal-resumed" / "node1" / "status.json"
-    process = begun(directory, words(directory))
+    process = begun(directory, rehearse_command(directory))
     try:
         wait_until_it_runs(directory, process, "rehearsal-resumed")
     finally:
         output = killed(process)
     assert json.loads(status.read_text())["state"] == "running", output
     (directory / "wait").unlink()
-    done = typed(directory, words(directory))
-    assert done.returncode == 0, done.stdout
-    assert "rehearsal-resumed was still running when the rehearsal was interrupted: stopping it" in done.stdout, (
-        done.stdout
+    completed = typed(directory, rehearse_command(directory))
+    assert completed.returncode == 0, completed.stdout
+    assert "rehearsal-resumed was still running when the rehearsal was interrupted: stopping it" in completed.stdout, (
+        completed.stdout
     )
     assert json.loads(status.read_text())["state"] != "running"
-    assert "the second start continued the curve of the first" in done.stdout
-    assert "the whole job, 900 steps: about 0:30:36, 1.53 USD" in done.stdout, done.stdout
-    assert "rehearsal rehearsal: go" in done.stdout
+    assert "the second start continued the curve of the first" in completed.stdout
+    assert "the whole job, 900 steps: about 0:30:36, 1.53 USD" in completed.stdout, completed.stdout
+    assert "rehearsal rehearsal: go" in completed.stdout
     record = json.loads((directory / "runs" / "rehearsal" / "rehearsal.json").read_text())
     assert [start["run_id"] for start in record["starts"]] == ["rehearsal-all-2", "rehearsal-resumed-2"]
     assert record["starts"][1]["steps"][0] == 21 and record["checkpoint_bytes"] >= 100000 and record["go"] is True
-    done = typed(directory, words(directory))
-    assert done.returncode == 2 and "rehearsal is a rehearsal that has ended: choose another name" in done.stdout
+    completed = typed(directory, rehearse_command(directory))
+    assert (
+        completed.returncode == 2 and "rehearsal is a rehearsal that has ended: choose another name" in completed.stdout
+    )
 
 
-@pytest.mark.thorough  # unit/plugins/plugin_utils/experiments/rehearse judges starts
+@pytest.mark.thorough  # unit/plugins/plugin_utils/experiments/rehearse covers the evaluation of starts
 def test_job_that_does_not_resume_is_rejected(directory: Path) -> None:
     (directory / "broken").touch()
-    done = typed(directory, words(directory))
-    assert done.returncode == 2, done.stdout
-    assert "problem: the second start did not load the checkpoint: loss 3.6 at step 1, while the first" in done.stdout
-    assert "rehearsal rehearsal: not yet" in done.stdout
+    completed = typed(directory, rehearse_command(directory))
+    assert completed.returncode == 2, completed.stdout
+    assert (
+        "problem: the second start did not load the checkpoint: loss 3.6 at step 1, while the first" in completed.stdout
+    )
+    assert "rehearsal rehearsal: not yet" in completed.stdout
 
 
 def test_missing_steps_placeholder_is_refused_before_anything_starts(directory: Path) -> None:
-    done = typed(directory, words(directory, "-e", '{"rehearse_args": ["3"]}'))
-    assert done.returncode == 2 and "rehearse_args does not contain {steps}" in done.stdout, done.stdout
+    completed = typed(directory, rehearse_command(directory, "-e", '{"rehearse_args": ["3"]}'))
+    assert completed.returncode == 2 and "rehearse_args does not contain {steps}" in completed.stdout, completed.stdout
     assert not (directory / "runs").exists() and not (directory / "nodes").exists()

@@ -1,4 +1,4 @@
-"""A launch whose job Slurm does not accept, after the run was written to all nodes."""
+"""A launch whose job Slurm rejects after the run has been written to all nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run is repeated exactly after its environment was removed and its code has changed, or nothing is started."""
+"""A run is repeated exactly, even if its environment was removed and its code changed; otherwise nothing is started."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ PIP = {"PIP_CONFIG_FILE": "/dev/null", "PIP_NO_CACHE_DIR": "1", "PIP_DISABLE_PIP
 
 
 class QuietHandler(http.server.SimpleHTTPRequestHandler):
-    """Serves files without a log."""
+    """Request handler that serves files without logging."""
 
     def log_message(self, *_arguments: Any) -> None:
-        """Write nothing."""
+        """Discard the message."""
 
 
 @pytest.fixture
 def index(tmp_path: Path) -> Iterator[str]:
-    """The address of a package index with pip and two releases of a package."""
+    """Return the URL of a package index with pip and two releases of a package."""
     directory = tmp_path / "index"
     (directory / "pip").mkdir(parents=True)
     for version in ("1.0", "1.1"):
@@ -67,7 +67,7 @@ def index(tmp_path: Path) -> Iterator[str]:
 
 @pytest.fixture
 def environment(tmp_path: Path, index: str, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The directory of an environment that the role's steps have created, with the older release."""
+    """Return the directory of an environment that the role's steps created with the older release."""
     for name, value in PIP.items():
         monkeypatch.setenv(name, value)
     home = tmp_path / "muster" / "envs" / "toy"
@@ -82,8 +82,8 @@ def environment(tmp_path: Path, index: str, monkeypatch: pytest.MonkeyPatch) -> 
     return home
 
 
-def give_code(directory: Path) -> Path:
-    """Return a checkout whose script has a change that is not committed."""
+def create_checkout(directory: Path) -> Path:
+    """Create a checkout whose script has an uncommitted change."""
     code = directory / "toy"
     code.mkdir()
     (code / "train.py").write_text(JOB.replace("range(20)", "range(5)"))
@@ -107,7 +107,7 @@ def document(directory: Path, run: str, name: str) -> Any:
 def test_run_is_repeated_after_its_environment_is_removed_and_its_code_changed(
     tmp_path: Path, index: str, environment: Path
 ) -> None:
-    code = give_code(tmp_path)
+    code = create_checkout(tmp_path)
     two_nodes(
         tmp_path,
         78,

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""report.yml as a user types it, and the report that every run writes at its end."""
+"""report.yml, and the report that every run writes at its end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PLAYBOOK = "ansible-playbook muster.training.{} -i machines.yml"
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Iterator[Path]:
-    """The collection, an inventory of two nodes, which are this machine, and a job of each kind."""
+    """Create the collection, an inventory of two local nodes, and a successful and a failing job."""
     two_nodes(tmp_path, 7, launch_launcher="env", launch_skip=[])
     (tmp_path / "good.py").write_text("print('MUSTER_RESULT {\"accuracy\": 0.5}')\n")
     (tmp_path / "bad.py").write_text("raise ValueError('boom <script>')\n")
@@ -38,50 +38,52 @@ def test_report_covers_latest_run_or_compares_several(directory: Path) -> None:
     for name in ("first", "second"):
         write_record(runs, name, nodes=2)
     (runs / "latest").symlink_to("second")
-    done = typed(directory, [*PLAYBOOK.format("report").split(), "-e", "fetch=false"])
-    assert done.returncode == 0, done.stdout
-    assert f"\nreport: {runs}/second/report.html\n" in done.stdout
+    completed = typed(directory, [*PLAYBOOK.format("report").split(), "-e", "fetch=false"])
+    assert completed.returncode == 0, completed.stdout
+    assert f"\nreport: {runs}/second/report.html\n" in completed.stdout
     assert not (runs / "first" / "report.html").exists()
     assert "](../runs/second/report.html)" in next((directory / "logbook").glob("*second.md")).read_text()
-    done = typed(
+    completed = typed(
         directory, [*PLAYBOOK.format("report").split(), "-e", "runs=fir,second", "-e", "report_directory=mine"]
     )
-    assert done.returncode == 0, done.stdout
-    assert "\nreport: " in done.stdout and (directory / "mine" / "report.html").exists()
-    done = typed(directory, [*PLAYBOOK.format("report").split(), "-e", "run_id=third"])
-    assert done.returncode == 2 and "does not exist: name a run launched from this machine" in done.stdout, done.stdout
+    assert completed.returncode == 0, completed.stdout
+    assert "\nreport: " in completed.stdout and (directory / "mine" / "report.html").exists()
+    completed = typed(directory, [*PLAYBOOK.format("report").split(), "-e", "run_id=third"])
+    assert completed.returncode == 2 and "does not exist: name a run launched from this machine" in completed.stdout, (
+        completed.stdout
+    )
 
 
 @pytest.mark.one_core
 def test_failed_run_writes_its_report_and_still_fails(directory: Path) -> None:
     job = ["-e", "run_id=failing", "-e", f"launch_script={directory}/bad.py"]
-    done = typed(directory, [*PLAYBOOK.format("launch").split(), *job])
+    completed = typed(directory, [*PLAYBOOK.format("launch").split(), *job])
     page = directory / "runs" / "failing" / "report.html"
-    assert done.returncode == 2, done.stdout
-    assert done.stdout.count(f"\nreport: {page}") == 1, done.stdout
-    assert done.stdout.index("run failing failed after") < done.stdout.index("\nreport: ")
+    assert completed.returncode == 2, completed.stdout
+    assert completed.stdout.count(f"\nreport: {page}") == 1, completed.stdout
+    assert completed.stdout.index("run failing failed after") < completed.stdout.index("\nreport: ")
     assert "ValueError: boom &lt;script&gt;" in page.read_text()
-    # an unwritable log book is reported and has no other effect
+    # an unwritable log book is only reported
     shutil.rmtree(directory / "logbook")
     (directory / "logbook").write_text("")
     again = [word.replace("failing", "failing-again").replace("bad.py", "good.py") for word in job]
-    done = typed(directory, [*PLAYBOOK.format("launch").split(), *again])
-    assert done.returncode == 0, done.stdout
-    assert "the report for failing-again could not be created" in " ".join(done.stdout.split())
+    completed = typed(directory, [*PLAYBOOK.format("launch").split(), *again])
+    assert completed.returncode == 0, completed.stdout
+    assert "the report for failing-again could not be created" in " ".join(completed.stdout.split())
 
 
 @pytest.mark.thorough  # unit/plugins/plugin_utils/report; test_record.py has such a run
 def test_status_writes_the_report_of_a_detached_run_once(directory: Path) -> None:
     job = ["-e", "run_id=detached", "-e", "detach=true", "-e", f"launch_script={directory}/good.py"]
-    done = typed(directory, [*PLAYBOOK.format("launch").split(), *job])
-    assert done.returncode == 0 and "\nreport: " not in done.stdout, done.stdout
+    completed = typed(directory, [*PLAYBOOK.format("launch").split(), *job])
+    assert completed.returncode == 0 and "\nreport: " not in completed.stdout, completed.stdout
     record = directory / "runs" / "detached"
-    for _look in range(50):  # each takes seconds
-        done = typed(directory, PLAYBOOK.format("status").split())
+    for _attempt in range(50):  # each takes several seconds
+        completed = typed(directory, PLAYBOOK.format("status").split())
         if (record / "result.json").exists():
             break
-    assert done.stdout.count(f"\nreport: {record}/report.html") == 1, done.stdout
+    assert completed.stdout.count(f"\nreport: {record}/report.html") == 1, completed.stdout
     assert json.loads((record / "report.json").read_text())["state"] == "succeeded"
-    done = typed(directory, [*PLAYBOOK.format("status").split(), "-e", "run_id=deta"])
-    assert done.returncode == 0 and "detached" in done.stdout, "the beginning of its name will do"
-    assert "\nreport: " not in done.stdout, "once is enough"
+    completed = typed(directory, [*PLAYBOOK.format("status").split(), "-e", "run_id=deta"])
+    assert completed.returncode == 0 and "detached" in completed.stdout, "the beginning of its name will do"
+    assert "\nreport: " not in completed.stdout, "once is enough"

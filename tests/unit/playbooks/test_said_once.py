@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Each problem is printed once, with the command that this user would type."""
+"""Each problem is printed once, with the appropriate command."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CODE = "ansible-playbook muster.training.site -i machines.yml --tags code -e cod
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """An empty home, the collection, and this machine as the only node."""
+    """Create an empty home directory and the collection, with this machine as the only node."""
     give_collection(tmp_path)
     (tmp_path / "machines.yml").write_text(INVENTORY)
     return tmp_path
@@ -44,34 +44,33 @@ def directory(tmp_path: Path) -> Path:
     ],
 )
 def test_finding_is_printed_once(directory: Path, playbook: str, result_format: str) -> None:
-    done = typed(
+    completed = typed(
         directory,
         ["ansible-playbook", f"muster.training.{playbook}", "-i", "machines.yml"],
         ANSIBLE_CALLBACK_RESULT_FORMAT=result_format,
     )
-    output = " ".join(done.stdout.split())
-    assert done.returncode == 2, done.stdout
-    assert output.count("/nowhere/train.py is missing or not readable") == 1, done.stdout
-    assert output.count("the script at the same path on each node") == 1, done.stdout
-    assert output.count(CODE) == 1, done.stdout
+    output = " ".join(completed.stdout.split())
+    assert completed.returncode == 2, completed.stdout
+    assert output.count("/nowhere/train.py is missing or not readable") == 1, completed.stdout
+    assert output.count("the script at the same path on each node") == 1, completed.stdout
+    assert output.count(CODE) == 1, completed.stdout
 
 
 def test_variable_that_is_not_exported_is_reported_once(directory: Path) -> None:
-    given = ["-i", "machines.yml", "-e", "launch_pass_environment=HF_TOKEN,PATH"]
-    done = typed(directory, ["ansible-playbook", "muster.training.launch", *given])
-    output = " ".join(done.stdout.split())
-    assert done.returncode == 2 and "Origin:" not in output and "lookup" not in output, done.stdout
+    arguments = ["-i", "machines.yml", "-e", "launch_pass_environment=HF_TOKEN,PATH"]
+    completed = typed(directory, ["ansible-playbook", "muster.training.launch", *arguments])
+    output = " ".join(completed.stdout.split())
+    assert completed.returncode == 2 and "Origin:" not in output and "lookup" not in output, completed.stdout
     message = (
         "launch_pass_environment contains variables that are not set in the environment of ansible-playbook: HF_TOKEN; "
         "export"
     )
-    assert output.count(message) == 1, done.stdout
+    assert output.count(message) == 1, completed.stdout
 
 
 def test_refused_run_is_reported_without_playbook_source(directory: Path) -> None:
-    done = typed(directory, ["ansible-playbook", "muster.training.launch", "-i", "machines.yml"])
-    # the machine may have further problems: no torch alongside the newest ansible-core, or a port that another test is
-    # using
-    refusals = re.findall(r"nothing was started: ([a-z, -]+) on a\b", done.stdout)
-    assert len(refusals) == 1 and "script-missing" in refusals[0].split(", "), done.stdout
-    assert "Origin:" not in done.stdout and "[ERROR]" not in done.stdout
+    completed = typed(directory, ["ansible-playbook", "muster.training.launch", "-i", "machines.yml"])
+    # the machine may have further problems: torch may be missing, or another test may use a port
+    refusals = re.findall(r"nothing was started: ([a-z, -]+) on a\b", completed.stdout)
+    assert len(refusals) == 1 and "script-missing" in refusals[0].split(", "), completed.stdout
+    assert "Origin:" not in completed.stdout and "[ERROR]" not in completed.stdout

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""save.yml for a run on two nodes, and where the URL that it notifies must not be."""
+"""save.yml for a run on two nodes; its notification URL is a secret and must not be recorded."""
 
 from __future__ import annotations
 

@@ -20,17 +20,17 @@ from tests.unit.typed import CHECKOUT, give_collection, typed
 PLAY: dict[str, Any] = yaml.safe_load((CHECKOUT / "playbooks" / "site.yml").read_text())[1]
 IMPORTS = [(task["ansible.builtin.import_role"], task["tags"]) for task in PLAY["tasks"]]
 ENTRIES = [(role["name"].removeprefix("muster.training."), tags) for role, tags in IMPORTS]
-ROLES = list(dict.fromkeys(role for role, _tags in ENTRIES))  # a role may occur twice, each time doing part of its work
-# Roles that do not prepare a node: they are run by their own playbooks and by other roles.
-FIRST_LOOK = next(task["name"] for task in PLAY["pre_tasks"] if "muster.training.reach_nodes" in task)
-OTHERS = {
+ROLES = list(dict.fromkeys(role for role, _tags in ENTRIES))  # a role may occur twice, once for each part of its work
+# Roles that do not prepare nodes: their own playbooks and other roles run them.
+REACH_NODES_TASK = next(task["name"] for task in PLAY["pre_tasks"] if "muster.training.reach_nodes" in task)
+ROLES_OUTSIDE_SITE = {
     *("benchmark", "checkpoints", "fit", "init", "launch", "preflight", "rehearse", "stage_data", "sweep"),
     *("data_mounts", "s3_client"),  # roles that other roles call
 }
 
 
 def test_site_includes_each_role_that_prepares_nodes() -> None:
-    assert set(ROLES) == {path.name for path in (CHECKOUT / "roles").iterdir()} - OTHERS
+    assert set(ROLES) == {path.name for path in (CHECKOUT / "roles").iterdir()} - ROLES_OUTSIDE_SITE
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ TYPED = " (ansible-playbook site.yml --tags "  # followed by the name of the rol
 
 
 def texts(node: ast.AST) -> Iterator[str]:
-    """Return each text in a program; for an f-string, with the texts that its values may consist of."""
+    """Return each string in a program; f-strings are combined with the possible strings of their values."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         yield node.value
     elif isinstance(node, ast.JoinedStr):
@@ -82,15 +82,15 @@ def texts(node: ast.AST) -> Iterator[str]:
 )
 def test_remedies_name_roles_by_a_working_command(path: Path) -> None:
     text = "\n".join(texts(ast.parse(path.read_text())))
-    bare = [
+    without_command = [
         name for name, command in re.findall(r"\brole +(\w*)(.*)", text) if not command.startswith(f"{TYPED}{name}")
     ]
-    assert bare == [], "a role is named, and the command is not"
-    for tag, rest in re.findall(r"ansible-playbook site\.yml --tags (\w+)([^),;\n]*)", text):
+    assert without_command == [], "a role is named, and the command is not"
+    for tag, arguments in re.findall(r"ansible-playbook site\.yml --tags (\w+)([^),;\n]*)", text):
         assert tag in ROLES
-        assert set(re.findall(r"-e (\w+)=", rest)) <= documented_options(CHECKOUT / "roles" / tag)
+        assert set(re.findall(r"-e (\w+)=", arguments)) <= documented_options(CHECKOUT / "roles" / tag)
         switch = yaml.safe_load((CHECKOUT / "roles" / tag / "defaults" / "main.yml").read_text())[f"{tag}_enabled"]
-        assert switch is not False or f"-e {tag}_enabled=true" in rest, "it is off without"
+        assert switch is not False or f"-e {tag}_enabled=true" in arguments, "it is off without"
 
 
 # --- Requests
@@ -108,7 +108,7 @@ training:
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """The collection, and two nodes where nobody answers: what is not refused ends there and changes nothing."""
+    """Create the collection and two unreachable nodes, where commands that are not refused end without changes."""
     give_collection(tmp_path)
     (tmp_path / "machines.yml").write_text(
         "training:\n  hosts:\n    a: {ansible_port: 1}\n    b: {ansible_port: 1, node_address: '{{ of_b }}'}\n"
@@ -156,19 +156,19 @@ REFUSED = [
 def test_arguments_without_effect_are_refused_before_nodes_are_contacted(
     directory: Path, arguments: str, messages: list[str]
 ) -> None:
-    done = typed(directory, ["ansible-playbook", "site.yml", "-i", "machines.yml", *arguments.split()])
-    output = " ".join(done.stdout.split())
-    assert done.returncode == 2, output
+    completed = typed(directory, ["ansible-playbook", "site.yml", "-i", "machines.yml", *arguments.split()])
+    output = " ".join(completed.stdout.split())
+    assert completed.returncode == 2, output
     assert [item for item in messages if item.format(directory) not in output] == [], output
     assert output.count("open_mpi_compilr is set") <= 2, "told once, and once more as JSON"
-    assert FIRST_LOOK not in output
+    assert REACH_NODES_TASK not in output
 
 
 def test_wrong_values_of_all_roles_are_refused_before_nodes_are_contacted(directory: Path) -> None:
-    done = typed(directory, ["ansible-playbook", "site.yml", "-i", "wrong.yml", "-e", "firewall_close=maybe"])
-    output = [line.strip() for line in done.stdout.replace("\\n", "\n").splitlines()]
+    completed = typed(directory, ["ansible-playbook", "site.yml", "-i", "wrong.yml", "-e", "firewall_close=maybe"])
+    output = [line.strip() for line in completed.stdout.replace("\\n", "\n").splitlines()]
     result = [line for line in output if " rejects a value" in line]
-    assert done.returncode == 2 and FIRST_LOOK not in done.stdout, done.stdout
+    assert completed.returncode == 2 and REACH_NODES_TASK not in completed.stdout, completed.stdout
     for role, where, reason in (
         ("wandb", " on a", "value of wandb_mode must be one of: online, offline, disabled, got: True"),
         ("firewall", " on b", "missing required arguments: port found in firewall_open"),
@@ -178,31 +178,32 @@ def test_wrong_values_of_all_roles_are_refused_before_nodes_are_contacted(direct
         ("firewall", "", "argument 'firewall_close' is of type str and we were unable to convert to bool: "),
     ):
         text = f"the role {role} rejects a value{where}: {reason}"
-        assert len([line for line in result if text in line]) in (1, 2), f"{text}\n{done.stdout}"  # once more as JSON
+        # a second time as JSON
+        assert len([line for line in result if text in line]) in (1, 2), f"{text}\n{completed.stdout}"
     assert "wandb_mode" not in "".join(line for line in result if " on c" in line)
-    assert f"{CHECKOUT}/roles/ssh_mesh/defaults/main.yml lists the variables." in done.stdout
+    assert f"{CHECKOUT}/roles/ssh_mesh/defaults/main.yml lists the variables." in completed.stdout
     skipped = typed(directory, ["ansible-playbook", "site.yml", "-i", "wrong.yml", "--skip-tags", "ssh_mesh"])
     assert "the role ssh_mesh" not in skipped.stdout and "the role firewall" in skipped.stdout
 
 
 @pytest.mark.one_core  # the environment of this ansible-core has ansible.posix
 def test_arguments_with_an_effect_are_accepted(directory: Path) -> None:
-    """Unknown variables in a file are accepted too: it may serve other playbooks."""
+    """Unknown variables in a file are also accepted, because the file may belong to other playbooks."""
     arguments = "-e site_group=training -e of_b=127.0.4.3 -e ansible_port=1 -e @settings.yml"
-    done = typed(directory, ["ansible-playbook", "muster.training.site", "-i", "machines.yml", *arguments.split()])
-    assert f"TASK [{FIRST_LOOK}" in done.stdout, done.stdout
+    completed = typed(directory, ["ansible-playbook", "muster.training.site", "-i", "machines.yml", *arguments.split()])
+    assert f"TASK [{REACH_NODES_TASK}" in completed.stdout, completed.stdout
 
 
 def test_tags_and_variables_of_other_plays_are_accepted(directory: Path) -> None:
     command = "ansible-playbook mine.yml -i machines.yml --tags own,hosts_file -e own=1"
-    done = typed(directory, command.split())
-    assert f"TASK [{FIRST_LOOK}" in done.stdout, done.stdout
+    completed = typed(directory, command.split())
+    assert f"TASK [{REACH_NODES_TASK}" in completed.stdout, completed.stdout
 
 
 @pytest.mark.parametrize(("arguments", "refused"), [("", True), ("--tags hosts_file", False)])
 def test_missing_collection_is_named_before_nodes_are_contacted(directory: Path, arguments: str, refused: bool) -> None:
     command = ["ansible-playbook", "site.yml", "-i", "machines.yml", *arguments.split()]
-    done = typed(directory, command, ANSIBLE_COLLECTIONS_SCAN_SYS_PATH="false")
-    output = " ".join(done.stdout.split())
+    completed = typed(directory, command, ANSIBLE_COLLECTIONS_SCAN_SYS_PATH="false")
+    output = " ".join(completed.stdout.split())
     assert ("Install it: ansible-galaxy collection install ansible.posix" in output) == refused, output
-    assert (FIRST_LOOK in output) != refused, output
+    assert (REACH_NODES_TASK in output) != refused, output

@@ -1,4 +1,4 @@
-"""Slurm chooses the nodes of a launch: the role's tasks, with stand-ins for Slurm's programs on this machine."""
+"""Slurm chooses the nodes of a launch: the tasks of the role, with stand-ins for Slurm's programs."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ PLAY = """
 
 
 def choose(directory: Path, chosen: str, **variables: object) -> str:
-    """Run the role's tasks where Slurm chooses these nodes; return the output."""
+    """Run the tasks of the role with these nodes as Slurm's choice; return the output."""
     give_collection(directory)
     for name, text in PROGRAMS.items():
         (directory / name).write_text(f"#!/bin/sh\n{text}\n")

@@ -1,4 +1,4 @@
-"""stacks.yml and status.yml for a run on two nodes of which one waits for the other."""
+"""stacks.yml and status.yml for a run in which one rank waits for the other."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_stacks_and_status_name_the_rank_that_the_other_waits_for(tmp_path: Path
         return " ".join(completed.stdout.split())
 
     def stacks_show_both() -> str:
-        """Return whether both ranks have reached their places."""
+        """Return the stacks once both ranks have reached their final position, otherwise an empty string."""
         output = run("stacks")
         return output if WAITS in output and LOADS in output else ""
 
@@ -63,14 +63,14 @@ def test_stacks_and_status_name_the_rank_that_the_other_waits_for(tmp_path: Path
         document = json.loads(record.read_text())
         assert document["awaited_ranks"] == [1] and [group["ranks"] for group in document["groups"]] == [[0], [1]]
 
-        only = run("stacks", "rank=1")
-        assert "all_reduce (fake.py:5)" not in only and "job.py:7: time.sleep(0.05)" in only
+        rank_output = run("stacks", "rank=1")
+        assert "all_reduce (fake.py:5)" not in rank_output and "job.py:7: time.sleep(0.05)" in rank_output
         assert "rank 7 is not running, or its node did not reply" in run("stacks", "rank=7")
         assert [group["ranks"] for group in json.loads(record.read_text())["groups"]] == [[0], [1]], "all, not only one"
         assert "rank is 'x': use a number, such as -e rank=3" in run("stacks", "rank=x", expected=2)
 
         def status_shows_the_hang() -> str:
-            """Whether the hang has been reported."""
+            """Return the status once it reports the hang, otherwise an empty string."""
             output = run("status")
             return output if "no output for" in output else ""
 

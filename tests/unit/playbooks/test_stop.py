@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""stop.yml when nodes are not responding: it does not claim to have stopped what it could not reach."""
+"""stop.yml with unresponsive nodes: it reports that these nodes were not stopped."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ ON_THEIR_OWN = "its supervisor ends the run by itself 15 s after losing contact 
 
 
 @pytest.mark.parametrize(
-    ("other", "message", "unsaid"),
+    ("second_node", "message", "unexpected"),
     [
         (CLOSED, "No node of the run responds: if they are up, the run and its costs continue", ON_THEIR_OWN),
         (HERE, ON_THEIR_OWN, "No node of the run responds"),
     ],
 )
 def test_unresponsive_node_is_named_with_the_consequences(
-    tmp_path: Path, other: str, message: str, unsaid: str
+    tmp_path: Path, second_node: str, message: str, unexpected: str
 ) -> None:
     give_collection(tmp_path)
     (tmp_path / "machines.yml").write_text(
-        f"training: {{hosts: {{a: {CLOSED}, b: {other}}}, vars: {{launch_node_directory: {tmp_path}/node, "
+        f"training: {{hosts: {{a: {CLOSED}, b: {second_node}}}, vars: {{launch_node_directory: {tmp_path}/node, "
         f"ansible_python_interpreter: {sys.executable}}}}}\n"
     )
-    done = typed(
+    completed = typed(
         tmp_path, ["ansible-playbook", "muster.training.stop", "-i", "machines.yml", "-e", "run_id=unanswered"]
     )
-    output = " ".join(done.stdout.split())
-    assert done.returncode == 2, done.stdout
-    assert "a is not responding, so stop.yml stopped nothing there" in output, done.stdout
-    assert message in output and unsaid not in output, done.stdout
-    assert "a unreachable did not respond a moment ago" in output, done.stdout
-    assert ("no node has a run unanswered" in output) == (other == HERE)
-    assert ("no node could be queried" in output) == (other == CLOSED)
+    output = " ".join(completed.stdout.split())
+    assert completed.returncode == 2, completed.stdout
+    assert "a is not responding, so stop.yml stopped nothing there" in output, completed.stdout
+    assert message in output and unexpected not in output, completed.stdout
+    assert "a unreachable did not respond a moment ago" in output, completed.stdout
+    assert ("no node has a run unanswered" in output) == (second_node == HERE)
+    assert ("no node could be queried" in output) == (second_node == CLOSED)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The strategies example, as sweep.yml runs it on two nodes on this machine: two tables, and the same loss in all."""
+"""The strategies example with sweep.yml on two local nodes: two tables, and the same loss with every strategy."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ EXAMPLE = CHECKOUT / "examples" / "strategies"
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """The collection, and an inventory of two nodes."""
+    """Create the collection and an inventory of two nodes."""
     two_nodes(tmp_path, 23, launch_report=False)
     return tmp_path
 
 
-def swept(directory: Path, *names: str, **more: Any) -> dict[str, Any]:
+def run_sweep(directory: Path, *names: str, **more: Any) -> dict[str, Any]:
     """Return the output of a sweep over some variants of the example."""
-    known = yaml.safe_load((EXAMPLE / "variants.yml").read_text())
-    given = {
-        **known,
-        "sweep_variants": [item for item in known["sweep_variants"] if item["name"] in names],
+    variants = yaml.safe_load((EXAMPLE / "variants.yml").read_text())
+    settings = {
+        **variants,
+        "sweep_variants": [item for item in variants["sweep_variants"] if item["name"] in names],
         "sweep_args": "--steps 4 --global-batch-size 8",
-        "fit_args": known["fit_args"].replace("--steps 20", "--steps 4"),
+        "fit_args": variants["fit_args"].replace("--steps 20", "--steps 4"),
         "launch_script": str(EXAMPLE / "train.py"),
         **more,
     }
-    done = typed(
-        directory, ["ansible-playbook", "muster.training.sweep", "-i", "machines.yml", "-e", json.dumps(given)]
+    completed = typed(
+        directory, ["ansible-playbook", "muster.training.sweep", "-i", "machines.yml", "-e", json.dumps(settings)]
     )
-    assert done.returncode == 0, done.stdout
+    assert completed.returncode == 0, completed.stdout
     result: dict[str, Any] = json.loads((directory / "runs" / "sweep" / "sweep.json").read_text())
     return result
 
@@ -55,9 +55,9 @@ def losses(directory: Path) -> list[float]:
     ]
 
 
-@pytest.mark.thorough  # oracles/test_train_ddp.py trains with this example, using FSDP
+@pytest.mark.thorough  # oracles/test_train_ddp.py trains this example with FSDP
 def test_strategies_reach_the_same_loss(directory: Path) -> None:
-    result = swept(directory, "ddp-1", "fsdp-2")
+    result = run_sweep(directory, "ddp-1", "fsdp-2")
     (table,) = result["tables"]
     assert {(row["variant"], row["ranks"], row["global_batch_size"]) for row in table["rows"]} == {
         ("ddp-1", 1, 8),
@@ -70,7 +70,7 @@ def test_strategies_reach_the_same_loss(directory: Path) -> None:
 
 @pytest.mark.thorough
 def test_largest_batch_results_go_into_a_second_table(directory: Path) -> None:
-    result = swept(directory, "ddp-2", sweep_fit=True, fit_start=8, fit_max=8, fit_margin=0)
+    result = run_sweep(directory, "ddp-2", sweep_fit=True, fit_start=8, fit_max=8, fit_margin=0)
     rows = {
         table["batch"]: [(row["variant"], row["batch_size"]) for row in table["rows"]] for table in result["tables"]
     }

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""sweep.yml as a user types it, on two nodes on this machine: one fails, one is killed, invalid ones are refused."""
+"""sweep.yml on two local nodes: a variant fails, an interrupted variant is repeated, invalid variants are refused."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.unit.typed import begun, killed, typed
 pytestmark = pytest.mark.one_core  # needs ansible-runner
 
 NODES = ["one", "other"]
-# Reports 100 samples per second for each node; waits as long as a file is next to it.
+# Reports 100 samples per second for each node; waits while a file exists next to the script.
 JOB = """
 import json, os, sys, time
 
@@ -38,20 +38,20 @@ VARIANTS: list[dict[str, Any]] = [
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """The collection, an inventory of two nodes, and a job."""
+    """Create the collection, an inventory of two nodes, and a job."""
     two_nodes(tmp_path, 13, NODES, launch_launcher="env", launch_report=False, node_price_per_hour=1.5)
     (tmp_path / "job.py").write_text(JOB)
     return tmp_path
 
 
-def words(directory: Path, variants: Any, *more: str) -> list[str]:
+def sweep_command(directory: Path, variants: Any, *more: str) -> list[str]:
     job = ["-e", f"launch_script={directory}/job.py", "-e", "nnodes=2", "-e", json.dumps({"sweep_variants": variants})]
     return ["ansible-playbook", "muster.training.sweep", "-i", "machines.yml", *job, *more]
 
 
 def test_sweep_skips_failed_variant_and_resumes_after_kill(directory: Path) -> None:
     (directory / "wait").touch()
-    process = begun(directory, words(directory, VARIANTS))
+    process = begun(directory, sweep_command(directory, VARIANTS))
     status = directory / "nodes" / "sweep-large" / "node1" / "status.json"
     try:
         wait_until_it_runs(directory, process, "sweep-large")
@@ -61,15 +61,17 @@ def test_sweep_skips_failed_variant_and_resumes_after_kill(directory: Path) -> N
     assert "[sweep] wrong failed and is skipped: one, rank 0: ValueError: no such strategy" in output, output
     assert json.loads((directory / "runs" / "sweep" / "sweep.json").read_text())["running"] == ["sweep-large"]
     (directory / "wait").unlink()
-    done = typed(directory, words(directory, [item for item in VARIANTS if item["name"] != "wrong"]))
-    assert done.returncode == 0, done.stdout
-    assert "sweep-large was still running when the sweep was interrupted: stopping it" in done.stdout, done.stdout
+    completed = typed(directory, sweep_command(directory, [item for item in VARIANTS if item["name"] != "wrong"]))
+    assert completed.returncode == 0, completed.stdout
+    assert "sweep-large was still running when the sweep was interrupted: stopping it" in completed.stdout, (
+        completed.stdout
+    )
     text = (directory / "runs" / "sweep" / "sweep.json").read_text()
-    assert "s3cret" not in text and "s3cret" not in done.stdout
-    known = json.loads(text)
-    assert [run["run_id"] for run in known["runs"]] == ["sweep-small", "sweep-large-2"], "small is not launched again"
+    assert "s3cret" not in text and "s3cret" not in completed.stdout
+    record = json.loads(text)
+    assert [run["run_id"] for run in record["runs"]] == ["sweep-small", "sweep-large-2"], "small is not launched again"
     assert json.loads(status.read_text())["state"] != "running"
-    rows = known["tables"][0]["rows"]
+    rows = record["tables"][0]["rows"]
     assert [(row["variant"], row["ranks"], row["samples_per_second"]) for row in rows] == [
         ("large", 2, 200.0),
         ("small", 1, 100.0),
@@ -77,15 +79,17 @@ def test_sweep_skips_failed_variant_and_resumes_after_kill(directory: Path) -> N
     assert rows[0]["per_1000_samples"] == pytest.approx(3.0 / 3600 / 200 * 1000)
     page = (directory / "runs" / "sweep" / "sweep.md").read_text()
     assert "| large | 2 | 2 | 32 | 64 | **200** |" in page, page
-    assert "variant" in done.stdout and "0.50 GiB" in done.stdout
+    assert "variant" in completed.stdout and "0.50 GiB" in completed.stdout
 
 
 def test_invalid_variants_are_refused_before_anything_starts(directory: Path) -> None:
-    done = typed(directory, words(directory, []))
-    assert done.returncode == 2 and "there are no variants: list what to compare, as in" in done.stdout
-    done = typed(directory, words(directory, VARIANTS, "-e", "sweep_parallel=2", "-e", "launch_scheduler=slurm"))
-    printed = " ".join(done.stdout.split())
-    assert done.returncode == 2 and "add -e launch_scheduler=slurm -e launch_slurm_choose=true" in printed, printed
+    completed = typed(directory, sweep_command(directory, []))
+    assert completed.returncode == 2 and "there are no variants: list what to compare, as in" in completed.stdout
+    completed = typed(
+        directory, sweep_command(directory, VARIANTS, "-e", "sweep_parallel=2", "-e", "launch_scheduler=slurm")
+    )
+    printed = " ".join(completed.stdout.split())
+    assert completed.returncode == 2 and "add -e launch_scheduler=slurm -e launch_slurm_choose=true" in printed, printed
     wrong = [
         {"name": "a", "nnodse": 2},
         {"name": "a"},
@@ -93,11 +97,13 @@ def test_invalid_variants_are_refused_before_anything_starts(directory: Path) ->
         {"name": "b", "nnodes": 3},
         {"name": "c", "launcher": "torchrn"},
     ]
-    done = typed(directory, words(directory, wrong))
-    printed = " ".join(done.stdout.split())
-    assert done.returncode == 2 and "variant a: it sets nnodse, but nothing reads it; did you mean nnodes?" in printed
+    completed = typed(directory, sweep_command(directory, wrong))
+    printed = " ".join(completed.stdout.split())
+    assert (
+        completed.returncode == 2 and "variant a: it sets nnodse, but nothing reads it; did you mean nnodes?" in printed
+    )
     assert "variant 2 of sweep_variants has the same name as an earlier one, a" in printed
     assert "variant 3 of sweep_variants has the name '../a': use letters, digits" in printed
     assert "variant b: it needs 3 nodes, but the inventory has 2" in printed
-    assert "variant c: value of launch_launcher must be one of" in printed, done.stdout
+    assert "variant c: value of launch_launcher must be one of" in printed, completed.stdout
     assert not (directory / "runs").exists() and not (directory / "nodes").exists()

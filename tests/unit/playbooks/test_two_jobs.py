@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Two jobs on the same two nodes at once, each with GPUs of its own, with a stand-in for nvidia-smi."""
+"""Two concurrent jobs on the same two nodes with separate GPUs and a stand-in for nvidia-smi."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ time.sleep(600)
 """
 
 
-def printed_by(directory: Path, run_id: str) -> str:
-    """Return the output of a run on the second node, once there is any."""
+def read_output(directory: Path, run_id: str) -> str:
+    """Wait for output of a run on the second node and return it."""
     log = directory / "nodes" / run_id / "node1" / "launcher.log"
     return str(eventually(lambda: log.exists() and log.read_text().strip()))
 
@@ -63,8 +63,8 @@ def test_two_launches_share_their_nodes_with_different_gpus(tmp_path: Path) -> N
             status, output = launch(run_id, f"-e gpus={gpus}")
             assert status == 0, output
             assert f"GPUs {gpus[0]}, {gpus[2]} on each node" in output
-        for run_id, shown in (("low", "0,1 4"), ("high", "2,3 4")):
-            assert printed_by(tmp_path, run_id) == shown
+        for run_id, expected in (("low", "0,1 4"), ("high", "2,3 4")):
+            assert read_output(tmp_path, run_id) == expected
         plans = [
             json.loads((tmp_path / "nodes" / name / "node0" / "plan.json").read_text()) for name in ("low", "high")
         ]

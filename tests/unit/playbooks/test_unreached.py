@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is printed about unreachable nodes: once, however many there are."""
+"""Unreachable nodes are reported once, regardless of their number."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import pytest
 from tests.unit.typed import give_collection, typed
 
 CLOSED = "{ansible_host: 127.0.0.1, ansible_port: 1, node_address: 10.0.0.%d}"  # tcpmux: nothing listens on it
-SAID = "nothing is listening on its port 1: Connection refused"
+CONNECTION_REFUSED = "nothing is listening on its port 1: Connection refused"
 
 
 def inventory(directory: Path, hosts: dict[str, str]) -> None:
-    """Write it, with what else the nodes need."""
+    """Write an inventory and the other files that the nodes need."""
     give_collection(directory)
     written = ", ".join(f"{name}: {variables}" for name, variables in hosts.items())
     (directory / "machines.yml").write_text(
@@ -30,28 +30,30 @@ def inventory(directory: Path, hosts: dict[str, str]) -> None:
     "playbook",
     [
         "launch",
-        *(pytest.param(one, marks=pytest.mark.one_core) for one in ("preflight", "site")),
-        # As preflight and site, by the same modules, and as launch
+        *(pytest.param(name, marks=pytest.mark.one_core) for name in ("preflight", "site")),
+        # These use the same modules as preflight, site and launch
         *(
-            pytest.param(one, marks=[pytest.mark.one_core, pytest.mark.thorough])
-            for one in ("ping", "docker", "status")
+            pytest.param(name, marks=[pytest.mark.one_core, pytest.mark.thorough])
+            for name in ("ping", "docker", "status")
         ),
     ],
 )
 def test_same_problem_on_64_nodes_is_printed_once(tmp_path: Path, playbook: str) -> None:
     inventory(tmp_path, {f"node{n}": CLOSED % n for n in range(1, 65)})
-    done = typed(tmp_path, ["ansible-playbook", f"muster.training.{playbook}", "-i", "machines.yml"])
-    assert done.returncode == 2, done.stdout
-    what = "used" if playbook in ("site", "docker") else "reached"  # these playbooks' check includes root
-    assert done.stdout.count(SAID) == 1 and f"none of the 64 nodes can be {what}" in done.stdout, done.stdout
-    assert len(done.stdout.splitlines()) < 25, done.stdout
+    completed = typed(tmp_path, ["ansible-playbook", f"muster.training.{playbook}", "-i", "machines.yml"])
+    assert completed.returncode == 2, completed.stdout
+    verb = "used" if playbook in ("site", "docker") else "reached"  # these playbooks also check for root
+    assert (
+        completed.stdout.count(CONNECTION_REFUSED) == 1 and f"none of the 64 nodes can be {verb}" in completed.stdout
+    ), completed.stdout
+    assert len(completed.stdout.splitlines()) < 25, completed.stdout
 
 
 @pytest.mark.parametrize(
     "playbook",
     [
         "preflight",
-        *(pytest.param(one, marks=[pytest.mark.one_core, pytest.mark.thorough]) for one in ("ping", "launch")),
+        *(pytest.param(name, marks=[pytest.mark.one_core, pytest.mark.thorough]) for name in ("ping", "launch")),
     ],
 )
 def test_unreachable_nodes_share_one_finding_when_others_respond(tmp_path: Path, playbook: str) -> None:
@@ -59,24 +61,24 @@ def test_unreachable_nodes_share_one_finding_when_others_respond(tmp_path: Path,
     inventory(tmp_path, {"a": here, "b": CLOSED % 2, "c": CLOSED % 3})
     arguments = ["ansible-playbook", f"muster.training.{playbook}", "-i", "machines.yml"]
     arguments += [] if playbook == "ping" else ["-e", "launch_script=/bin/true"]
-    done = typed(tmp_path, arguments)
-    assert done.returncode == 2 and "UNREACHABLE!" not in done.stdout, done.stdout
-    output = " ".join(done.stdout.split())
-    assert "unreachable on b, c" in output or "unreachable b, c" in output, done.stdout
+    completed = typed(tmp_path, arguments)
+    assert completed.returncode == 2 and "UNREACHABLE!" not in completed.stdout, completed.stdout
+    output = " ".join(completed.stdout.split())
+    assert "unreachable on b, c" in output or "unreachable b, c" in output, completed.stdout
 
 
 def test_empty_group_error_names_the_group_with_machines(tmp_path: Path) -> None:
     give_collection(tmp_path)
     (tmp_path / "machines.yml").write_text(f"gpus: {{hosts: {{a: {CLOSED % 1}}}}}\n")
     arguments = ["ansible-playbook", "muster.training.ping", "-i", "machines.yml"]
-    done = typed(tmp_path, arguments)
-    output = " ".join(done.stdout.split())
-    assert done.returncode == 2 and output.count("the group 'training' has no hosts.") <= 2, done.stdout
-    assert "has the group gpus: rename yours, or choose it with -e launch_group=gpus" in output, done.stdout
-    assert SAID in typed(tmp_path, [*arguments, "-e", "launch_group=gpus"]).stdout
+    completed = typed(tmp_path, arguments)
+    output = " ".join(completed.stdout.split())
+    assert completed.returncode == 2 and output.count("the group 'training' has no hosts.") <= 2, completed.stdout
+    assert "has the group gpus: rename yours, or choose it with -e launch_group=gpus" in output, completed.stdout
+    assert CONNECTION_REFUSED in typed(tmp_path, [*arguments, "-e", "launch_group=gpus"]).stdout
 
 
-# It closes its standard input before Ansible has written everything; ssh sometimes does this, too.
+# Closes its standard input before Ansible has written everything, as ssh sometimes does.
 DEAF = """#!/bin/sh
 exec <&-
 sleep 1
@@ -95,6 +97,8 @@ def test_error_of_ssh_that_exits_immediately_is_shown(tmp_path: Path, playbook: 
     inventory(tmp_path, {"a": here, "b": f"{{node_address: 10.0.0.2, ansible_ssh_executable: {tmp_path}/ssh}}"})
     arguments = ["ansible-playbook", f"muster.training.{playbook}", "-i", "machines.yml"]
     arguments += [] if playbook == "ping" else ["-e", "launch_script=/bin/true"]
-    done = typed(tmp_path, arguments)
-    output = " ".join(done.stdout.split())
-    assert done.returncode == 2 and "nothing is listening on its port 22: Connection refused" in output, done.stdout
+    completed = typed(tmp_path, arguments)
+    output = " ".join(completed.stdout.split())
+    assert completed.returncode == 2 and "nothing is listening on its port 22: Connection refused" in output, (
+        completed.stdout
+    )

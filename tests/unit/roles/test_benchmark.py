@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The benchmark program, run by two processes that each act as one node, with real torch and gloo."""
+"""The benchmark program in two processes that each represent a node, with real torch and gloo."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def run_benchmark(directory: Path, seconds: dict[str, float], *launcher: str, pr
 
 def test_everything_is_measured_and_an_incorrect_sum_is_reported(tmp_path: Path) -> None:
     (tmp_path / "wrong.py").write_text(WRONG_SUM_LAUNCHER)
-    seconds = {"matmul": 5.0, "copies": 0.1, "node": 5.0, "all": 60.0, "pairs": 0.0}  # the pairs get the unused time
+    seconds = {"matmul": 5.0, "copies": 0.1, "node": 5.0, "all": 60.0, "pairs": 0.0}  # pairs use the remaining time
     output = run_benchmark(tmp_path, seconds, str(tmp_path / "wrong.py"))
     assert output["complete"] and output["backend"] == "gloo" and output["left_out"] == []
     measured = read_measurements(output, ["a", "b"])

@@ -1,4 +1,4 @@
-"""Which checkpoints are complete and copied, and what the manifest keeps; with a fake S3 server."""
+"""Completeness, upload and manifest of checkpoints, with a fake S3 server."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ def test_change_with_an_older_mtime_is_copied_before_local_removal(
     service, folder = make_two_checkpoints(settings, tmp_path)
     (folder / "step" / "late").write_bytes(b"late")
     (folder / "step" / "model.pt").write_bytes(b"MODEL")
-    for name in ("late", "model.pt"):  # keep the modification times, as rsync -t, cp -p and tar do
+    for name in ("late", "model.pt"):  # preserve modification times, like rsync -t, cp -p and tar
         os.utime(folder / "step" / name, (1e9, 1e9))
     before = {"step/model.pt": b"model", "step/deep/shard": b"shard"}
     assert copied_files(s3) == before
@@ -289,7 +289,7 @@ def test_failed_local_removal_is_reported_once(  # noqa: PLR0913
     settings: dict[str, Any], s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str], name: str,
 ) -> None:  # fmt: skip
-    def busy(*_arguments: Any, **_options: Any) -> None:
+    def raise_busy(*_arguments: Any, **_options: Any) -> None:
         raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
 
     folder = make_run(tmp_path / "runs") / "checkpoints"
@@ -301,17 +301,17 @@ def test_failed_local_removal_is_reported_once(  # noqa: PLR0913
     service.settings["keep_local"] = 1
     checkpoints = local.find_checkpoints(str(folder), settings)
     capsys.readouterr()
-    first, other = sorted(checkpoints, key=lambda checkpoint: checkpoint.name != name)
+    first, second = sorted(checkpoints, key=lambda checkpoint: checkpoint.name != name)
     with monkeypatch.context() as patch:
-        patch.setattr(os, "rmdir" if name == "step" else "unlink", busy)
+        patch.setattr(os, "rmdir" if name == "step" else "unlink", raise_busy)
         for _round in range(2):
-            service.prune(run, [other, first])
+            service.prune(run, [second, first])
     output = capsys.readouterr().out
     assert output.count(f"{first.path} is in S3, but cannot be removed from this disk (Device or resource busy)") == 1
     assert "was removed" not in output
-    service.prune(run, [other, first])
+    service.prune(run, [second, first])
     assert f"{name} is in S3 and was removed from this disk" in capsys.readouterr().out
-    assert [path.name for path in folder.iterdir()] == [other.name]
+    assert [path.name for path in folder.iterdir()] == [second.name]
 
 
 def test_checkpoint_with_too_many_levels_is_refused(settings: dict[str, Any], tmp_path: Path) -> None:

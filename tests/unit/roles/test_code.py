@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The role refuses a source that cannot be copied before it contacts a node, even if other plays include it."""
+"""The role refuses an invalid source before it contacts a node, even when included by other plays."""
 
 from __future__ import annotations
 

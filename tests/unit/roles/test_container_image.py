@@ -165,7 +165,7 @@ def test_node_with_the_image_gets_nothing_and_an_older_image_is_replaced(cluster
 
 
 def test_archive_of_several_pieces_is_passed_on_unchanged(cluster: ImageCluster, tmp_path: Path) -> None:
-    """The other nodes receive it while the first node still loads it, which ends last here."""
+    """The other nodes receive the archive while the first node is still loading it."""
     body = os.urandom(MIB) * 70
     (tmp_path / "image.tar").write_bytes(archive_of(body))
     (cluster.directories[0] / "store" / "first").write_text(
@@ -216,7 +216,7 @@ def test_failed_load_is_reported_and_next_call_completes(cluster: ImageCluster, 
     ],
     ids=["plain", "gzip", "gzip of two parts", "zstd", "empty"],
 )
-def test_unpacked_size_is_found_without_unpacking_the_archive(
+def test_unpacked_size_is_determined_without_unpacking_the_archive(
     tmp_path: Path, layer: bytes, size: int, compressed: bool
 ) -> None:
     """gzip stores the size at the end of the file; 0 means unknown. A zero-byte layer has a manifest next to it."""
@@ -241,7 +241,7 @@ def test_file_that_is_not_an_image_archive_is_refused(
 
 
 def test_archive_is_read_before_the_engine_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in check mode, where an earlier role has only announced to install it."""
+    """In check mode, an earlier role only reports that it would install the engine."""
     monkeypatch.setenv("PATH", "/nowhere")
     (tmp_path / "image.tar").write_bytes(archive_of(b"body"))
     request = {"engine": "docker", "name": NAME, "archive": str(tmp_path / "image.tar")}
@@ -360,7 +360,7 @@ except StepError as error:
 def test_archive_received_in_verified_pieces_is_not_hashed_again(
     cluster: ImageCluster, received: int, matches: bool
 ) -> None:
-    """The digest is wrong here, which shows only if the archive is read."""
+    """The wrong digest is detected only if the archive is read."""
     request = {**cluster.base_request, "destination": str(cluster.directories[1]), "me": 1, "ids": ["", "", ""]}
     program = f"""{CREATE_TRANSFER}
 from {PACKAGE}._stage_data.pieces import PIECE_SIZE
@@ -572,7 +572,7 @@ def test_socket_or_pipe_in_a_context_is_refused(tmp_path: Path, monkeypatch: pyt
 def test_archive_must_name_its_image_by_digests(
     tmp_path: Path, config: str, digests: list[object], expected_ids: list[str], wrong: str
 ) -> None:
-    """The engine gets them as arguments, so they must never be an option such as --help."""
+    """They become arguments of the engine, so they must not be options such as --help."""
     (tmp_path / "manifest.json").write_text(json.dumps([{"Config": config}]))
     (tmp_path / "index.json").write_text(json.dumps({"manifests": [{"digest": item} for item in digests]}))
     path = tmp_path / "image.tar"

@@ -1,4 +1,4 @@
-"""Listings of nodes are compared by kind of mount; mounts of other roles do not count."""
+"""Listings of nodes are compared by kind of mount; mounts of other roles are ignored."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OTHER_LISTING = {"/mnt/a": {"count": 3, "digest": "cd"}}
 
 
 def check_listings(*listings: dict[str, Any]) -> tuple[bool, str]:
-    """Return whether the check passes and its message, for nodes with these listings by kind."""
+    """Return the result and message of the check for nodes with these listings by kind."""
     tasks = DataLoader().load_from_file(str(TASKS / "mount.yml"), trusted_as_template=True)
     (check,) = (task for task in tasks if "ansible.builtin.assert" in task)
     hosts = {

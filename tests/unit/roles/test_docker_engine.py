@@ -42,7 +42,7 @@ def test_new_settings_are_refused_while_containers_run(
 
 
 def test_check_mode_expects_the_engine_of_the_previous_role() -> None:
-    """The role docker_data_root asks for a variable of docker_engine, which must be the one that is set there."""
+    """The role docker_data_root reads a variable that docker_engine must set."""
     (move,) = DataLoader().load_from_file(str(ROLE.parent / "docker_data_root" / "tasks" / "move.yml"))
     expression = move["muster.training.docker_data_root"]["engine_expected"]
     (name,) = re.findall(r"__docker_engine_\w+", expression)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which keys of NVIDIA's package source are accepted: tested with real keys, and with files that are not keys."""
+"""Verification of the key of NVIDIA's package source, with real keys and invalid files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EMPTY_BLOCK = "-----BEGIN PGP PUBLIC KEY BLOCK-----\n\n!\n-----END PGP PUBLIC KE
 
 @pytest.fixture(scope="module")
 def homes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
-    """Homes of gpg by the fingerprint of their key: the first is the accepted one."""
+    """Create gpg home directories by key fingerprint; the first key is the accepted key."""
     folder = tmp_path_factory.mktemp("keys")
     result = {make_key(folder / name): folder / name for name in ("ours", "others")}
     yield result
@@ -61,7 +61,7 @@ def install(directory: Path, fingerprints: Sequence[str], name: str = "key.asc")
 
 
 def refusal(directory: Path, fingerprints: Sequence[str]) -> str:
-    """Return the reason for which the key was refused."""
+    """Return the reason for the refusal of a key."""
     completed = install(directory, fingerprints)
     match = re.search(r"node1: the key .* was rejected: (.*?)\. Accepted", " ".join(completed.stdout.split()))
     assert completed.returncode == 2 and match, completed.stdout
@@ -69,7 +69,7 @@ def refusal(directory: Path, fingerprints: Sequence[str]) -> str:
 
 
 def signs(home: Path, keyring: Path) -> bool:
-    """Return whether gpgv, as used by apt, accepts a signature by this key with that keyring."""
+    """Return whether gpgv, which apt uses, accepts a signature by this key with the keyring."""
     signature = keyring.with_name("signature")
     keyring.with_name("data").write_bytes(b"Release")
     gpg(home, "--yes", "--output", str(signature), "--detach-sign", str(keyring.with_name("data")))
@@ -82,34 +82,34 @@ def signs(home: Path, keyring: Path) -> bool:
 def test_only_accepted_keys_of_a_file_verify_signatures(
     directory: Path, homes: dict[str, Path], is_armored: bool
 ) -> None:
-    (fingerprint, home), (_other, others) = homes.items()
+    (fingerprint, home), (_other_fingerprint, other_home) = homes.items()
     if is_armored:
-        texts = [gpg(item, "--armor", "--export") for item in (others, home)]
+        texts = [gpg(item, "--armor", "--export") for item in (other_home, home)]
         (directory / "key.asc").write_text("".join(texts))
     else:
         gpg(home, "--output", str(directory / "key.asc"), "--export")
-    spaced = " ".join(fingerprint[location : location + 4] for location in range(0, 40, 4)).lower()
-    first = install(directory, [spaced])
+    spaced_fingerprint = " ".join(fingerprint[location : location + 4] for location in range(0, 40, 4)).lower()
+    first = install(directory, [spaced_fingerprint])
     assert first.returncode == 0 and "changed=0" not in first.stdout, first.stdout
     again = install(directory, ["0" * 40, fingerprint])
     assert again.returncode == 0 and "changed=0" in again.stdout, again.stdout
     keyring = directory / "keyrings" / "key.gpg"
     assert keyring.stat().st_mode & 0o777 == 0o644
     assert signs(home, keyring)
-    assert not signs(others, keyring)
+    assert not signs(other_home, keyring)
 
 
 @pytest.mark.one_core
 def test_unknown_key_is_refused_and_the_keyring_is_kept(directory: Path, homes: dict[str, Path]) -> None:
-    (fingerprint, home), (other, others) = homes.items()
+    (fingerprint, home), (other_fingerprint, other_home) = homes.items()
     keyring = directory / "keyrings" / "key.gpg"
-    (directory / "key.asc").write_text(gpg(others, "--armor", "--export"))
-    assert refusal(directory, [fingerprint]) == f"its fingerprint is {other}"
+    (directory / "key.asc").write_text(gpg(other_home, "--armor", "--export"))
+    assert refusal(directory, [fingerprint]) == f"its fingerprint is {other_fingerprint}"
     assert not keyring.exists()
     (directory / "key.asc").write_text(gpg(home, "--armor", "--export"))
     assert install(directory, [fingerprint]).returncode == 0
-    (directory / "key.asc").write_text(gpg(others, "--armor", "--export"))
-    assert refusal(directory, [fingerprint]) == f"its fingerprint is {other}"
+    (directory / "key.asc").write_text(gpg(other_home, "--armor", "--export"))
+    assert refusal(directory, [fingerprint]) == f"its fingerprint is {other_fingerprint}"
     assert signs(home, keyring), "the previous one is kept"
 
 

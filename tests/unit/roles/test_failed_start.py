@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""After a start that failed, the cost of each task for a node does not depend on the number of nodes."""
+"""After a failed start, the cost of each task per node is independent of the number of nodes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ON_ALL = {"complete": True, "by_node": dict.fromkeys(HOSTS, STARTED)}
 
 
 class CountedHosts(Mapping[str, Any]):
-    """The variables of all hosts, and how many hosts' variables were read."""
+    """The variables of all hosts, with a count of reads."""
 
     def __init__(self, variables: Mapping[str, Any]) -> None:
         self.variables = variables
@@ -55,12 +55,12 @@ def test_each_node_reads_its_own_result_only(registered: dict[str, Any], expecte
     hostvars = CountedHosts(
         {name: {"__launch_starts": registered[name]} if name in registered else {} for name in HOSTS}
     )
-    everywhere = {**load("vars/main.yml"), **block["vars"], "hostvars": hostvars, "ansible_play_hosts_all": HOSTS}
-    everywhere["__launch_plan"] = {"run_id": "x"}
+    common_variables = {**load("vars/main.yml"), **block["vars"], "hostvars": hostvars, "ansible_play_hosts_all": HOSTS}
+    common_variables["__launch_plan"] = {"run_id": "x"}
     removal = block["rescue"][0]
     removed_from = []
     for name in HOSTS:
-        variables = {**everywhere, **hostvars.variables[name], "inventory_hostname": name}
+        variables = {**common_variables, **hostvars.variables[name], "inventory_hostname": name}
         templar = Templar(loader=DataLoader(), variables=variables)
         if templar.evaluate_conditional(removal["when"]):
             removed_from.append(name)

@@ -1,4 +1,4 @@
-"""The rules as text. Molecule tests how nft and ufw apply them."""
+"""The rules as text; Molecule scenarios test their application by nft and ufw."""
 
 from __future__ import annotations
 
@@ -57,19 +57,19 @@ def test_table_accepts_only_nodes_ssh_and_open_ports() -> None:
 
 
 def test_ufw_lines_contain_only_addresses_of_their_family() -> None:
-    four, six = (rules_module.format_iptables_lines(RULES, version) for version in (4, 6))
-    assert "-A ufw-before-input -s 10.0.0.10 -j ACCEPT" in four
-    assert "-A ufw-before-input -s 203.0.113.0/24 -p tcp --dport 22 -j ACCEPT" in four
-    assert "-A ufw-before-input -p tcp --dport 6006:6010 -j ACCEPT" in four
-    assert not [line for line in four if "2001:db8" in line]
-    assert six[0] == "-A ufw6-before-input -s 2001:db8::/32 -p tcp --dport 22 -j ACCEPT"
+    ipv4_lines, ipv6_lines = (rules_module.format_iptables_lines(RULES, version) for version in (4, 6))
+    assert "-A ufw-before-input -s 10.0.0.10 -j ACCEPT" in ipv4_lines
+    assert "-A ufw-before-input -s 203.0.113.0/24 -p tcp --dport 22 -j ACCEPT" in ipv4_lines
+    assert "-A ufw-before-input -p tcp --dport 6006:6010 -j ACCEPT" in ipv4_lines
+    assert not [line for line in ipv4_lines if "2001:db8" in line]
+    assert ipv6_lines[0] == "-A ufw6-before-input -s 2001:db8::/32 -p tcp --dport 22 -j ACCEPT"
 
 
 def test_ufw_block_is_at_the_end_of_the_filter_table() -> None:
-    once = rules_module.replace_block(UFW, ["-A one", "-A two"])
-    assert once.index("-i lo") < once.index("-A one") < once.index("-A two") < once.index("COMMIT\n*nat")
-    assert rules_module.replace_block(once, ["-A one", "-A two"]) == once
-    assert rules_module.replace_block(once, []) == UFW
+    updated = rules_module.replace_block(UFW, ["-A one", "-A two"])
+    assert updated.index("-i lo") < updated.index("-A one") < updated.index("-A two") < updated.index("COMMIT\n*nat")
+    assert rules_module.replace_block(updated, ["-A one", "-A two"]) == updated
+    assert rules_module.replace_block(updated, []) == UFW
     with pytest.raises(StepError, match="no table `filter`"):
         rules_module.replace_block("*nat\nCOMMIT\n", ["-A one"])
 
@@ -126,7 +126,7 @@ def test_plain_iptables_is_refused_only_if_it_blocks_traffic(policy: str, expr: 
 
 
 class UfwMachine:
-    """A machine with ufw enabled: its files, and the commands that were run on it.
+    """A machine with ufw enabled, with its files and a log of commands.
 
     Attributes:
         timer: Whether the rollback timer is active.
@@ -223,13 +223,13 @@ def test_reload_during_a_trial_does_not_roll_it_back(
     machine: UfwMachine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     try_rules(monkeypatch, RULES)
-    tried = machine.texts()
+    trial_texts = machine.texts()
     assert call(capsys, "apply").endswith("applied")
-    assert machine.texts() == tried
+    assert machine.texts() == trial_texts
     assert call(capsys, "confirm") == "confirmed"
     machine.timer = False
     assert call(capsys, "apply") == "applied"
-    assert machine.texts() == tried
+    assert machine.texts() == trial_texts
 
 
 @pytest.mark.parametrize("at_boot", [False, True])
@@ -252,7 +252,7 @@ def test_trial_reports_whether_rules_return_at_boot(
 def test_state_reports_kept_rules_and_whether_they_are_active(
     machine: UfwMachine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The role skips its steps by this, but not while unconfirmed rules are on trial."""
+    """The role uses the state to skip steps, except during a trial of unconfirmed rules."""
 
     def state() -> Any:
         return json.loads(call(capsys, "state"))

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The role's checks of the state of nodes that site.yml has read for all roles."""
+"""The role's checks of the node state that site.yml reads for all roles."""
 
 from __future__ import annotations
 

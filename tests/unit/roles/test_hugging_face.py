@@ -1,4 +1,4 @@
-"""A model and a data set of a fake hub reach three nodes on one machine: few requests, verified, usable offline."""
+"""A model and a dataset of a fake hub are copied to three local nodes: few requests, verified, usable offline."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def hub() -> Iterator[HubServer]:
 
 
 class HubCluster(StageCluster):
-    """Nodes with a Hugging Face home each."""
+    """Nodes with separate Hugging Face home directories."""
 
     def __init__(self, hub: HubServer, root: Path) -> None:
         super().__init__(None, root)
@@ -120,7 +120,7 @@ def nodes(hub: HubServer, tmp_path: Path) -> HubCluster:
     return HubCluster(hub, tmp_path)
 
 
-def test_files_fetched_once_are_found_offline_on_all_nodes(hub: HubServer, nodes: HubCluster) -> None:
+def test_files_fetched_once_are_available_offline_on_all_nodes(hub: HubServer, nodes: HubCluster) -> None:
     assert nodes.fetch()["fetched"] == 5
     assert os.stat(nodes.homes[0] / ".muster-hub").st_mode & 0o077 == 0
     results = nodes.distribute()

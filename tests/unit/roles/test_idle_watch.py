@@ -1,4 +1,4 @@
-"""When a node is powered off. The tests only record commands and run none."""
+"""Conditions for powering off a node. Commands are recorded but not run."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ RUN = idle_watch.UsageSigns(work=["muster-first.service runs"])
 
 
 class IdleMachine:
-    """A machine that is checked every 5 minutes; its commands are only recorded."""
+    """A machine that is checked every 5 minutes and records commands."""
 
     def __init__(self, path: Path, settings: Any = SETTINGS) -> None:
         self.state = path / "state.json"
@@ -306,7 +306,7 @@ def test_role_defaults_are_valid_settings(tmp_path: Path) -> None:
     assert idle_watch.read_settings(str(tmp_path / "settings.json")) == SETTINGS
 
 
-def test_status_line_shows_when_and_why_machine_powers_off() -> None:
+def test_status_line_shows_time_and_reason_of_power_off() -> None:
     def status_line(state: Any, signs: Any, now: float) -> str:
         text: str = idle_watch.format_decision(idle_watch.decide(SETTINGS, state, signs, now), now)
         return text

@@ -1,4 +1,4 @@
-"""Signs of work on AMD GPUs, by recorded and composed output: fixtures/amd_smi/README.md."""
+"""Signs of work on AMD GPUs, with recorded and synthetic output: see fixtures/amd_smi/README.md."""
 
 from __future__ import annotations
 

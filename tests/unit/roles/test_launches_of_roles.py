@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Roles that launch a program of their own: the settings for the user's job do not apply to it."""
+"""Programs that roles launch ignore the settings of the user's job."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import yaml
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job_file import SECRET_SETTINGS, read_job_keys
 
 ROLES = Path(__file__).resolve().parents[3] / "roles"
-# Settings of the user's job that also apply to these programs, or that have no effect on them.
+# Settings of the user's job that also apply to these programs, or have no effect on them.
 OBSERVED = {
     *("launch_user", "launch_start_timeout", "launch_log_limit", "launch_stacks", "launch_hang_timeout"),
     *("launch_on_hang", "launch_notice_signal", "launch_notice_grace", "launch_restart_when"),
@@ -27,7 +27,7 @@ CONTAINER = {
 SLURM = {
     f"launch_slurm_{name}" for name in ("partition", "account", "qos", "time", "gres", "exclude", "reservation")
 } | {"launch_slurm_dependency"}  # has no effect if ssh is the scheduler
-# The benchmark measures what jobs will use: the same nodes, GPUs, image and environment, through the same queue.
+# The benchmark uses the same nodes, GPUs, image, environment and queue as jobs.
 MEASURED = {
     *("launch_nnodes", "launch_nproc_per_node", "launch_gpus", "launch_python", "launch_environment"),
     *("launch_pass_environment", "launch_image", "launch_scheduler", "launch_notify"),

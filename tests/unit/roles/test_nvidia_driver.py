@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which state the role relies on, and process accounting, which root enables in the driver once."""
+"""The node state that the role depends on, and process accounting, which root enables once."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ def test_process_accounting_is_enabled_once_where_supported(tmp_path: Path) -> N
 
 
 def test_driver_step_depends_only_on_freshly_read_state(tmp_path: Path) -> None:
-    """site.yml reads all nodes minutes before, and a run may have started since."""
+    """site.yml reads the nodes minutes earlier, and a run may have started in the meantime."""
     give_collection(tmp_path)
-    # a driver that only its owner can remove would make the role fail
+    # the role would fail with a driver that only its owner can remove
     gpus = {"pci": 1, "driver": {"loaded": "535.1", "library": "570.2", "on_disk": "570.2"}, "processes": []}
     driver = {"system": "", "packages": [], "modules": {"6.8": "570.2"}, "kernel": "6.8", "newest_kernel": "6.8"}
     state = {

@@ -47,7 +47,7 @@ def test_preflight_defaults_come_from_launch_settings() -> None:
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """An empty home directory with the collection, two nodes on this machine, and an engine."""
+    """Create an empty home directory with the collection, two local nodes, and an engine."""
     give_collection(tmp_path)
     (tmp_path / "nodes.yml").write_text(
         f"training: {{hosts: {{a: {{node_address: {own_network(4)}.1}}, b: {{node_address: {own_network(4)}.2}}}},"

@@ -15,7 +15,7 @@ ROLE = Path(__file__).resolve().parents[3] / "roles" / "pytorch"
 
 
 def test_environment_of_another_project_is_not_that_of_the_image() -> None:
-    """Its user would be advised not to install an environment for this project."""
+    """Otherwise, users would be advised not to install an environment for this project."""
     name = "__pytorch_image_environments"
     template = trust_as_template(yaml.safe_load((ROLE / "vars" / "main.yml").read_text())[name])
     project = {"interpreter": "/opt/muster/envs/toy/env/bin/python", "torch": "2.13.0", "cuda": None, "project": "toy"}

@@ -1,4 +1,4 @@
-"""Root writes programs and data only below directories that nobody else can replace, whichever path the user sets."""
+"""Root writes programs and data only below directories that other users cannot replace, for any configured path."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._node_call.program
 
 ROLES = Path(__file__).resolve().parents[3] / "roles"
 PATH_NAME = re.compile(r"_(?:directory|path|home|destination)$")
-# Directories that root writes to, and what rejects those that another user could replace
+# Directories that root writes to, and the checks that reject replaceable ones
 ROOT_PATHS = {
     "s3_client_directory": "only_root",
     "container_image_directory": "only_root",  # if the engine is docker, which runs as root
@@ -65,7 +65,7 @@ def test_each_role_path_is_accessed_as_its_user_or_checked_for_root() -> None:
 
 @pytest.mark.parametrize("name", [name for name, check in ROOT_PATHS.items() if check == "only_root"])
 def test_directory_owned_by_root_is_created_only_with_the_check(name: str) -> None:
-    """No other module creates it, or a directory above it."""
+    """No other module creates it or a parent directory."""
     role = next(role.name for role in ROLES.iterdir() if name in options(role))
     alias = {"container_image_directory": "__container_image_path"}.get(name, name)
     assert re.search(rf"\{{path: \"\{{\{{ {alias} \}}\}}\", mode: \"\d+\", only_root: true\}}", all_text(role))
@@ -80,7 +80,7 @@ def test_directory_owned_by_root_is_created_only_with_the_check(name: str) -> No
     "role", ["stage_data", "hugging_face", "checkpoints", "container_image", "firewall", "idle_watch"]
 )
 def test_programs_are_installed_with_their_checked_directories(role: str) -> None:
-    """What root runs later is written only after user_files has checked the directories."""
+    """Programs for root are written only after user_files has checked the directories."""
     text = all_text(role)
     assert "muster.training.program_files" in text
     for task in re.split(r"\n(?= *- name:)", text):

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Whose name is in a node's certificate: the inventory says so, and a node alone never makes it root."""
+"""The user in a node's certificate comes from the inventory; a node cannot request root on its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Three nodes on one machine copy objects from a fake S3 server: each only once, verified, also after failures."""
+"""Three local nodes copy objects from a fake S3 server: each object once, verified, and after failures."""
 
 from __future__ import annotations
 
@@ -231,7 +231,7 @@ def test_path_traversal_in_object_names_is_refused(s3: S3Server, tmp_path: Path)
 
 
 class ReplyServer:
-    """A server on a node's address and port, in place of that node's program or between it and its peers."""
+    """A server that replaces a node's program or acts as a proxy between it and its peers."""
 
     def __init__(self, address: str, port: int, reply: Callable[[str, Message], Reply]) -> None:
         self.received_text = received = bytearray()
@@ -345,7 +345,7 @@ def test_data_altered_in_transit_is_discarded(s3: S3Server, tmp_path: Path, chan
     assert "was altered in transit" in (directories[1] / ".muster-stage" / "log").read_text()
 
 
-def test_request_needs_a_fresh_proof_of_the_token(s3: S3Server, tmp_path: Path) -> None:
+def test_request_needs_fresh_authentication_with_the_token(s3: S3Server, tmp_path: Path) -> None:
     cluster = StageCluster(s3, tmp_path, nodes=2)
     request = {**cluster.base_request, "destination": str(tmp_path), "me": 0}
     first_node = transfer.NodeTransfer(request, create_source(request))
@@ -361,18 +361,18 @@ def test_request_needs_a_fresh_proof_of_the_token(s3: S3Server, tmp_path: Path) 
         return send_request(f"http://127.0.0.11:{cluster.base_request['port']}{path}", headers)[0]
 
     try:
-        proof_fields = ("request", 0, 1, "/plan", "a")
+        request_fields = ("request", 0, 1, "/plan", "a")
         assert send_request(f"http://127.0.0.11:{cluster.base_request['port']}/plan", {})[0] == 401
-        assert request_status("/plan", "wrong", *proof_fields) == 401
-        assert request_status("/done/1", "word", *proof_fields) == 401, "a proof for another path"
-        assert request_status("/plan", "word", *proof_fields, nonce="b") == 401, "a proof for another request"
+        assert request_status("/plan", "wrong", *request_fields) == 401
+        assert request_status("/done/1", "word", *request_fields) == 401, "a proof for another path"
+        assert request_status("/plan", "word", *request_fields, nonce="b") == 401, "a proof for another request"
         assert request_status("/plan", "word", "request", 1, 1, "/plan", "a") == 401, "a proof for another node"
         assert request_status("/plan", "word", "request", 0, 7, "/plan", "a", node="7") == 401, (
             "not a node of this transfer"
         )
         assert first_node.peers.last_seen == {}
-        assert request_status("/plan", "word", *proof_fields) == 200
-        assert request_status("/plan", "word", *proof_fields) == 401, "a replayed request"
+        assert request_status("/plan", "word", *request_fields) == 200
+        assert request_status("/plan", "word", *request_fields) == 401, "a replayed request"
     finally:
         server.shutdown()
         server.server_close()

@@ -1,4 +1,4 @@
-"""Nodes on one machine copy a directory of the first one: completely, verified, and with its links."""
+"""Local nodes copy a directory of the first node: completely, verified, and with links."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EXPECTED_FILES = {"blobs/large": BODY, "blobs/ü 1": b"1", "empty": b"", "snapsh
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """A directory of two files, an empty one, and a link."""
+    """Create a directory with two files, an empty file and a link."""
     root = tmp_path / "source"
     (root / "blobs").mkdir(parents=True)
     (root / "snapshots" / "1").mkdir(parents=True)
@@ -42,7 +42,7 @@ def cluster(tmp_path: Path, source: Path) -> StageCluster:
 
 @pytest.fixture
 def short_timeout_cluster(cluster: StageCluster) -> StageCluster:
-    """A cluster whose nodes wait ten seconds for one that has not started; a busy machine needs that to start three."""
+    """Return a cluster whose nodes wait only ten seconds for missing peers, enough for a busy machine."""
     cluster.shorten_start_timeout()
     return cluster
 

@@ -1,4 +1,4 @@
-"""A healthy machine (node1) and one with the faults of rented ones (node2) are both fit for work."""
+"""The role makes a healthy machine (node1) and one with the faults of rented machines (node2) usable."""
 
 from __future__ import annotations
 
@@ -37,23 +37,23 @@ dpkg-deb --build /root/slow
 
 def root(lab: Lab, node: str, command: str) -> str:
     """Return the output of a command run as root on a node; it must succeed."""
-    done = lab.exec(node, ["bash", "-c", command], timeout=180)
-    assert done.returncode == 0, f"{node}: {command}: {done.stdout}{done.stderr}"
-    return done.stdout.strip()
+    completed = lab.exec(node, ["bash", "-c", command], timeout=180)
+    assert completed.returncode == 0, f"{node}: {command}: {completed.stdout}{completed.stderr}"
+    return completed.stdout.strip()
 
 
 def fresh_login(lab: Lab, node: str, command: str) -> str:
     """Return the output of the user's command over a new connection."""
-    done = subprocess.run(lab.ssh(node, command), capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+    completed = subprocess.run(lab.ssh(node, command), capture_output=True, text=True, timeout=120, check=False)
+    assert completed.returncode == 0, completed.stderr
+    return completed.stdout.strip()
 
 
 @pytest.mark.parametrize("node", NODES)
 def test_package_database_is_consistent(lab: Lab, node: str) -> None:
     assert root(lab, node, "dpkg --audit") == ""
     root(lab, node, "apt-get update 2>&1 && apt-get check")
-    # Reads the file lists of all packages, and complains about each one that it cannot read.
+    # reads the file lists of all packages, and reports each unreadable one
     root(lab, node, "dpkg-query --listfiles $(dpkg-query --show --showformat='${binary:Package} ') > /dev/null")
 
 
@@ -97,15 +97,15 @@ def test_limits_apply_to_new_logins_and_services(lab: Lab, node: str) -> None:
 
 
 def test_next_run_completes_an_interrupted_one(lab: Lab) -> None:
-    """The limits of services were written, and systemd has not read them."""
+    """Apply the limits of services when they were written but systemd has not read them."""
     path = "/etc/systemd/system.conf.d/90-muster.conf"
-    asked = "systemctl show --property=DefaultLimitNOFILE"
-    right = root(lab, "node1", asked)
+    query = "systemctl show --property=DefaultLimitNOFILE"
+    expected = root(lab, "node1", query)
     root(lab, "node1", f"mv {path} /root/kept && systemctl daemon-reexec && cp /root/kept {path}")
-    assert root(lab, "node1", asked) != right
+    assert root(lab, "node1", query) != expected
     play = drive.run(CONVERGE, lab.inventory, options=("--limit", "node1"))
     assert play.rc == 0, play.output
-    assert root(lab, "node1", asked) == right
+    assert root(lab, "node1", query) == expected
 
 
 @pytest.mark.parametrize("node", NODES)
@@ -124,7 +124,7 @@ def test_kernel_settings_and_shared_memory_size_are_applied(lab: Lab, node: str)
 
 @pytest.fixture
 def first_boot(lab: Lab) -> Iterator[str]:
-    """Give a node whose cloud-init has just begun, and leaves another installation behind that takes its time."""
+    """Yield a node on which cloud-init has just started, and that starts a slow package installation."""
     root(lab, "node1", SLOW)
     seed = "/var/lib/cloud/seed/nocloud"
     root(lab, "node1", f"mkdir -p {seed} && printf 'instance-id: one\\nlocal-hostname: node1\\n' > {seed}/meta-data")
@@ -148,17 +148,17 @@ def first_boot(lab: Lab) -> Iterator[str]:
 
 def test_waits_for_cloud_init_and_other_package_installations(lab: Lab, first_boot: str) -> None:
     options = ("--limit", first_boot)
-    hurried = drive.run(CONVERGE, lab.inventory, options=options, base_packages_wait=1)
-    assert hurried.rc == 2
-    output = " ".join(hurried.output.split())
+    timed_out = drive.run(CONVERGE, lab.inventory, options=options, base_packages_wait=1)
+    assert timed_out.rc == 2
+    output = " ".join(timed_out.output.split())
     assert f"fatal: [{first_boot}]" in output
     assert "cloud-init has not finished after 1 s (status: running" in output
 
     play = drive.run(CONVERGE, lab.inventory, options=options, base_packages_extra=["hello"])
     assert play.rc == 0, play.output
-    ended = {name: int(root(lab, first_boot, f"cat /var/tmp/{name}-done")) for name in ("cloud-init", "slow")}
-    installed = int(root(lab, first_boot, "stat --format=%Y /var/lib/dpkg/info/hello.list"))
-    assert ended["cloud-init"] < ended["slow"] <= installed
+    end_times = {name: int(root(lab, first_boot, f"cat /var/tmp/{name}-done")) for name in ("cloud-init", "slow")}
+    install_time = int(root(lab, first_boot, "stat --format=%Y /var/lib/dpkg/info/hello.list"))
+    assert end_times["cloud-init"] < end_times["slow"] <= install_time
     assert root(lab, first_boot, "hello") == "Hello, world!"
 
 

@@ -1,4 +1,4 @@
-"""Checkpoints go to S3 while a run lives and when it has ended, and come back; data come from S3 once for all nodes."""
+"""Checkpoints are copied to S3 during and after a run, and restored; data is downloaded from S3 once for all nodes."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def play(lab: Lab, s3: S3Server, playbook: str, *, options: tuple[str, ...] = ()
 
 
 def shell(lab: Lab, node: str, command: str) -> str:
-    done = lab.exec(node, ["sh", "-c", command])
-    assert done.returncode == 0, f"{node}: {command}: {done.stdout}{done.stderr}"
-    return done.stdout
+    completed = lab.exec(node, ["sh", "-c", command])
+    assert completed.returncode == 0, f"{node}: {command}: {completed.stdout}{completed.stderr}"
+    return completed.stdout
 
 
 def manifest(s3: S3Server, run_id: str, node: int = 0) -> dict[str, Any]:
-    """What latest.json names, by the names of checkpoints; empty where there is none."""
+    """Return the entries of latest.json by checkpoint name; empty if it does not exist."""
     client = s3.client()
     try:
         body = client.get_object(Bucket="saved", Key=f"checkpoints/{run_id}/node{node}/latest.json")["Body"].read()
@@ -59,23 +59,23 @@ def manifest(s3: S3Server, run_id: str, node: int = 0) -> dict[str, Any]:
     return result
 
 
-def is_whole(s3: S3Server, entry: dict[str, Any]) -> bool:
-    """Return whether what an entry names is in S3 as described."""
+def is_intact(s3: S3Server, entry: dict[str, Any]) -> bool:
+    """Return whether the files of an entry are in S3 with their recorded hashes."""
     bodies = [(file, s3.client().get_object(Bucket="saved", Key=file["key"])["Body"].read()) for file in entry["files"]]
     return all(hashlib.sha256(body).hexdigest() == file["sha256"] for file, body in bodies)
 
 
 def files(lab: Lab, node: str, directory: str) -> dict[str, str]:
-    """SHA-256 by path of all files below a directory of a node, but those of the program itself."""
-    arguments = (
+    """Return SHA-256 by path of all files below a directory on a node, except the program's own files."""
+    command = (
         f"cd {shlex.quote(directory)} && find . -type f -not -path './.muster-stage/*' -print0 | xargs -0 -r sha256sum"
     )
-    return {line[66:]: line[:64] for line in shell(lab, node, arguments).splitlines()}
+    return {line[66:]: line[:64] for line in shell(lab, node, command).splitlines()}
 
 
 def status(lab: Lab, run_id: str) -> dict[str, Any]:
-    done = lab.exec("node1", ["cat", f"{RUNS}/{run_id}/node0/checkpoints.json"])
-    result: dict[str, Any] = json.loads(done.stdout) if done.returncode == 0 else {}
+    completed = lab.exec("node1", ["cat", f"{RUNS}/{run_id}/node0/checkpoints.json"])
+    result: dict[str, Any] = json.loads(completed.stdout) if completed.returncode == 0 else {}
     return result
 
 
@@ -101,7 +101,7 @@ chown -R daemon:daemon /opt/planted /opt/adopted
 """
 
 
-STAGED = {"stage_data_here": str(Path(__file__).parent), "stage_data_destination": "/srv/planted"}
+STAGE_LOCAL = {"stage_data_here": str(Path(__file__).parent), "stage_data_destination": "/srv/planted"}
 
 
 @pytest.mark.parametrize(
@@ -110,38 +110,38 @@ STAGED = {"stage_data_here": str(Path(__file__).parent), "stage_data_destination
         ("checkpoints.yml", "/opt/planted/s3", {}),
         ("checkpoints.yml", "/opt/adopted", {}),
         # without a bucket, nothing needs boto3
-        ("stage_data.yml", "/opt/planted/new", {**STAGED, "stage_data_bucket": ""}),
+        ("stage_data.yml", "/opt/planted/new", {**STAGE_LOCAL, "stage_data_bucket": ""}),
     ],
 )
 def test_root_writes_and_runs_no_program_below_a_users_directory(
     lab: Lab, s3: S3Server, playbook: str, directory: str, extra: dict[str, Any]
 ) -> None:
     shell(lab, "node1", PLANTED)
-    done = play(lab, s3, playbook, options=("--limit", "node1"), s3_client_directory=directory, **extra)
-    output = " ".join(done.output.split())
-    assert done.rc == 2, done.output[-3000:]
-    owned = "/".join(directory.split("/")[:3])
-    assert f"{owned} does not belong to root, and root would trust the contents of {directory}" in output, output[
-        -3000:
-    ]
+    completed = play(lab, s3, playbook, options=("--limit", "node1"), s3_client_directory=directory, **extra)
+    output = " ".join(completed.output.split())
+    assert completed.rc == 2, completed.output[-3000:]
+    user_directory = "/".join(directory.split("/")[:3])
+    assert f"{user_directory} does not belong to root, and root would trust the contents of {directory}" in output, (
+        output[-3000:]
+    )
     shell(lab, "node1", 'test ! -e /run/planted && test -z "$(find /opt/planted /opt/adopted -user root)"')
     shell(lab, "node1", "rm -rf /opt/planted /opt/adopted")
 
 
 @pytest.fixture(scope="module")
 def service(lab: Lab, s3: S3Server) -> Lab:
-    """The hosts with the service, after it was checked, installed, and found unchanged in a second run."""
+    """Return the hosts with the service, after check mode, installation, and a second run without changes."""
     for options in (("--check",), ("-vvv", "--diff"), ()):
-        done = play(lab, s3, "checkpoints.yml", options=options)
-        assert done.rc == 0, done.output[-5000:]
-        assert s3.secret_key not in done.output
-    assert done.output.count("changed=0") == 3, done.output[-3000:]
+        completed = play(lab, s3, "checkpoints.yml", options=options)
+        assert completed.rc == 0, completed.output[-5000:]
+        assert s3.secret_key not in completed.output
+    assert completed.output.count("changed=0") == 3, completed.output[-3000:]
     return lab
 
 
 @pytest.fixture(scope="module")
-def ended(service: Lab, s3: S3Server) -> Lab:
-    """A run that has saved, and ended; what it did on the way was looked at."""
+def lab_after_run(service: Lab, s3: S3Server) -> Lab:
+    """Return the hosts after a run that saved checkpoints and ended; check the copies made during the run."""
     lab = service
     run = launch(lab, "first", "--until", "/tmp/end-it")
     drive.eventually(
@@ -157,39 +157,43 @@ def ended(service: Lab, s3: S3Server) -> Lab:
     return lab
 
 
-def test_checkpoints_of_a_run_are_copied_to_s3(ended: Lab, s3: S3Server) -> None:
-    done = play(ended, s3, "checkpoints.yml", checkpoints_state="copied", run_id="first")
-    assert done.rc == 0, done.output[-3000:]
+def test_checkpoints_of_a_run_are_copied_to_s3(lab_after_run: Lab, s3: S3Server) -> None:
+    completed = play(lab_after_run, s3, "checkpoints.yml", checkpoints_state="copied", run_id="first")
+    assert completed.rc == 0, completed.output[-3000:]
     result = manifest(s3, "first")
     assert sorted(result) == ["best.pt", "last.pt", "step-1", "step-2", "step-3"]
-    assert all(is_whole(s3, entry) for entry in result.values())
-    assert "best.pt" in done.output
+    assert all(is_intact(s3, entry) for entry in result.values())
+    assert "best.pt" in completed.output
     assert manifest(s3, "first", 1) == {}, "the other nodes copy nothing"
 
 
-def test_upload_resumes_after_service_is_killed_and_s3_goes_down(ended: Lab, s3: S3Server) -> None:
+def test_upload_resumes_after_service_is_killed_and_s3_goes_down(lab_after_run: Lab, s3: S3Server) -> None:
     folder = f"{RUNS}/first/node0/checkpoints"
-    shell(ended, "node1", f"head -c {150 * MIB} /dev/urandom > {folder}/big.pt; chown muster {folder}/big.pt")
+    shell(lab_after_run, "node1", f"head -c {150 * MIB} /dev/urandom > {folder}/big.pt; chown muster {folder}/big.pt")
     s3.requests.clear()
-    drive.eventually("two parts are there", lambda: puts(s3, "big.pt") >= 3, 30, lambda: str(status(ended, "first")))
-    shell(ended, "node1", "kill -9 $(systemctl show --value --property=MainPID muster_checkpoints)")
-    seen = puts(s3, "big.pt")
-    drive.eventually("it continues", lambda: puts(s3, "big.pt") > seen + 1, 120)
+    drive.eventually(
+        "two parts are there", lambda: puts(s3, "big.pt") >= 3, 30, lambda: str(status(lab_after_run, "first"))
+    )
+    shell(lab_after_run, "node1", "kill -9 $(systemctl show --value --property=MainPID muster_checkpoints)")
+    uploaded_parts = puts(s3, "big.pt")
+    drive.eventually("it continues", lambda: puts(s3, "big.pt") > uploaded_parts + 1, 120)
     s3.stop()
-    drive.eventually("the problem is told", lambda: "connect" in status(ended, "first").get("problem", "").lower(), 120)
+    drive.eventually(
+        "the problem is told", lambda: "connect" in status(lab_after_run, "first").get("problem", "").lower(), 120
+    )
     s3.start()
     drive.eventually("it is copied", lambda: "big.pt" in manifest(s3, "first"), 60, lambda: str(s3.requests[-20:]))
-    assert is_whole(s3, manifest(s3, "first")["big.pt"])
+    assert is_intact(s3, manifest(s3, "first")["big.pt"])
     assert puts(s3, "big.pt") <= 10 + 10, "10 parts, and those that were under way"
     assert s3.client().list_multipart_uploads(Bucket="saved").get("Uploads", []) == []
     journal = "journalctl --unit=muster_checkpoints"
-    drive.eventually("that is told", lambda: "copied to S3 again" in shell(ended, "node1", journal), 120)
+    drive.eventually("that is told", lambda: "copied to S3 again" in shell(lab_after_run, "node1", journal), 120)
 
 
-def test_overwritten_checkpoint_keeps_two_versions(ended: Lab, s3: S3Server) -> None:
+def test_overwritten_checkpoint_keeps_two_versions(lab_after_run: Lab, s3: S3Server) -> None:
     path = f"{RUNS}/first/node0/checkpoints/last.pt"
     for text in ("once more", "and again"):
-        shell(ended, "node1", f"echo {text} > {path}")
+        shell(lab_after_run, "node1", f"echo {text} > {path}")
         expected = hashlib.sha256(f"{text}\n".encode()).hexdigest()
         copied: Callable[[], bool] = lambda: manifest(s3, "first")["last.pt"]["files"][0]["sha256"] == expected  # noqa: B023, E731
         drive.eventually(f"{text!r} is copied", copied, 120)
@@ -197,31 +201,35 @@ def test_overwritten_checkpoint_keeps_two_versions(ended: Lab, s3: S3Server) -> 
     drive.eventually("the oldest is removed", lambda: s3.client().list_objects_v2(**arguments)["KeyCount"] == 2, 120)
 
 
-def test_checkpoint_is_restored_to_all_nodes(ended: Lab, s3: S3Server) -> None:
+def test_checkpoint_is_restored_to_all_nodes(lab_after_run: Lab, s3: S3Server) -> None:
     arguments: dict[str, Any] = {"checkpoints_state": "restored", "run_id": "first", "checkpoints_name": "big.pt"}
     s3.requests.clear()
-    done = play(ended, s3, "checkpoints.yml", **arguments)
-    assert done.rc == 0, done.output[-3000:]
+    completed = play(lab_after_run, s3, "checkpoints.yml", **arguments)
+    assert completed.rc == 0, completed.output[-3000:]
     expected = {"./big.pt": manifest(s3, "first")["big.pt"]["files"][0]["sha256"]}
     for name in NODES:
-        assert files(ended, name, f"{RESTORED}/first") == expected
+        assert files(lab_after_run, name, f"{RESTORED}/first") == expected
     gets = [path for method, path in s3.requests if method == "GET" and "/data/big.pt" in path]
     assert len(gets) == 3, "three pieces, each once"
 
 
-def test_corrupt_checkpoint_is_not_restored(ended: Lab, s3: S3Server) -> None:
+def test_corrupt_checkpoint_is_not_restored(lab_after_run: Lab, s3: S3Server) -> None:
     file = manifest(s3, "first")["step-2"]["files"][0]
     body = s3.client().get_object(Bucket="saved", Key=file["key"])["Body"].read()
     s3.client().put_object(Bucket="saved", Key=file["key"], Body=body[:-1] + b"?")
-    done = play(ended, s3, "checkpoints.yml", checkpoints_state="restored", run_id="first", checkpoints_name="step-2")
-    assert done.rc == 2
-    assert re.search(r"object \S+shard-0.bin in bucket saved is corrupt", told(done.output)), done.output[-3000:]
-    assert not any("step-2" in path for name in NODES for path in files(ended, name, f"{RESTORED}/first"))
+    completed = play(
+        lab_after_run, s3, "checkpoints.yml", checkpoints_state="restored", run_id="first", checkpoints_name="step-2"
+    )
+    assert completed.rc == 2
+    assert re.search(r"object \S+shard-0.bin in bucket saved is corrupt", unwrap(completed.output)), completed.output[
+        -3000:
+    ]
+    assert not any("step-2" in path for name in NODES for path in files(lab_after_run, name, f"{RESTORED}/first"))
 
 
 @pytest.fixture(scope="module")
 def data(s3: S3Server) -> dict[str, str]:
-    """Objects for staging: SHA-256 by path."""
+    """Upload objects for staging, and return their SHA-256 by path."""
     client, result = s3.client(), {}
     for number in range(60):
         body = f"picture {number} ".encode() * (1000 + 37 * number)
@@ -234,15 +242,15 @@ def data(s3: S3Server) -> dict[str, str]:
     return result
 
 
-def brought(output: str, node: str) -> tuple[float, float]:
-    """Megabytes that a node got from S3 and from the others."""
-    arguments = rf"ok: \[{node}\] => msg: [^=]*? of them new, ([\d.]+) MB from S3, ([\d.]+) MB from the other"
-    result = re.search(arguments, told(output))
+def megabytes_received(output: str, node: str) -> tuple[float, float]:
+    """Return the megabytes that a node received from S3 and from the other nodes."""
+    pattern = rf"ok: \[{node}\] => msg: [^=]*? of them new, ([\d.]+) MB from S3, ([\d.]+) MB from the other"
+    result = re.search(pattern, unwrap(output))
     assert result, output[-3000:]
     return float(result[1]), float(result[2])
 
 
-def told(output: str) -> str:
+def unwrap(output: str) -> str:
     """Return an output without the line breaks that Ansible adds."""
     return " ".join(output.split())
 
@@ -254,16 +262,16 @@ def test_data_is_downloaded_from_s3_once_for_all_nodes(service: Lab, s3: S3Serve
         "stage_data_destination": "/srv/data",
     }
     s3.requests.clear()
-    done = play(service, s3, "stage_data.yml", options=("-vvv", "--diff"), **arguments)
-    assert done.rc == 0, done.output[-3000:]
-    assert s3.secret_key not in done.output
+    completed = play(service, s3, "stage_data.yml", options=("-vvv", "--diff"), **arguments)
+    assert completed.rc == 0, completed.output[-3000:]
+    assert s3.secret_key not in completed.output
     gets = [path for method, path in s3.requests if method == "GET" and path.startswith("/data/train/")]
     assert len(gets) == 60 + 4, "each object once, the large one in four pieces"
     total = 0.0
     for name in NODES:
         assert files(service, name, "/srv/data") == data
-        from_s3, from_peers = brought(done.output, name)
-        assert 40 < from_s3 < 140, done.output[-3000:]
+        from_s3, from_peers = megabytes_received(completed.output, name)
+        assert 40 < from_s3 < 140, completed.output[-3000:]
         assert from_peers > 60
         total += from_s3
     assert 211 < total < 216, total
@@ -276,53 +284,56 @@ def test_staging_is_refused_without_enough_disk_space(service: Lab, s3: S3Server
         "stage_data_prefix": "train/",
         "stage_data_destination": "/srv/small",
     }
-    done = play(service, s3, "stage_data.yml", **arguments)
+    completed = play(service, s3, "stage_data.yml", **arguments)
     shell(service, "node3", "umount /srv/small")
-    assert done.rc == 2
+    assert completed.rc == 2
     assert re.search(
-        r"node3: s3://data/train/ to /srv/small: /srv/small has 52.4 MB free, but needs 21\d.\d MB", told(done.output)
+        r"node3: s3://data/train/ to /srv/small: /srv/small has 52.4 MB free, but needs 21\d.\d MB",
+        unwrap(completed.output),
     )
 
 
-def test_rejected_credentials_are_reported_and_can_be_rotated(ended: Lab, s3: S3Server) -> None:
+def test_rejected_credentials_are_reported_and_can_be_rotated(lab_after_run: Lab, s3: S3Server) -> None:
     keys, s3.keys = s3.keys, {"AKIAROTATED": "rotated/secret"}
     folder = f"{RUNS}/first/node0/checkpoints"
-    shell(ended, "node1", f"echo new > {folder}/best-2.pt; chown muster {folder}/best-2.pt")
+    shell(lab_after_run, "node1", f"echo new > {folder}/best-2.pt; chown muster {folder}/best-2.pt")
     drive.eventually(
-        "it is told", lambda: "S3 does not recognize the access key" in status(ended, "first").get("problem", ""), 120
+        "it is told",
+        lambda: "S3 does not recognize the access key" in status(lab_after_run, "first").get("problem", ""),
+        120,
     )
     access, s3.access_key = s3.access_key, "AKIAROTATED"
     s3.secret_key = "rotated/secret"
     try:
-        done = play(ended, s3, "checkpoints.yml")
-        assert done.rc == 0, done.output[-3000:]
+        completed = play(lab_after_run, s3, "checkpoints.yml")
+        assert completed.rc == 0, completed.output[-3000:]
         drive.eventually("it is copied", lambda: "best-2.pt" in manifest(s3, "first"), 120)
     finally:
         s3.keys.update(keys)
         s3.access_key, s3.secret_key = access, keys[access]
 
 
-def test_secret_key_is_only_in_the_credentials_file(ended: Lab, s3: S3Server) -> None:
-    """That file holds only the key that is valid now."""
-    counts = s3.keys.get("AKIAROTATED", s3.secret_key)
+def test_secret_key_is_only_in_the_credentials_file(lab_after_run: Lab, s3: S3Server) -> None:
+    """The file contains only the current key."""
+    current_key = s3.keys.get("AKIAROTATED", s3.secret_key)
     # -xdev: skip this machine's file systems, which the hosts can see
-    places = "/etc /opt /srv /tmp /usr/local /var /home /run"
-    find = f"find {places} -ignore_readdir_race -xdev -type f -newer /var/lib/lab/seeded"
+    directories = "/etc /opt /srv /tmp /usr/local /var /home /run"
+    find = f"find {directories} -ignore_readdir_race -xdev -type f -newer /var/lib/lab/seeded"
     text = shlex.join(f"--regexp={secret}" for secret in s3.keys.values())
     grep = shlex.quote(f'grep -aosHF {text} -- "$@" || true')  # grep exits with 1 if there are no matches
     for name in NODES:
-        result = shell(ended, name, f"{find} -exec sh -c {grep} sh {{}} +")
-        assert set(result.splitlines()) == {f"{CREDENTIALS}:{counts}"}
-        journal = shell(ended, name, "journalctl --no-pager")
+        result = shell(lab_after_run, name, f"{find} -exec sh -c {grep} sh {{}} +")
+        assert set(result.splitlines()) == {f"{CREDENTIALS}:{current_key}"}
+        journal = shell(lab_after_run, name, "journalctl --no-pager")
         for secret in s3.keys.values():
-            assert not any(secret in item.command for item in ended.processes(name))
+            assert not any(secret in item.command for item in lab_after_run.processes(name))
             assert secret not in journal
-        assert shell(ended, name, f"stat -c '%a %U' {CREDENTIALS}").strip() == "600 muster"
+        assert shell(lab_after_run, name, f"stat -c '%a %U' {CREDENTIALS}").strip() == "600 muster"
 
 
-def test_absent_stops_service_and_removes_credentials(ended: Lab, s3: S3Server) -> None:
-    done = play(ended, s3, "checkpoints.yml", checkpoints_state="absent")
-    assert done.rc == 0, done.output[-2000:]
+def test_absent_stops_service_and_removes_credentials(lab_after_run: Lab, s3: S3Server) -> None:
+    completed = play(lab_after_run, s3, "checkpoints.yml", checkpoints_state="absent")
+    assert completed.rc == 0, completed.output[-2000:]
     for name in NODES:
-        assert ended.exec(name, ["systemctl", "is-active", "muster_checkpoints"]).returncode != 0
-        assert ended.exec(name, ["test", "-e", CREDENTIALS]).returncode == 1
+        assert lab_after_run.exec(name, ["systemctl", "is-active", "muster_checkpoints"]).returncode != 0
+        assert lab_after_run.exec(name, ["test", "-e", CREDENTIALS]).returncode == 1

@@ -1,6 +1,6 @@
-"""A network drive that is really served and really mounted: proof, passwords, faults and restarts.
+"""A real network drive on a real Samba server: mount check, passwords, faults and restarts.
 
-One virtual machine for all: the tests follow one another and take over its state.
+All tests share one virtual machine; each test continues from the state of the previous one.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ SECRET = "Xk7Qw9, \"a'b#c ä€\\%h$x` "
 SHARES = {"training-data": "training", "other data": "other"}
 USERS = {"trainer": SECRET}
 NEEDLES = ("Xk7Qw9", "Jd4Vt2")
-"""What is searched for: whatever writes the passwords down may escape the rest."""
+"""Parts of the passwords to search for: programs that print a password may escape other characters."""
 LONGEST_WAIT = 30
-"""Seconds that a fault may take. Plays get more time: on a virtual machine, Python takes a second to start."""
+"""Seconds until a fault must be reported. Plays get more: on a virtual machine, Python takes a second to start."""
 
 
 @dataclass
 class Bench:
-    """A machine, a network drive, and the password that is right at the moment."""
+    """A machine, a network drive, and its current password."""
 
     machine: VirtualMachine
     server: SambaServer
@@ -47,7 +47,7 @@ class Bench:
         return drive.run(playbook, self.machine.inventory, timeout=400, options=options, env=environment, **extra)
 
     def site(self, *options: str) -> drive.Play:
-        """site.yml, of its roles that of network drives, with a share as Paperspace's console shows it."""
+        """Run the role cifs_share of site.yml, with a share as shown in Paperspace's console."""
         address = self.machine.machine_address
         share = {
             "share": rf"\\{address}\training-data",
@@ -58,39 +58,39 @@ class Bench:
         return self.play("site.yml", "--tags", "cifs_share", *options, cifs_share_mounts=[share])
 
     def share(self, name: str) -> str:
-        """A share of the server, as it is mounted."""
+        """Return the source of a share, as used for mounting."""
         return f"//{self.machine.machine_address}/{name}"
 
     def module(self, share: str = "training-data", **extra: Any) -> drive.Play:
-        """The module alone, which takes one task."""
-        given = {"smb_port": self.server.port, "drive_share": self.share(share)}
-        return self.play(str(Path(__file__).with_name("mount.yml")), **given, **extra)
+        """Run only the module, in a single task."""
+        settings = {"smb_port": self.server.port, "drive_share": self.share(share)}
+        return self.play(str(Path(__file__).with_name("mount.yml")), **settings, **extra)
 
     def mount(self, **extra: Any) -> drive.Play:
-        """Mount by the module; it must succeed, and be there."""
+        """Mount with the module; it must succeed, and the mount must exist."""
         play = self.module(**extra)
         assert play.rc == 0, play.output
         assert self.mounted()
         return play
 
-    def refused(self, *expected_text: str, **extra: Any) -> None:
-        """Mount with the module; it must fail with this message, leave nothing mounted, and show no secret."""
+    def assert_refused(self, *expected_text: str, **extra: Any) -> None:
+        """Mount with the module; it must fail with this message, mount nothing, and show no secret."""
         play = self.module(**extra)
         text = " ".join(play.output.split())
         assert play.rc == 2 and not [word for word in expected_text if word not in text], (
             f"{expected_text}:\n{play.output}"
         )
-        assert "To do: " in text and "Traceback" not in text and not seen_in(text)
+        assert "To do: " in text and "Traceback" not in text and not leaked_secrets(text)
         assert self.mounted() == ""
 
     def mounted(self) -> str:
-        """The kernel's line of the mount, "" without one."""
+        """Return the line of the mount in /proc/mounts, "" without one."""
         lines = self.machine.sh("cat /proc/mounts").splitlines(keepends=True)
         assert lines
         return "".join(line for line in lines if f" {PATH} " in line)
 
     def write_and_read(self, text: str) -> None:
-        """Write as the user who runs jobs; it must stand on the server."""
+        """Write as the user who runs jobs; the file must appear on the server."""
         self.machine.sh(f"sudo -u muster sh -c 'echo {text} > {PATH}/written && cat {PATH}/written'")
         share = next(path for name, path in self.server.shares.items() if name.startswith("training"))
         assert (share / "written").read_text() == f"{text}\n"
@@ -98,19 +98,19 @@ class Bench:
 
 @pytest.fixture(scope="module")
 def bench() -> Iterator[Bench]:
-    """One machine for the whole scenario."""
+    """Yield the machine for the whole scenario."""
     with virtual_machine("cifs") as machine, samba_server(machine.machine_address, SHARES, USERS) as server:
         (server.shares["other data"] / "hello").write_text("hello\n")
         yield Bench(machine, server)
 
 
-def seen_in(text: str) -> list[str]:
-    """Return which passwords a text contains."""
+def leaked_secrets(text: str) -> list[str]:
+    """Return the passwords that a text contains."""
     return [needle for needle in NEEDLES if needle in text]
 
 
 def changes(play: drive.Play) -> int:
-    """Return how many tasks have changed something."""
+    """Return the number of changed tasks."""
     return sum(int(number) for number in re.findall(r"changed=(\d+)", play.output))
 
 
@@ -119,8 +119,8 @@ def test_check_mode_changes_nothing(bench: Bench) -> None:
     play = bench.site("--check", "--diff")
     assert play.rc == 0 and f"What={bench.share('training-data')}" in play.output, play.output
     assert bench.mounted() == ""
-    there = bench.machine.run(f"ls -d / /etc/muster /mnt/* '/etc/systemd/system/{UNIT}' /sbin/mount.cifs")
-    assert (there.returncode, there.stdout) == (2, "/\n"), there
+    listing = bench.machine.run(f"ls -d / /etc/muster /mnt/* '/etc/systemd/system/{UNIT}' /sbin/mount.cifs")
+    assert (listing.returncode, listing.stdout) == (2, "/\n"), listing
 
 
 def test_share_is_mounted_and_probed_and_second_run_changes_nothing(bench: Bench) -> None:
@@ -131,16 +131,16 @@ def test_share_is_mounted_and_probed_and_second_run_changes_nothing(bench: Bench
     assert {"vers=3.1.1", "uid=1000", "gid=1000", "nosuid", "rw"} <= set(re.split("[ ,]", bench.mounted()))
     bench.write_and_read("by-the-user")
     assert not list(bench.server.shares["training-data"].glob(".muster*")), "probes are removed"
-    assert not seen_in(play.output)
-    again = bench.site()
-    assert again.rc == 0 and changes(again) == 0, again.output
+    assert not leaked_secrets(play.output)
+    rerun = bench.site()
+    assert rerun.rc == 0 and changes(rerun) == 0, rerun.output
 
 
 def test_password_is_stored_only_in_a_root_owned_file(bench: Bench) -> None:
     result = bench.machine.sh(f"grep -rlsF {NEEDLES[0]} /etc /run /var /tmp /home /root /dev/shm | xargs -r ls -l")
     assert re.fullmatch(r"-rw------- 1 root root .* /etc/muster/mounts/mnt-training-data-\w+\.credentials\n", result)
     for command in ("journalctl --no-pager --all", "ps -eww", "cat /proc/mounts", "systemctl show '*.mount'", "dmesg"):
-        assert not seen_in(bench.machine.sh(command)), command
+        assert not leaked_secrets(bench.machine.sh(command)), command
 
 
 def test_changed_password_is_stored_and_share_remounted(bench: Bench) -> None:
@@ -165,21 +165,21 @@ def test_mount_in_use_is_left_unchanged(bench: Bench) -> None:
 
 
 def test_error_reports_wrong_password_or_read_only_share(bench: Bench) -> None:
-    right, bench.password = bench.password, "wrong, of course"
-    bench.refused(
+    correct_password, bench.password = bench.password, "wrong, of course"
+    bench.assert_refused(
         "it cannot be mounted", "does not accept this username and password", "correct the username and password"
     )
-    bench.password = right
+    bench.password = correct_password
     with bench.server.read_only("training-data"):
-        bench.refused("this user may read the share, but not write to it", "set read_only: true")
+        bench.assert_refused("this user may read the share, but not write to it", "set read_only: true")
     bench.mount()
 
 
 @pytest.mark.thorough  # tests/unit/plugins/module_utils/mounts/test_mounts.py checks all messages
 def test_error_reports_wrong_share_port_or_option(bench: Bench) -> None:
-    bench.refused("has no share with this name", "correct the source", share="nosuch")
-    bench.refused("nothing is listening on its SMB port", "set the port option", drive_options={"port": 9})
-    bench.refused("does not recognize the option nonsense", "remove nonsense", drive_options={"nonsense": 1})
+    bench.assert_refused("has no share with this name", "correct the source", share="nosuch")
+    bench.assert_refused("nothing is listening on its SMB port", "set the port option", drive_options={"port": 9})
+    bench.assert_refused("does not recognize the option nonsense", "remove nonsense", drive_options={"nonsense": 1})
     bench.mount(share="other data")
     assert bench.machine.sh(f"cat {PATH}/hello") == "hello\n"
     bench.mount()
@@ -188,7 +188,7 @@ def test_error_reports_wrong_share_port_or_option(bench: Bench) -> None:
 @pytest.mark.thorough
 def test_renamed_share_is_refused_until_source_is_corrected(bench: Bench) -> None:
     bench.server.rename_share("training-data", "training-2")
-    bench.refused("has no share with this name", "correct the source")
+    bench.assert_refused("has no share with this name", "correct the source")
     bench.mount(share="training-2")
     bench.write_and_read("under-its-new-name")
     bench.server.rename_share("training-2", "training-data")
@@ -199,11 +199,11 @@ def test_renamed_share_is_refused_until_source_is_corrected(bench: Bench) -> Non
 def test_mount_recovers_after_server_restart(bench: Bench) -> None:
     bench.server.stop()
     started = time.monotonic()
-    seen = bench.machine.run(f"cat {PATH}/written")
-    assert seen.returncode == 1 and time.monotonic() - started < LONGEST_WAIT, seen.stderr
+    completed = bench.machine.run(f"cat {PATH}/written")
+    assert completed.returncode == 1 and time.monotonic() - started < LONGEST_WAIT, completed.stderr
     bench.server.start()
-    again = f"cat {PATH}/written"
-    drive.eventually("it is responding again", lambda: bench.machine.run(again).returncode == 0, LONGEST_WAIT)
+    command = f"cat {PATH}/written"
+    drive.eventually("it is responding again", lambda: bench.machine.run(command).returncode == 0, LONGEST_WAIT)
     bench.write_and_read("and-comes-back-by-itself")
     assert changes(bench.mount()) == 0
 
@@ -211,31 +211,31 @@ def test_mount_recovers_after_server_restart(bench: Bench) -> None:
 def test_unresponsive_server_is_reported_and_readers_recover(bench: Bench) -> None:
     """Mounting fails with a message while readers wait in the kernel; meanwhile no process list shows a password."""
     processes: list[str] = []
-    read: list[int] = []
-    done = threading.Event()
+    exit_codes: list[int] = []
+    stop_event = threading.Event()
 
     def watch() -> None:
-        while not done.is_set():
+        while not stop_event.is_set():
             processes.append(bench.machine.run("ps -eww -o args; cat /proc/mounts").stdout)
-            done.wait(1)
+            stop_event.wait(1)
 
-    watching = threading.Thread(target=watch)
-    reading = threading.Thread(target=lambda: read.append(bench.machine.run(f"cat {PATH}/written").returncode))
-    watching.start()
+    watcher = threading.Thread(target=watch)
+    reader = threading.Thread(target=lambda: exit_codes.append(bench.machine.run(f"cat {PATH}/written").returncode))
+    watcher.start()
     try:
         with bench.server.silent():
-            reading.start()
-            look = f"timeout {MOUNT_CHECK_TIMEOUT} python3 -ISc {shlex.quote(MOUNT_CHECK)} {PATH}"
-            assert bench.machine.run(look).returncode == 124, "a run would not notice"
-            bench.refused("is not responding", "private network")
-        reading.join(LONGEST_WAIT)
-        assert read, "who reads still waits, although the server answers"
+            reader.start()
+            probe = f"timeout {MOUNT_CHECK_TIMEOUT} python3 -ISc {shlex.quote(MOUNT_CHECK)} {PATH}"
+            assert bench.machine.run(probe).returncode == 124, "a run would not notice"
+            bench.assert_refused("is not responding", "private network")
+        reader.join(LONGEST_WAIT)
+        assert exit_codes, "who reads still waits, although the server answers"
     finally:
-        done.set()
-        watching.join()
+        stop_event.set()
+        watcher.join()
     assert any(f"mount.cifs {bench.share('training-data')}" in text for text in processes)
-    assert not seen_in("".join(processes))
-    assert not seen_in(bench.machine.sh("journalctl --no-pager --all; [ ! -e /etc/fstab ] || cat /etc/fstab"))
+    assert not leaked_secrets("".join(processes))
+    assert not leaked_secrets(bench.machine.sh("journalctl --no-pager --all; [ ! -e /etc/fstab ] || cat /etc/fstab"))
     bench.mount()
 
 
@@ -245,7 +245,7 @@ def test_machine_boots_without_its_share_and_next_run_mounts_it(bench: Bench) ->
     bench.machine.restart()
     assert bench.mounted() == ""
     assert bench.machine.sh("systemctl is-active ssh.service") == "active\n"
-    bench.refused("nothing is listening on its SMB port", "start the file server")
+    bench.assert_refused("nothing is listening on its SMB port", "start the file server")
     bench.server.start()
     bench.mount()
     bench.write_and_read("after-a-start-without")
@@ -261,12 +261,12 @@ def test_share_is_mounted_again_after_reboot(bench: Bench) -> None:
 
 def test_unmounted_keeps_configuration_and_absent_removes_it(bench: Bench) -> None:
     files = f"'/etc/systemd/system/{UNIT}' /etc/muster/mounts/*"
-    for state, left in (("unmounted", 2), ("absent", 0)):
+    for state, file_count in (("unmounted", 2), ("absent", 0)):
         for change in (1, 0):
             play = bench.module(drive_state=state)
             assert play.rc == 0 and changes(play) == change, play.output
-        there = bench.machine.run(f"ls -d / {files}")
-        assert (there.returncode, len(there.stdout.split())) == (0 if left else 2, 1 + left), there
+        listing = bench.machine.run(f"ls -d / {files}")
+        assert (listing.returncode, len(listing.stdout.split())) == (0 if file_count else 2, 1 + file_count), listing
         assert bench.mounted() == ""
         # 1: disabled, or missing in some versions; 4: missing
         assert bench.machine.run(f"systemctl is-enabled '{UNIT}'").returncode in (1, 4)

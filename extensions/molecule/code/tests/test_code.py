@@ -1,4 +1,4 @@
-"""All nodes have the source's tree; if not, each file that differs is named."""
+"""All nodes have the source tree; if not, each differing file is named."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.recap import unchanged
 CHECKOUT = Path(__file__).resolve().parents[4]
 CONVERGE = str(Path(__file__).parents[1] / "converge.yml")
 SOURCE = CHECKOUT / "build" / "molecule-code" / "project"
-PLACE = "/home/muster/work/project"
+PROJECT = "/home/muster/work/project"
 NODES = ("node1", "node2", "node3", "node4")
 PAIR = NODES[:2]
 TWO = ("--limit", ",".join(PAIR))
@@ -34,20 +34,20 @@ def _converge_reads_the_source(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def root(lab: Lab, node: str, command: str) -> str:
-    done = lab.exec(node, ["bash", "-c", command])
-    assert done.returncode == 0, f"{node}: {command}: {done.stdout}{done.stderr}"
-    return done.stdout.strip()
+    completed = lab.exec(node, ["bash", "-c", command])
+    assert completed.returncode == 0, f"{node}: {command}: {completed.stdout}{completed.stderr}"
+    return completed.stdout.strip()
 
 
 def user(lab: Lab, node: str, command: str) -> str:
-    done = lab.exec(node, ["runuser", "--login", "muster", "-c", command])
-    assert done.returncode == 0, f"{node}: {command}: {done.stdout}{done.stderr}"
-    return done.stdout.strip()
+    completed = lab.exec(node, ["runuser", "--login", "muster", "-c", command])
+    assert completed.returncode == 0, f"{node}: {command}: {completed.stdout}{completed.stderr}"
+    return completed.stdout.strip()
 
 
-def tree(lab: Lab, node: str, place: str = PLACE) -> set[str]:
-    """Files with permissions and hashes, and links with where they lead."""
-    return set(root(lab, node, HASHES.format(place)).splitlines())
+def tree(lab: Lab, node: str, directory: str = PROJECT) -> set[str]:
+    """Return the files with permissions and hashes, and the links with their targets."""
+    return set(root(lab, node, HASHES.format(directory)).splitlines())
 
 
 def source_tree() -> set[str]:
@@ -63,7 +63,7 @@ def source_tree() -> set[str]:
     return result
 
 
-def words(play: drive.Play) -> str:
+def flat_output(play: drive.Play) -> str:
     return " ".join(play.output.split())
 
 
@@ -72,15 +72,15 @@ def test_every_node_has_the_source_tree(lab: Lab) -> None:
     assert len(expected) == 6
     for node in NODES:
         assert tree(lab, node) == expected
-        assert root(lab, node, f"find {PLACE} ! -user muster") == ""
+        assert root(lab, node, f"find {PROJECT} ! -user muster") == ""
 
 
 def test_controller_sends_code_only_to_the_first_node(lab: Lab) -> None:
     size = 8 << 20
     (SOURCE / "data" / "big.bin").write_bytes(os.urandom(size))
-    here = lab.nodes[0].address.rpartition(".")[0] + ".1"
+    controller = lab.nodes[0].address.rpartition(".")[0] + ".1"
     first = lab.nodes[0].address
-    rules = "\n".join(f"ip saddr {address} counter" for address in (here, first))
+    rules = "\n".join(f"ip saddr {address} counter" for address in (controller, first))
     table = f"table ip measured {{\nchain c {{\ntype filter hook input priority -300;\n{rules}\n}}\n}}"
     for node in NODES:
         root(lab, node, f"nft '{table}'")
@@ -94,20 +94,20 @@ def test_controller_sends_code_only_to_the_first_node(lab: Lab) -> None:
         (SOURCE / "data" / "big.bin").unlink()
     assert int(received["node1"][0]) > size
     for node in NODES[1:]:
-        from_here, from_first = map(int, received[node])
-        assert from_here < size / 4 and from_first > size, node
-        root(lab, node, f"rm {PLACE}/data/big.bin")
-    root(lab, "node1", f"rm {PLACE}/data/big.bin")
+        from_controller, from_first = map(int, received[node])
+        assert from_controller < size / 4 and from_first > size, node
+        root(lab, node, f"rm {PROJECT}/data/big.bin")
+    root(lab, "node1", f"rm {PROJECT}/data/big.bin")
 
 
 @pytest.mark.thorough  # tests/unit/plugins/module_utils/code/test_copy.py
 def test_ignore_existing_keeps_and_reports_differing_files(lab: Lab) -> None:
-    user(lab, "node2", f"echo mine > {PLACE}/train.py")
+    user(lab, "node2", f"echo mine > {PROJECT}/train.py")
     play = drive.run(CONVERGE, lab.inventory, options=TWO, code_ignore_existing=True)
     assert play.rc == 2
-    assert "train.py: different content on node2" in words(play)
-    assert "run.sh" not in words(play)
-    assert user(lab, "node2", f"cat {PLACE}/train.py") == "mine"
+    assert "train.py: different content on node2" in flat_output(play)
+    assert "run.sh" not in flat_output(play)
+    assert user(lab, "node2", f"cat {PROJECT}/train.py") == "mine"
 
     play = drive.run(CONVERGE, lab.inventory, options=TWO)
     assert play.rc == 0, play.output
@@ -116,34 +116,38 @@ def test_ignore_existing_keeps_and_reports_differing_files(lab: Lab) -> None:
 
 @pytest.mark.thorough  # tests/unit/plugins/module_utils/code/test_copy.py
 def test_files_written_by_a_job_stay_on_their_node(lab: Lab) -> None:
-    """A checkpoint of each node's own beside the sources, and one of the first node alone; then the source changes."""
+    """Each node has its own checkpoint next to the sources, the first node has one more; then the source changes."""
     (SOURCE / "old.py").write_text("old\n")
     three = ("--limit", ",".join(NODES[:3]))
     assert drive.run(CONVERGE, lab.inventory, options=three).rc == 0
     for node in PAIR:
-        user(lab, node, f"cd {PLACE} && echo step of {node} > ckpt.pt && mkdir -p outputs && echo 1 > outputs/step.pt")
-    user(lab, "node1", f"echo made > {PLACE}/package/cache.bin")
+        user(
+            lab, node, f"cd {PROJECT} && echo step of {node} > ckpt.pt && mkdir -p outputs && echo 1 > outputs/step.pt"
+        )
+    user(lab, "node1", f"echo made > {PROJECT}/package/cache.bin")
     (SOURCE / "old.py").unlink()
     play = drive.run(CONVERGE, lab.inventory, options=three)
     assert play.rc == 0, play.output
-    places = f"cd {PLACE} && ls -d ckpt.pt package/cache.bin outputs/step.pt old.py 2> /dev/null; cat ckpt.pt || true"
-    left = {node: user(lab, node, places).split("\n") for node in NODES[:3]}
-    assert left["node1"] == ["ckpt.pt", "outputs/step.pt", "package/cache.bin", "step of node1"]
-    assert left["node2"] == ["ckpt.pt", "outputs/step.pt", "step of node2"]
-    assert left["node3"] == [""]
-    again = drive.run(CONVERGE, lab.inventory, options=three)
-    assert unchanged(again), again.output
+    command = (
+        f"cd {PROJECT} && ls -d ckpt.pt package/cache.bin outputs/step.pt old.py 2> /dev/null; cat ckpt.pt || true"
+    )
+    remaining = {node: user(lab, node, command).split("\n") for node in NODES[:3]}
+    assert remaining["node1"] == ["ckpt.pt", "outputs/step.pt", "package/cache.bin", "step of node1"]
+    assert remaining["node2"] == ["ckpt.pt", "outputs/step.pt", "step of node2"]
+    assert remaining["node3"] == [""]
+    rerun = drive.run(CONVERGE, lab.inventory, options=three)
+    assert unchanged(rerun), rerun.output
 
     play = drive.run(CONVERGE, lab.inventory, options=three, code_delete=True)
     assert play.rc == 0, play.output
     for node in PAIR:
-        assert user(lab, node, f"cat {PLACE}/outputs/step.pt && rm -r {PLACE}/outputs") == "1"
+        assert user(lab, node, f"cat {PROJECT}/outputs/step.pt && rm -r {PROJECT}/outputs") == "1"
     for node in NODES:
         assert tree(lab, node) == source_tree()
 
 
 def test_joining_node_copies_code_from_the_first_node(lab: Lab) -> None:
-    root(lab, "node4", f"rm -r {PLACE}")
+    root(lab, "node4", f"rm -r {PROJECT}")
     before = tree(lab, "node1")
     play = drive.run(CONVERGE, lab.inventory, options=("--limit", "node4"))
     assert play.rc == 0, play.output
@@ -166,8 +170,8 @@ def test_node_that_cannot_log_in_to_the_first_node_is_named(lab: Lab) -> None:
     finally:
         root(lab, "node2", "mv /home/muster/.ssh/away /home/muster/.ssh/id_ed25519")
     assert play.rc == 2
-    assert "node2: cannot copy from node1: " in words(play)
-    assert "Permission denied" in words(play)
+    assert "node2: cannot copy from node1: " in flat_output(play)
+    assert "Permission denied" in flat_output(play)
 
 
 def test_all_nodes_check_out_the_same_commit(lab: Lab) -> None:
@@ -183,36 +187,36 @@ def test_all_nodes_check_out_the_same_commit(lab: Lab) -> None:
         git push --quiet ../repository.git side
     """
     user(lab, "node1", commands)
-    play = "cd clone && git rev-parse HEAD && git status --porcelain && ls"
+    describe_clone = "cd clone && git rev-parse HEAD && git status --porcelain && ls"
     repository = "/home/muster/repository.git"
     source: dict[str, Any] = {"code_source": "", "code_repository": repository, "code_directory": "clone"}
 
-    done = drive.run(CONVERGE, lab.inventory, options=TWO, **source, code_version="v1")
-    assert done.rc == 0, done.output
-    first = {node: user(lab, node, play) for node in PAIR}
+    play = drive.run(CONVERGE, lab.inventory, options=TWO, **source, code_version="v1")
+    assert play.rc == 0, play.output
+    first = {node: user(lab, node, describe_clone) for node in PAIR}
     assert len(set(first.values())) == 1
     assert first["node2"].split()[1:] == ["old.py", "train.py"]
 
-    done = drive.run(CONVERGE, lab.inventory, options=TWO, **source, code_version="main")
-    assert done.rc == 0, done.output
-    second = {node: user(lab, node, play) for node in PAIR}
+    play = drive.run(CONVERGE, lab.inventory, options=TWO, **source, code_version="main")
+    assert play.rc == 0, play.output
+    second = {node: user(lab, node, describe_clone) for node in PAIR}
     assert len(set(second.values())) == 1
     assert second["node2"].split()[1:] == ["train.py"]
     assert second["node2"].split()[0] == user(lab, "node1", "git -C repository.git rev-parse main")
-    again = drive.run(CONVERGE, lab.inventory, options=TWO, **source, code_version="main")
-    assert unchanged(again), again.output
+    rerun = drive.run(CONVERGE, lab.inventory, options=TWO, **source, code_version="main")
+    assert unchanged(rerun), rerun.output
 
     # a commit that is not on any branch of the first node's clone
     side = user(lab, "node1", "git -C repository.git rev-parse side")
-    done = drive.run(CONVERGE, lab.inventory, options=TWO, **source, code_version=side)
-    assert done.rc == 0, done.output
+    play = drive.run(CONVERGE, lab.inventory, options=TWO, **source, code_version=side)
+    assert play.rc == 0, play.output
     assert {user(lab, node, "git -C clone rev-parse HEAD && cat clone/train.py") for node in PAIR} == {f"{side}\n3"}
 
     user(lab, "node2", "echo mine >> clone/train.py")
-    done = drive.run(CONVERGE, lab.inventory, options=TWO, **source, code_version="main")
-    assert done.rc == 2
-    assert "node2" in words(done) and (
-        "Local modifications" in words(done) or "different content on node2" in words(done)
+    play = drive.run(CONVERGE, lab.inventory, options=TWO, **source, code_version="main")
+    assert play.rc == 2
+    assert "node2" in flat_output(play) and (
+        "Local modifications" in flat_output(play) or "different content on node2" in flat_output(play)
     )
     for node in PAIR:
         user(lab, node, "rm -rf clone repository.git seed")
@@ -220,34 +224,36 @@ def test_all_nodes_check_out_the_same_commit(lab: Lab) -> None:
 
 @pytest.mark.thorough  # tests/unit/playbooks/test_code_here.py tests this for nodes on this machine
 def test_launch_copies_current_code_unless_code_is_as_is(lab: Lab) -> None:
-    """The nodes do not include the first one in the group; files that a job has written are preserved."""
+    """The run omits the first node of the group; files written by a job are preserved."""
     nodes = NODES[1:3]
     job: dict[str, Any] = {
         **{"code_source": str(SOURCE), "code_directory": "work/project", "launch_script": "train.py"},
         **{"launch_launcher": "env", "launch_python": "python3", "nodes": ",".join(nodes), "nproc_per_node": 1},
     }
     before = tree(lab, "node1")
-    user(lab, "node2", f"echo step of node2 > {PLACE}/ckpt.pt")
+    user(lab, "node2", f"echo step of node2 > {PROJECT}/ckpt.pt")
     (SOURCE / "train.py").write_text('print("edited")\n')
     (SOURCE / "new.py").write_text("new\n")
     try:
         play = drive.run("launch.yml", lab.inventory, **job, code="as_is")
         assert play.rc == 0, play.output
         assert re.search(r"^hello$", play.output, re.MULTILINE) and "edited" not in play.output
-        assert "not copied because code is as_is" in words(play) and "train.py is older on the node" in words(play)
+        assert "not copied because code is as_is" in flat_output(
+            play
+        ) and "train.py is older on the node" in flat_output(play)
 
         play = drive.run("launch.yml", lab.inventory, **job)
         assert play.rc == 0, play.output
         assert re.search(r"^edited$", play.output, re.MULTILINE)
         assert "copying the code from" in play.output and "node2, node3: " in play.output
-        written = f"{PLACE}/ckpt.pt"
+        written = f"{PROJECT}/ckpt.pt"
         assert user(lab, "node2", f"cat {written} && rm {written}") == "step of node2"
         for node in nodes:
             assert tree(lab, node) == source_tree()
         assert tree(lab, "node1") == before, "it is no node of the run"
 
-        again = drive.run("launch.yml", lab.inventory, **job)
-        assert again.rc == 0 and "bringing" not in again.output, again.output
+        rerun = drive.run("launch.yml", lab.inventory, **job)
+        assert rerun.rc == 0 and "bringing" not in rerun.output, rerun.output
     finally:
         (SOURCE / "train.py").write_text('print("hello")\n')
         (SOURCE / "new.py").unlink()
@@ -258,14 +264,14 @@ def test_launch_copies_current_code_unless_code_is_as_is(lab: Lab) -> None:
 def test_missing_source_and_unknown_user_are_refused(lab: Lab) -> None:
     play = drive.run(CONVERGE, lab.inventory, code_source="/nonexistent/project")
     assert play.rc == 2
-    assert "code_source is '/nonexistent/project'" in words(play)
+    assert "code_source is '/nonexistent/project'" in flat_output(play)
     assert not re.search(r"changed=[1-9]", play.output)
 
     play = drive.run(CONVERGE, lab.inventory, code_user="nobody-knows")
     assert play.rc == 2
-    assert "[node1]: FAILED!" in words(play)
+    assert "[node1]: FAILED!" in flat_output(play)
     message = (
         "there is no user nobody-knows. Create the user who runs the jobs, with the same name on all nodes, or set"
     )
-    assert message in words(play)
+    assert message in flat_output(play)
     assert not re.search(r"changed=[1-9]", play.output)

@@ -1,4 +1,4 @@
-"""Test hosts of this scenario's own: three for Docker, and three others for podman, each made ready by one site.yml."""
+"""Fixtures: three test hosts for Docker and three for podman, each set up by one run of site.yml."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.image_hosts import ImageHosts, image_hosts
 
 
 def ready(hosts: ImageHosts) -> ImageHosts:
-    """Return the hosts after one run of site.yml, which was first checked on the untouched hosts."""
+    """Run site.yml in check mode on the untouched hosts, then apply it; return the hosts."""
     check = hosts.site("--check", "--diff")
     assert check.rc == 0, check.output[-6000:]
     play = hosts.site()
@@ -22,21 +22,21 @@ def ready(hosts: ImageHosts) -> ImageHosts:
 
 @pytest.fixture(scope="session")
 def docker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ImageHosts]:
-    """Hosts with Docker, the image and the model."""
+    """Yield hosts with Docker, the image and the model."""
     with image_hosts("image", "docker", tmp_path_factory.mktemp("docker") / "requirements.txt") as hosts:
         yield ready(hosts)
 
 
 @pytest.fixture(scope="session")
 def podman(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ImageHosts]:
-    """Hosts with a user's podman, the image and the model."""
+    """Yield hosts with rootless podman, the image and the model."""
     with image_hosts("podman", "podman", tmp_path_factory.mktemp("podman") / "requirements.txt") as hosts:
         yield ready(hosts)
 
 
 @pytest.fixture(scope="session")
 def dockers_archive(docker: ImageHosts, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """An archive that Docker has written, on this machine, and the digest of its image there."""
+    """Return an archive written by Docker, on this machine, and the digest of its image in Docker."""
     path = tmp_path_factory.mktemp("archive") / "job.tar"
     docker.root("node1", f"docker tag {docker.id('node1')} team/of-docker:1")
     docker.root("node1", "docker save --output /var/tmp/job.tar team/of-docker:1 && chmod 644 /var/tmp/job.tar")

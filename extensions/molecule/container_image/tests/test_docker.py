@@ -1,4 +1,4 @@
-"""Docker, from untouched hosts: by site.yml an image with what a job requires and a model come to all, for its jobs."""
+"""Docker on untouched hosts: site.yml gives all nodes an image with a job's requirements and a model; jobs use both."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def test_all_nodes_have_same_image_with_job_requirements(docker: ImageHosts) -> 
             name, f"docker run --rm --pull=never {IMAGE} python3 -c 'import probe; print(probe.answer)'"
         )
         assert output == "42\n"
-        left = docker.root(
+        leftovers = docker.root(
             name, "find /var/lib/muster/container_image -name '*.tar' -o -name '*.part' -o -name request.json"
         )
-        assert left == ""
-    again = docker.site()
-    assert unchanged(again), again.output[-4000:]
+        assert leftovers == ""
+    rerun = docker.site()
+    assert unchanged(rerun), rerun.output[-4000:]
 
 
 # pdsh looks up the job user's name, which does not exist in the image ("who are you?")
@@ -69,13 +69,13 @@ def test_node_lost_during_transfer_gets_image_on_next_run(docker: ImageHosts) ->
     play.wait(300)
     assert play.rc != 0 and "node3" in play.last_lines(), play.output
     docker.lab.power_on("node3")
-    again = docker.image()
-    assert again.rc == 0 and len(docker.ids()) == 1, again.output
+    rerun = docker.image()
+    assert rerun.rc == 0 and len(docker.ids()) == 1, rerun.output
 
 
 @pytest.fixture
 def small_disk(docker: ImageHosts) -> Iterator[ImageHosts]:
-    """The hosts, of which node2's Docker has a disk of 150 MB for its data: a tmpfs, whose size can be changed."""
+    """Yield the hosts; Docker on node2 has a disk of 150 MB for its data: a tmpfs, whose size can be changed."""
     docker.root("node1", MAKE_LAYERS)
     disk = "mount -t tmpfs -o size=150m,mode=710 tmpfs /var/lib/docker"
     docker.undo.append(lambda: docker.root("node1", "docker rmi --force team/layers:1"))
@@ -89,26 +89,26 @@ def small_disk(docker: ImageHosts) -> Iterator[ImageHosts]:
 
 
 def test_full_engine_disk_is_reported_with_remedy(small_disk: ImageHosts) -> None:
-    """Before anything is fetched if that can be known; afterwards if the engine turns out to need more."""
+    """The error comes before the transfer if the required size is known, and otherwise when the engine fails."""
     hosts = small_disk
     remedy = "--tags docker_data_root -e docker_data_root_path=/that/disk/docker"
     hosts.root("node2", "head -c 60000000 /dev/zero > /var/lib/docker/somebodys")
     play = hosts.image(**LAYERS)
     message = " ".join(play.output.split())
     assert play.rc == 2 and remedy in message, play.output
-    output = (
+    pattern = (
         r"node2: team/layers:1 from node1 to docker: /var/lib/docker, where docker keeps images, has \d+\.\d MB free, "
         r"but loading team/layers:1 needs 120\.\d MB plus a reserve of 0 GiB"
     )
-    assert re.search(output, message), message
+    assert re.search(pattern, message), message
     assert hosts.id("node3", "team/layers:1") == hosts.id("node1", "team/layers:1"), "others have it"
 
     hosts.root("node2", "rm /var/lib/docker/somebodys")
     play = hosts.image(**LAYERS)
     message = " ".join(play.output.split())
     assert play.rc == 2 and remedy in message and "no space left on device" in message, play.output
-    output = r"node2: .* /var/lib/docker, where docker keeps images, has \d+\.\d MB free, but loading the 60\."
-    assert re.search(output, message), message
+    pattern = r"node2: .* /var/lib/docker, where docker keeps images, has \d+\.\d MB free, but loading the 60\."
+    assert re.search(pattern, message), message
 
     hosts.root("node2", "mount -o remount,size=1g /var/lib/docker")
     play = hosts.image(**LAYERS)

@@ -1,4 +1,4 @@
-"""The user's podman, from untouched hosts: the same as with Docker, without root, and no container outlives its run."""
+"""Rootless podman on untouched hosts: the same as with Docker, and no container outlives its run."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def test_rootless_podman_has_image_and_second_run_changes_nothing(podman: ImageH
     assert len(podman.ids()) == 1
     for name in podman.names:
         assert json.loads(podman.root(name, "podman images --format json")) == [], "the images are the user's"
-    again = podman.site()
-    assert unchanged(again), again.output[-4000:]
+    rerun = podman.site()
+    assert unchanged(rerun), rerun.output[-4000:]
 
 
 @pytest.mark.parametrize("launcher", ["torchrun", "deepspeed"])
@@ -45,14 +45,14 @@ def test_unenforceable_memory_limit_is_reported(podman: ImageHosts) -> None:
     """Without dbus-user-session podman accepts the limit and does not enforce it."""
     options = ["--memory=64m"]
     arguments = ["run", "--rm", "--pull=never", "--network=host", *options, IMAGE]
-    message = podman.ask("node1", *arguments, "python3", "-c", "print(len(' ' * 10**8))")
+    message = podman.run_engine("node1", *arguments, "python3", "-c", "print(len(' ' * 10**8))")
     assert message == "100000000\n", "it has no limit"
     play = podman.launch("limited", "steps.py", "--steps", "1", launch_container_options=options).wait()
     output = " ".join(play.output.split())
     assert play.rc == 0 and "image-memory-limit" in output and "apt-get install dbus-user-session" in output, (
         play.output
     )
-    job = {**podman.given["job"], "container_options": options}
+    job = {**podman.variables["job"], "container_options": options}
     play = drive.run("preflight.yml", podman.lab.inventory, job=job, preflight_ssh=False)
     assert "image-memory-limit" in play.output, play.output
 
@@ -60,17 +60,17 @@ def test_unenforceable_memory_limit_is_reported(podman: ImageHosts) -> None:
 def test_differing_podman_image_is_refused_and_replaced(podman: ImageHosts) -> None:
     etc = "tar -C / -c --no-recursion etc 2>/dev/null"
     podman.root("node3", f"{etc} > /var/tmp/etc.tar && chmod 644 /var/tmp/etc.tar")
-    podman.ask("node3", "import", "/var/tmp/etc.tar", IMAGE)
+    podman.run_engine("node3", "import", "/var/tmp/etc.tar", IMAGE)
     play = podman.launch("podman-skewed", "steps.py").wait()
     output = " ".join(play.output.split())
     assert play.rc == 2 and "image-skew" in output and "node3" in output, play.output
-    podman.ask("node2", "rmi", "--force", IMAGE)
+    podman.run_engine("node2", "rmi", "--force", IMAGE)
     play = podman.image()
     assert play.rc == 0 and len(podman.ids()) == 1, play.output
 
 
 def test_docker_archive_keeps_its_digest_in_podman(podman: ImageHosts, dockers_archive: tuple[Path, str]) -> None:
-    """The archive is on this machine, and no node gets it twice."""
+    """The archive is on this machine, and is transferred to each node at most once."""
     path, digest = dockers_archive
     play = podman.image(container_image_name="team/of-docker:1", container_image_archive=str(path))
     assert play.rc == 0, play.output

@@ -1,4 +1,4 @@
-"""A registry of the real kind, with logins: one node pulls, once; what it refuses is told, and no password is left."""
+"""A real registry with logins: one node pulls once, refusals are reported, and no password remains on a node."""
 
 from __future__ import annotations
 
@@ -59,30 +59,30 @@ class Registry:
     """The hosts, with a registry running on the last one."""
 
     hosts: ImageHosts
-    place: str
+    address: str
     name: str
 
     def log(self) -> str:
-        """Return what the registry has logged since the last call."""
+        """Return the registry's log since the last call."""
         self.hosts.root("node3", "journalctl --sync")
         read = "journalctl --unit docker-registry --output cat --cursor-file /var/tmp/cursor"
         return self.hosts.root("node3", read)
 
-    def bring(self, password: str = PASSWORD, **more: str) -> tuple[int | None, str]:
+    def load(self, password: str = PASSWORD, **more: str) -> tuple[int | None, str]:
         """Load an image from the registry onto all hosts; return the result and the output."""
         login = {
             "container_image_registry_user": USER,
             "container_image_registry_password": "{{ lookup('ansible.builtin.env', 'REGISTRY_PASSWORD') }}",
         }
-        given = {"container_image_name": self.name, **login, **more}
-        play = self.hosts.image("-vvv", "--diff", env={"REGISTRY_PASSWORD": password}, **given)
+        settings = {"container_image_name": self.name, **login, **more}
+        play = self.hosts.image("-vvv", "--diff", env={"REGISTRY_PASSWORD": password}, **settings)
         assert password not in play.output
         return play.rc, " ".join(play.output.split())
 
 
 @pytest.fixture(scope="module")
 def registry(docker: ImageHosts) -> Iterator[Registry]:
-    """The registry, with an image; node1 knows its certificate, and it lives only while this file is tested."""
+    """Yield a registry with an image; node1 trusts its certificate. It is stopped after the tests of this file."""
     location = f"{docker.address('node3')}:{PORT}"
     name = f"{location}/{REPOSITORY}:1"
     script = INSTALL.replace("CONFIGURATION", shlex.quote(CONFIGURATION)).replace("NAME", name)
@@ -101,25 +101,25 @@ def registry(docker: ImageHosts) -> Iterator[Registry]:
 
 
 def test_registry_refusals_are_reported_with_remedy(registry: Registry) -> None:
-    """With its own words, the node that has asked it, and what to do."""
+    """The message contains the registry's error, the node that sent the request, and a remedy."""
     pulls = f"node1: {registry.name} from node1 to docker: "
 
-    rc, output = registry.bring("not-this-7Qf3")
-    assert rc == 2 and f"{pulls}{registry.place} rejects the login of {USER}: " in output, output[-4000:]
+    rc, output = registry.load("not-this-7Qf3")
+    assert rc == 2 and f"{pulls}{registry.address} rejects the login of {USER}: " in output, output[-4000:]
     assert "401 Unauthorized" in output
     assert "Correct container_image_registry_user, container_image_registry_password, or the image's name" in output
 
-    rc, output = registry.bring(container_image_base=f"{registry.place}/{REPOSITORY}:2")
-    assert rc == 2 and f"{registry.place}/{REPOSITORY}:2 cannot be pulled: " in output, output[-4000:]
+    rc, output = registry.load(container_image_base=f"{registry.address}/{REPOSITORY}:2")
+    assert rc == 2 and f"{registry.address}/{REPOSITORY}:2 cannot be pulled: " in output, output[-4000:]
     assert "manifest unknown. Correct the image's name and tag: the registry does not have this image" in output
 
     registry.hosts.root("node3", "systemctl stop docker-registry")
-    rc, output = registry.bring()
+    rc, output = registry.load()
     registry.hosts.root("node3", "systemctl start docker-registry")
     assert rc == 2 and "connection refused" in output and pulls in output, output[-4000:]
     remedy = (
-        f"whether {registry.place} is running, and whether this node can reach it with `curl "
-        f"https://{registry.place}/v2/`"
+        f"whether {registry.address} is running, and whether this node can reach it with `curl "
+        f"https://{registry.address}/v2/`"
     )
     assert f"Check {remedy}" in output
     assert "node2: " in output and "node1, which provides the image, has failed" in output
@@ -131,23 +131,25 @@ def test_image_is_pulled_once_and_password_is_removed(registry: Registry) -> Non
     for node in hosts.names:
         hosts.root(node, f"rm -f /var/tmp/enough; printf 'password-stdin\\n{PASSWORD}\\n' > /var/tmp/words")
         hosts.root(node, f"systemd-run --quiet --unit watch-arguments bash -c {shlex.quote(WATCH)}")
-    rc, output = registry.bring()
+    rc, output = registry.load()
     for node in hosts.names:
         hosts.root(node, "touch /var/tmp/enough; rm /var/tmp/words")
     assert rc == 0 and len(hosts.ids(registry.name)) == 1, output[-4000:]
 
-    asked = re.findall(r'(\S+) - \S+ \[[^]]*\] "GET \S*/blobs/(sha256:\w+) HTTP/[\d.]+" 200', registry.log())
-    blobs = Counter(blob for _address, blob in asked)
+    downloads = re.findall(r'(\S+) - \S+ \[[^]]*\] "GET \S*/blobs/(sha256:\w+) HTTP/[\d.]+" 200', registry.log())
+    blobs = Counter(blob for _address, blob in downloads)
     assert len(blobs) == 3 and set(blobs.values()) == {1}, "a configuration and two layers, once each"
-    assert {address.rpartition(":")[0] or address for address, _blob in asked} == {hosts.address("node1")}
+    assert {address.rpartition(":")[0] or address for address, _blob in downloads} == {hosts.address("node1")}
 
-    seen = {node: set(hosts.root(node, "cat /var/tmp/seen").split()) for node in hosts.names}
-    assert seen == {"node1": {"password-stdin"}, "node2": set(), "node3": set()}, "of one node it has seen the login"
-    coded = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
-    places = "/etc /home /root /run /tmp /var/log /var/tmp /var/lib/muster /var/lib/systemd /usr/local"
+    observed = {node: set(hosts.root(node, "cat /var/tmp/seen").split()) for node in hosts.names}
+    assert observed == {"node1": {"password-stdin"}, "node2": set(), "node3": set()}, (
+        "of one node it has seen the login"
+    )
+    encoded = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
+    directories = "/etc /home /root /run /tmp /var/log /var/tmp /var/lib/muster /var/lib/systemd /usr/local"
     for node in hosts.names:
-        for word in (PASSWORD, coded):
-            result = hosts.root(node, f"grep -rslF -- {shlex.quote(word)} {places} || true")
+        for word in (PASSWORD, encoded):
+            result = hosts.root(node, f"grep -rslF -- {shlex.quote(word)} {directories} || true")
             assert result == "", f"{node}: {word} is in {result}"
         journal = hosts.root(node, "journalctl --no-pager --output cat")
-        assert journal and PASSWORD not in journal and coded not in journal
+        assert journal and PASSWORD not in journal and encoded not in journal

@@ -1,4 +1,4 @@
-"""Stands in for mount-s3 as mount(8) calls it: mount.mount-s3 s3://BUCKET/PREFIX/ DIRECTORY -o OPTIONS."""
+"""A fake mount-s3, called by mount(8): mount.mount-s3 s3://BUCKET/PREFIX/ DIRECTORY -o OPTIONS."""
 
 from __future__ import annotations
 
@@ -74,13 +74,13 @@ def failed(*causes: str) -> NoReturn:
 
 
 def parse(arguments: list[str]) -> tuple[str, str, dict[str, str]]:
-    """Source, directory and options, as /etc/fstab has them."""
+    """Return the source, directory and options, as in /etc/fstab."""
     argv: list[str] = []
     options: list[str] = []
-    rest = iter(arguments)
-    for word in rest:
+    remaining = iter(arguments)
+    for word in remaining:
         if word == "-o":
-            options += [part.replace("\\,", ",") for part in re.split(r"(?<!\\),", next(rest))]
+            options += [part.replace("\\,", ",") for part in re.split(r"(?<!\\),", next(remaining))]
         elif word in ("-v", "-n", "-s", "-f"):
             continue
         else:
@@ -90,61 +90,61 @@ def parse(arguments: list[str]) -> tuple[str, str, dict[str, str]]:
     missing = REQUIRED - set(options)
     if missing:
         usage(f"the option {', '.join(sorted(missing))} is required in fstab")
-    given = {}
+    settings = {}
     for option in options:
         name, equals, value = option.partition("=")
         if name in OF_MOUNT:
-            given[name] = ""
+            settings[name] = ""
         elif (name in FLAGS and not equals) or (name in VALUES and value):
-            given[name] = value
+            settings[name] = value
         else:
             usage(f"unexpected argument '--{name}' found")
-    if "allow-other" in given and "allow-root" in given:
+    if "allow-other" in settings and "allow-root" in settings:
         usage("the argument '--allow-other' cannot be used with '--allow-root'")
-    return argv[0], argv[1], given
+    return argv[0], argv[1], settings
 
 
 def main() -> None:
     """Mount, and continue in the background."""
-    source, directory, given = parse(sys.argv[1:])
+    source, directory, settings = parse(sys.argv[1:])
     result = re.fullmatch(r"s3://([A-Za-z0-9._-]+)/((?:.+/)?)", source)
     if not result:
         usage(f"invalid value '{source}' for '<BUCKET_NAME>': prefix must end with '/'")
     bucket, prefix = result.groups()
-    if "no-sign-request" not in given and not os.environ.get("AWS_ACCESS_KEY_ID"):
+    if "no-sign-request" not in settings and not os.environ.get("AWS_ACCESS_KEY_ID"):
         failed("No signing credentials available, see CRT debug logs")
-    options = ["ro" if "ro" in given else "rw", "nosuid", "nodev", "umask=0022", "dbglevel=err"]
+    options = ["ro" if "ro" in settings else "rw", "nosuid", "nodev", "umask=0022", "dbglevel=err"]
     options += ["retries=1", "connect_timeout=5", "readwrite_timeout=8"]
-    options += [f"url={given['endpoint-url']}"] if "endpoint-url" in given else []
-    options += [f"endpoint={given['region']}"] if "region" in given else []
-    options += ["use_path_request_style"] if "force-path-style" in given else []
-    options += ["allow_other"] if "allow-other" in given else []
-    options += [f"{name}={given[name]}" for name in ("uid", "gid") if name in given]
-    options += [f"use_cache={given['cache']}"] if "cache" in given else []
-    what = f"{bucket}:/{prefix.rstrip('/')}" if prefix else bucket
-    command = ["s3fs", what, directory, "-f", "-o", ",".join(options)]
+    options += [f"url={settings['endpoint-url']}"] if "endpoint-url" in settings else []
+    options += [f"endpoint={settings['region']}"] if "region" in settings else []
+    options += ["use_path_request_style"] if "force-path-style" in settings else []
+    options += ["allow_other"] if "allow-other" in settings else []
+    options += [f"{name}={settings[name]}" for name in ("uid", "gid") if name in settings]
+    options += [f"use_cache={settings['cache']}"] if "cache" in settings else []
+    bucket_path = f"{bucket}:/{prefix.rstrip('/')}" if prefix else bucket
+    command = ["s3fs", bucket_path, directory, "-f", "-o", ",".join(options)]
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         deadline = time.monotonic() + PARENT_WAITS
         while time.monotonic() < deadline:
-            listed = (
+            is_listable = (
                 subprocess.run(["timeout", "20", "ls", directory], capture_output=True, check=False).returncode == 0
             )
-            if process.poll() is None and listed and os.path.ismount(directory):
+            if process.poll() is None and is_listable and os.path.ismount(directory):
                 print(f"bucket {bucket} is mounted at {directory}")
                 return
-            if process.poll() is not None or not listed:
+            if process.poll() is not None or not is_listable:
                 break
             time.sleep(0.05)
         time.sleep(0.3)
         process.kill()
         log.seek(0)
         output = log.read().decode("utf-8", "replace")
-    where = f"initial ListObjectsV2 failed for bucket {bucket} in region {given.get('region', 'us-east-1')}"
+    failure = f"initial ListObjectsV2 failed for bucket {bucket} in region {settings.get('region', 'us-east-1')}"
     message = re.search(r"<Message>(.*?)</Message>", output)
     if message:
-        failed(where, "Client error", f"Forbidden: {message[1]}" if "code 403" in output else message[1])
-    failed(where, "Client error", "Unknown CRT error", "CRT error 1047: aws-c-io: AWS_IO_SOCKET_CONNECTION_REFUSED")
+        failed(failure, "Client error", f"Forbidden: {message[1]}" if "code 403" in output else message[1])
+    failed(failure, "Client error", "Unknown CRT error", "CRT error 1047: aws-c-io: AWS_IO_SOCKET_CONNECTION_REFUSED")
 
 
 if __name__ == "__main__":

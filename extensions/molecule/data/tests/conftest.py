@@ -1,4 +1,4 @@
-"""Two test hosts of this scenario's own, S3 on their network, and a way to mount in one call."""
+"""Fixtures: two test hosts for this scenario only, S3 on their network, and helpers for mounting."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from tests.support.s3_server import S3Server
 
 @pytest.fixture(scope="session")
 def lab() -> Iterator[Lab]:
-    """Fresh hosts."""
+    """Yield fresh hosts."""
     with drive.own_lab("data", nodes=2, shells=("/usr/bin/zsh", "/bin/tcsh")) as lab:
         yield lab
 
 
 @pytest.fixture(scope="session")
 def gateway(lab: Lab) -> str:
-    """This machine's address in the network of the hosts."""
+    """Return this machine's address in the network of the hosts."""
     return str(ipaddress.ip_network(f"{lab.nodes[0].address}/24", strict=False)[1])
 
 
 @pytest.fixture(scope="session")
 def s3(gateway: str) -> Iterator[S3Server]:
-    """A server with points on a line of slope 2 in a bucket, and two files more in a directory."""
+    """Yield a server with a bucket that contains points on a line of slope 2, and a directory with two more files."""
     with S3Server(gateway, buckets=["data", "other"], secret_key=SECRET) as server:
         client = server.client()
         for number in range(3):
@@ -42,19 +42,19 @@ def s3(gateway: str) -> Iterator[S3Server]:
 
 @pytest.fixture(scope="session")
 def package(tmp_path_factory: pytest.TempPathFactory, gateway: str) -> Iterator[Repository]:
-    """The stand-in for mount-s3, signed and served."""
+    """Yield a signed package repository with the fake mount-s3."""
     with repository(tmp_path_factory.mktemp("package"), gateway) as result:
         yield result
 
 
 @pytest.fixture(scope="session")
 def data(lab: Lab, s3: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Data:
-    """The hosts and what they mount."""
+    """Return the hosts and the server of their buckets."""
     return Data(lab, s3=s3, folder=tmp_path_factory.mktemp("plays"))
 
 
 @pytest.fixture
 def node(data: Data) -> Iterator[Data]:
-    """The hosts for a fault on node1; afterward, the server is healthy, faults are undone and the mount is gone."""
+    """Yield the hosts for a fault on node1; afterward, heal the server, undo faults and remove the mount."""
     yield data
     data.heal()

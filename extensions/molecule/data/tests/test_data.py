@@ -1,4 +1,4 @@
-"""Buckets on all nodes: mounted, proved, the same, keys kept, there after a restart, and runs that read them."""
+"""Buckets on all nodes: mounts, write checks, equal contents, secret files, reboots, and runs that read them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LARGE = "/srv/large files/ü"
 
 
 def settings(data: Data, package: Repository) -> dict[str, Any]:
-    """A bucket by s3fs that can be written to, a directory of it with a cache, and the bucket by mount-s3."""
+    """Return the mounts: a writable bucket and a cached directory of it with s3fs, and the bucket with mount-s3."""
     url = data.s3.url
     large = {"bucket": "data:/large", "path": LARGE, "cache": "/var/cache/large", "cache_keep_free_mib": 10}
     return {
@@ -34,7 +34,7 @@ def settings(data: Data, package: Repository) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def mounted(data: Data, package: Repository) -> drive.Play:
-    """site.yml's run that mounted all, told in all detail."""
+    """Return the run of site.yml that mounted everything, with verbose output."""
     play = data.site("-vvv", "--diff", **settings(data, package))
     assert play.rc == 0, play.output[-6000:]
     return play
@@ -61,11 +61,11 @@ def test_package_signed_by_unknown_key_is_refused(data: Data, package: Repositor
 
 
 def test_site_mounts_buckets_on_all_nodes(data: Data, mounted: drive.Play) -> None:
-    held = data.s3.client().get_object(Bucket="data", Key="1.csv")["Body"].read().decode()
-    assert held.startswith("0.1,0.2\n")
+    content = data.s3.client().get_object(Bucket="data", Key="1.csv")["Body"].read().decode()
+    assert content.startswith("0.1,0.2\n")
     for name in NODES:
         for path in (PATH, AMAZON):
-            assert data.read(name, f"{path}/1.csv") == held
+            assert data.read(name, f"{path}/1.csv") == content
             assert data.sh(name, f"stat -c %U {path}/1.csv").strip() == "muster"
         assert data.read(name, f"'{LARGE}/two'") == "2"
         assert data.lab.exec(name, ["touch", f"{LARGE}/x"]).returncode != 0, "read only"
@@ -88,22 +88,22 @@ def test_secrets_are_only_in_root_owned_files(data: Data, mounted: drive.Play, s
     # verbatim, and in the forms in which files and programs quote it
     forms = {value, value.replace("\\", "\\\\").replace('"', '\\"').replace("$", "\\$"), repr(value)[1:-1]}
     assert not any(form in mounted.output for form in forms)
-    places = "/etc /run /var /tmp /home /root /usr/lib/systemd/system"
+    directories = "/etc /run /var /tmp /home /root /usr/lib/systemd/system"
     for name in NODES:
         assert not any(form in item.command for item in data.lab.processes(name) for form in forms)
-        seen = data.sh(name, "journalctl --no-pager --output=cat; cat /etc/fstab; systemctl show '*.mount'; mount")
-        assert not any(form in seen for form in forms)
-        given = "".join(f"{form}\n" for form in forms)
-        search = f"grep -rlF -f - --exclude-dir=tests {places} 2>/dev/null <<'END' || true\n{given}END\n"
+        logs = data.sh(name, "journalctl --no-pager --output=cat; cat /etc/fstab; systemctl show '*.mount'; mount")
+        assert not any(form in logs for form in forms)
+        patterns = "".join(f"{form}\n" for form in forms)
+        search = f"grep -rlF -f - --exclude-dir=tests {directories} 2>/dev/null <<'END' || true\n{patterns}END\n"
         result = data.sh(name, search).split()
-        own = "/etc/muster/mounts/"
-        assert result and all(path.startswith(own) for path in result), result
-        assert set(data.sh(name, f"stat -c '%U %a' {own}*").splitlines()) == {"root 600"}
-        assert data.sh(name, f"stat -c '%U %a' {own}").strip() == "root 700"
+        credentials = "/etc/muster/mounts/"
+        assert result and all(path.startswith(credentials) for path in result), result
+        assert set(data.sh(name, f"stat -c '%U %a' {credentials}*").splitlines()) == {"root 600"}
+        assert data.sh(name, f"stat -c '%U %a' {credentials}").strip() == "root 700"
 
 
 def test_preflight_reports_mount_faults(data: Data, mounted: drive.Play) -> None:
-    """All in one: a mount on which nothing can be renamed, mounts that differ, and a program that was killed."""
+    """Report in one run a mount that does not support renaming, and a killed mount program."""
     data.fault("node2", "pkill -KILL --full '^s3fs data /mnt/data '", "true")
     arguments = ["--output_dir", f"{AMAZON}/out", "--data", f"{AMAZON}"]
     extra: dict[str, Any] = {"preflight_args": arguments, "preflight_names": False}
@@ -167,9 +167,9 @@ def test_mounts_return_after_reboot_and_dead_server_does_not_block_login(
     lab = data.lab
     data.s3.stop()
     lab.power_off("node1")
-    begun = time.monotonic()
+    started = time.monotonic()
     lab.power_on("node1")
-    assert time.monotonic() - begun < 30, "ssh waited for a mount"
+    assert time.monotonic() - started < 30, "ssh waited for a mount"
     state = "systemctl list-units --type=mount --state=failed,activating --no-legend --plain 'mnt-*' | wc -l"
     drive.eventually(
         "the boot has ended", lambda: "starting" not in lab.exec("node1", ["systemctl", "is-system-running"]).stdout, 60
@@ -189,26 +189,28 @@ def test_mounts_return_after_reboot_and_dead_server_does_not_block_login(
 
 @pytest.mark.thorough  # tests/unit/roles/test_data_mounts.py; preflight above names mounts that differ
 def test_nodes_that_see_different_contents_are_named(data: Data, mounted: drive.Play, package: Repository) -> None:
-    other = "data{{ ':/large' if inventory_hostname == 'node2' else '' }}"
-    asked = {"bucket": other, "path": "/mnt/differs", "endpoint": data.s3.url, "read_only": True}
-    play = data.site("--tags", "s3fs", s3fs_mounts=[asked])
+    bucket = "data{{ ':/large' if inventory_hostname == 'node2' else '' }}"
+    mount = {"bucket": bucket, "path": "/mnt/differs", "endpoint": data.s3.url, "read_only": True}
+    play = data.site("--tags", "s3fs", s3fs_mounts=[mount])
     assert play.rc == 2, play.output
     assert "/mnt/differs: 4 names on node1, 2 names on node2" in data.words(play)
-    play = data.site("--tags", "s3fs", s3fs_mounts=[{**asked, "state": "absent"}])
+    play = data.site("--tags", "s3fs", s3fs_mounts=[{**mount, "state": "absent"}])
     assert play.rc == 0 and not any(data.is_mounted(name, "/mnt/differs") for name in NODES)
 
 
 def test_absent_removes_all_mounts_and_keeps_the_data(data: Data, mounted: drive.Play, package: Repository) -> None:
-    given = settings(data, package)
+    variables = settings(data, package)
     absent = {
-        name: [{**mount, "state": "absent"} for mount in given[name]] for name in ("s3fs_mounts", "mount_s3_mounts")
+        name: [{**mount, "state": "absent"} for mount in variables[name]] for name in ("s3fs_mounts", "mount_s3_mounts")
     }
     before = data.s3.client().list_objects_v2(Bucket="data")["KeyCount"]
-    play = data.site(**{**given, **absent})
+    play = data.site(**{**variables, **absent})
     assert play.rc == 0, play.output[-3000:]
     for name in NODES:
         for path in (PATH, AMAZON, LARGE.replace(" ", "\\040")):
             assert not data.is_mounted(name, path)
-        left = data.sh(name, "ls /etc/muster/mounts; ls /etc/systemd/system/remote-fs.target.wants 2>/dev/null || true")
-        assert left.split() == []
+        leftovers = data.sh(
+            name, "ls /etc/muster/mounts; ls /etc/systemd/system/remote-fs.target.wants 2>/dev/null || true"
+        )
+        assert leftovers.split() == []
     assert data.s3.client().list_objects_v2(Bucket="data")["KeyCount"] == before

@@ -1,4 +1,4 @@
-"""Each fault made for real: a message with cause and remedy, soon, nothing half done, and the next call repairs."""
+"""Real faults: a prompt message with cause and remedy, no partial mount, and a repair by the next call."""
 
 from __future__ import annotations
 
@@ -16,42 +16,42 @@ from tests.support.data_hosts import PATH, Data
 from tests.support.recap import unchanged
 
 LONGEST = 40
-"""Seconds for a whole play whose mount may take 30."""
+"""Seconds for an entire play whose mount may take 30."""
 
 
 @pytest.fixture(scope="module", autouse=True)
 def installed(data: Data) -> None:
-    """s3fs on node1, and nothing mounted."""
+    """Install s3fs on node1, and remove the mount."""
     script = (
         "command -v s3fs >/dev/null || { apt-get update -q=2; apt-get install -q=2 -y --no-install-recommends s3fs; }"
     )
-    done = data.lab.exec("node1", ["bash", "-c", f"export DEBIAN_FRONTEND=noninteractive; {script}"], timeout=200)
-    assert done.returncode == 0, done.stdout + done.stderr
+    completed = data.lab.exec("node1", ["bash", "-c", f"export DEBIAN_FRONTEND=noninteractive; {script}"], timeout=200)
+    assert completed.returncode == 0, completed.stdout + completed.stderr
     play = data.mount(state="absent")
     assert play.rc == 0, play.output
 
 
 GIVES_UP = 36
-"""Seconds within which a reader is told that S3 is gone: 30, and some extra for a busy machine."""
+"""Seconds within which a reader gets an error if S3 is down: 30, plus a margin for a busy machine."""
 
 
-def refused(node: Data, *message: str, **asked: Any) -> drive.Play:
-    """The call must fail in time with these words, and leave no mount; afterward, a correct call succeeds."""
-    begun = time.monotonic()
-    play = node.mount(**asked)
-    took = time.monotonic() - begun
-    arguments = node.words(play)
-    assert play.rc == 2, arguments
-    assert took < LONGEST, f"{took:.0f} s: {arguments}"
+def assert_refused(node: Data, *message: str, **options: Any) -> drive.Play:
+    """Mount with these options; the call must fail in time with these messages, and must not leave a mount behind."""
+    started = time.monotonic()
+    play = node.mount(**options)
+    elapsed = time.monotonic() - started
+    output = node.words(play)
+    assert play.rc == 2, output
+    assert elapsed < LONGEST, f"{elapsed:.0f} s: {output}"
     for text in message:
-        assert text in arguments, f"{text!r} is not in {arguments}"
-    assert not any(secret in arguments for secret in node.keys.values())
+        assert text in output, f"{text!r} is not in {output}"
+    assert not any(secret in output for secret in node.keys.values())
     node.nothing_left()
     return play
 
 
-def repaired(node: Data) -> None:
-    """A correct call mounts the bucket."""
+def assert_repaired(node: Data) -> None:
+    """Mount the bucket with correct arguments; it must be readable."""
     play = node.mount()
     assert play.rc == 0, play.output
     assert node.read("node1", f"{PATH}/1.csv")
@@ -70,7 +70,7 @@ def hanging(node: Data) -> dict[str, Any]:
     return {"timeout": 12}
 
 
-def gone(node: Data) -> dict[str, Any]:
+def offline(node: Data) -> dict[str, Any]:
     node.s3.stop()
     return {}
 
@@ -99,8 +99,8 @@ def cache_full(node: Data) -> dict[str, Any]:
     return {"options": {"use_cache": "/srv/small/cache", "ensure_diskfree": 4}}
 
 
-# One fault of S3's reply and one without a reply. test_mounts.py in tests/unit has the messages of all, and tests below
-# have a mount point that is not free and a full cache disk.
+# One fault with an error reply from S3 and one without a reply. test_mounts.py in tests/unit checks all messages; tests
+# below cover an occupied mount point and a full cache disk.
 FEW = ("access denied", "endpoint hangs")
 FAULTS: dict[str, tuple[Callable[[Data], dict[str, Any]], tuple[str, ...]]] = {
     "clock skew": (refusing("RequestTimeTooSkewed"), ("this node's clock", "timedatectl set-ntp true")),
@@ -108,7 +108,7 @@ FAULTS: dict[str, tuple[Callable[[Data], dict[str, Any]], tuple[str, ...]]] = {
         refusing("AccessDenied"),
         ("S3 denies access to the bucket with these credentials", "s3:ListBucket"),
     ),
-    "endpoint gone": (gone, ("the endpoint is not responding", "check the endpoint's URL")),
+    "endpoint gone": (offline, ("the endpoint is not responding", "check the endpoint's URL")),
     "endpoint hangs": (hanging, ("no reply within", "did not respond in time", "curl -v URL")),
     "keys that may not write": (read_only, ("it is not writable", "s3:PutObject")),
     "no /dev/fuse": (without_device, ("/dev/fuse is missing", "modprobe fuse", "--device /dev/fuse")),
@@ -118,18 +118,18 @@ FAULTS: dict[str, tuple[Callable[[Data], dict[str, Any]], tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize(
-    "fault", [one if one in FEW else pytest.param(one, marks=pytest.mark.thorough) for one in FAULTS]
+    "problem", [name if name in FEW else pytest.param(name, marks=pytest.mark.thorough) for name in FAULTS]
 )
-def test_fault_is_reported_and_next_call_repairs_the_mount(node: Data, fault: str) -> None:
-    make, output = FAULTS[fault]
-    refused(node, *output, **make(node))
+def test_failure_is_reported_and_next_call_repairs_the_mount(node: Data, problem: str) -> None:
+    inject, messages = FAULTS[problem]
+    assert_refused(node, *messages, **inject(node))
     node.heal()
-    repaired(node)
+    assert_repaired(node)
     assert node.mount(state="unmounted").rc == 0
 
 
 def wrong(node: Data) -> dict[str, tuple[dict[str, Any], tuple[str, ...]]]:
-    """Invalid arguments: the change, and the resulting message."""
+    """Return invalid arguments by name: the change, and the resulting messages."""
     return {
         "wrong access key": (
             {"credentials": {**node.keys, "access_key": "AKIANOBODY"}},
@@ -158,55 +158,53 @@ def wrong(node: Data) -> dict[str, tuple[dict[str, Any], tuple[str, ...]]]:
 
 @pytest.mark.thorough  # the same repair follows a server's fault above
 def test_wrong_argument_is_reported_and_next_call_repairs_mount(node: Data) -> None:
-    """In one play: each fault on a healthy mount, what it leaves, and the call that repairs."""
+    """Check each invalid argument on a healthy mount, the remains of the mount, and the repairing call, in one play."""
     tasks: list[dict[str, Any]] = []
     faults = wrong(node)
     module = "muster.training.data_mount"
-    for fault, (change, _said) in faults.items():
-        look = f"grep -c ' {PATH} ' /proc/mounts; pgrep --full --count '^s3fs [a-z]+ {PATH} '"
+    for name, (change, _messages) in faults.items():
+        probe = f"grep -c ' {PATH} ' /proc/mounts; pgrep --full --count '^s3fs [a-z]+ {PATH} '"
         tasks += [
             {"name": "first", module: node.arguments()},
-            {"name": fault, module: node.arguments(**change), "ignore_errors": True},
-            {"name": f"after {fault}", "ansible.builtin.shell": look, "ignore_errors": True, "register": "left"},
-            {"name": f"left by {fault}", "ansible.builtin.debug": {"msg": "{{ left.stdout_lines }}"}},
+            {"name": name, module: node.arguments(**change), "ignore_errors": True},
+            {"name": f"after {name}", "ansible.builtin.shell": probe, "ignore_errors": True, "register": "left"},
+            {"name": f"left by {name}", "ansible.builtin.debug": {"msg": "{{ left.stdout_lines }}"}},
         ]
     play = node.play(*tasks, {"name": "last", module: node.arguments()})
     assert play.rc == 0, play.output
-    document = {task.partition("] ")[0]: task for task in node.words(play).split("TASK [")[1:]}
-    for fault, (_change, output) in faults.items():
-        for text in output:
-            assert text in document[fault], f"{text!r} is not in {document[fault]}"
-        assert re.search(r"- '0' - '0'|\['0', '0'\]|\[ *\"0\", *\"0\" *\]", document[f"left by {fault}"]), document[
-            f"left by {fault}"
-        ]
+    task_outputs = {task.partition("] ")[0]: task for task in node.words(play).split("TASK [")[1:]}
+    for name, (_change, messages) in faults.items():
+        for text in messages:
+            assert text in task_outputs[name], f"{text!r} is not in {task_outputs[name]}"
+        assert re.search(r"- '0' - '0'|\['0', '0'\]|\[ *\"0\", *\"0\" *\]", task_outputs[f"left by {name}"]), (
+            task_outputs[f"left by {name}"]
+        )
     assert not any(secret in play.output for secret in node.keys.values())
     assert node.read("node1", f"{PATH}/1.csv")
 
 
 def test_mount_uses_rotated_secret_key(node: Data) -> None:
-    repaired(node)
+    assert_repaired(node)
     before = node.s3.keys[node.s3.access_key]
     node.undo.append(lambda: node.s3.keys.__setitem__(node.s3.access_key, before))
     node.s3.keys[node.s3.access_key] = "another, 'one'"
     play = node.mount()
     assert play.rc == 0 and "changed=1" in node.words(play), play.output
-    again = node.mount()
-    assert unchanged(again), again.output
+    rerun = node.mount()
+    assert unchanged(rerun), rerun.output
     assert node.read("node1", f"{PATH}/2.csv")
 
 
 def test_a_mount_in_use_is_not_changed(node: Data) -> None:
-    repaired(node)
+    assert_repaired(node)
     node.fault(
         "node1",
         f"systemd-run --quiet --unit=user --working-directory={PATH} --uid=muster sleep 600",
         "systemctl stop user",
     )
     play = node.mount(read_only=True)
-    arguments = node.words(play)
-    assert play.rc == 2 and f"{PATH} is in use by" in arguments and "sleep" in arguments and "stop.yml" in arguments, (
-        arguments
-    )
+    output = node.words(play)
+    assert play.rc == 2 and f"{PATH} is in use by" in output and "sleep" in output and "stop.yml" in output, output
     assert "rw" in node.sh("node1", f"grep ' {PATH} ' /proc/mounts").split()[3].split(",")
     node.mend()
     assert node.mount(read_only=True).rc == 0
@@ -224,17 +222,15 @@ def test_foreign_mount_is_kept_until_it_is_dead_and_then_replaced(node: Data) ->
         f"rm /root/keys; umount -l {PATH} 2>/dev/null || true",
     )
     play = node.mount()
-    arguments = node.words(play)
-    assert (
-        play.rc == 2 and "s3fs (fuse.s3fs) is already mounted there" in arguments and f"umount {PATH}" in arguments
-    ), arguments
+    output = node.words(play)
+    assert play.rc == 2 and "s3fs (fuse.s3fs) is already mounted there" in output and f"umount {PATH}" in output, output
     dead = f"until timeout 5 ls {PATH} 2>&1 | grep --quiet 'Transport endpoint'; do sleep 0.1; done"
     node.sh("node1", f"pkill -KILL --full '^s3fs data {PATH} '; timeout 20 bash -c {shlex.quote(dead)}")
-    repaired(node)
+    assert_repaired(node)
 
 
 def test_dead_endpoint_gives_read_errors_and_mount_recovers_by_itself(node: Data) -> None:
-    repaired(node)
+    assert_repaired(node)
 
     def load() -> None:
         script = f"while timeout 60 cat {PATH}/1.csv > /dev/null; do :; done"
@@ -246,21 +242,21 @@ def test_dead_endpoint_gives_read_errors_and_mount_recovers_by_itself(node: Data
     drive.eventually("the file is asked for", lambda: ("GET", "/data/1.csv") in node.s3.requests, 120)
     assert reader.is_alive()
     node.s3.stop()
-    begun = time.monotonic()
+    started = time.monotonic()
     reader.join(60)
-    assert not reader.is_alive() and time.monotonic() - begun < GIVES_UP, "who reads hangs"
+    assert not reader.is_alive() and time.monotonic() - started < GIVES_UP, "who reads hangs"
     node.s3.start()
     assert node.read("node1", f"{PATH}/1.csv", seconds=30)
-    repaired(node)
+    assert_repaired(node)
 
 
 def test_hanging_mount_is_removed_and_mounted_again(node: Data) -> None:
-    repaired(node)
+    assert_repaired(node)
     node.s3.hangs = True
     node.lab.exec("node1", ["bash", "-c", f"setsid -f cat {PATH}/large/20M > /dev/null 2>&1"])
-    refused(node, "no reply within", timeout=10)
+    assert_refused(node, "no reply within", timeout=10)
     node.heal()
-    repaired(node)
+    assert_repaired(node)
 
 
 def test_mount_still_reads_when_cache_disk_fills_up(node: Data) -> None:

@@ -1,4 +1,4 @@
-"""A model of a hub, and a directory of this machine, on all nodes: fetched once, found by a job that asks nobody."""
+"""A model from a hub and a directory are copied to all nodes: downloaded once, and available to offline jobs."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ def test_gated_model_is_downloaded_once_for_all_nodes(data: Data, hub: HubServer
 def test_second_run_queries_the_hub_once(data: Data, hub: HubServer) -> None:
     hub.tokens[TOKEN].add("org/tiny")
     hub.requests.clear()
-    again = site(data, hub)
-    assert unchanged(again), again.output[-4000:]
+    rerun = site(data, hub)
+    assert unchanged(rerun), rerun.output[-4000:]
     assert len(hub.requests) == 1
 
 

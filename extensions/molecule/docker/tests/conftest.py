@@ -1,4 +1,4 @@
-"""Two test hosts of this scenario's own."""
+"""Fixture: two test hosts for this scenario only."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ from tests.support import drive
 
 @pytest.fixture(scope="session")
 def lab() -> Iterator[Lab]:
-    """Fresh hosts."""
+    """Yield fresh hosts."""
     with drive.own_lab("docker", nodes=2) as lab:
         yield lab

@@ -1,4 +1,4 @@
-"""A real engine: settings, data that move with their images, and jobs in containers that end with their run."""
+"""A real engine: settings, moving its data with the images, and jobs in containers that end with their run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ set -e
 docker import /var/tmp/root.tar {IMAGE}
 rm /var/tmp/root.tar
 """
-# The job in a guide, by name: the copied files exist, and the ranks on all nodes connect to each other.
+# A fake of the job in a guide: it checks that the copied files exist and that the ranks on all nodes can communicate.
 TRAIN = """
 import argparse, os
 import torch
@@ -49,13 +49,13 @@ with open(f"{options.save_path}/rank{dist.get_rank()}", "w") as file:
     file.write(f"{text} {total.item():.0f} {os.environ['MASTER_PORT']}")
 dist.destroy_process_group()
 """
-OF_OTHERS = {"firewall", "ssh_mesh_port=2222"}
-"""Tests that are run in scenarios of their own, and would interfere with the other tests here."""
+EXCLUDED_ARGUMENTS = {"firewall", "ssh_mesh_port=2222"}
+"""Arguments of commands that have their own scenarios and would interfere with the other tests here."""
 
 
 @pytest.fixture(scope="module")
 def engine(lab: Lab) -> Lab:
-    """The hosts with an engine; the playbook has been checked, applied and seen to change nothing any more."""
+    """Return the hosts with an engine, after check mode, installation, and a second run without changes."""
     for options in (("--check",), (), ()):
         play = drive.run("docker.yml", lab.inventory, options=options, timeout=400, docker_engine_settings=SETTINGS)
         assert play.rc == 0, play.output
@@ -65,16 +65,16 @@ def engine(lab: Lab) -> Lab:
 
 @pytest.fixture(scope="module")
 def image(engine: Lab) -> Lab:
-    """The hosts with one small image, made by the first and handed to the second."""
+    """Return the hosts with one small image, built on the first and copied to the second."""
     lab = engine
     for name in NODES:
         lab.exec(name, ["rm", "-rf", "/home/muster/.muster"])
-    done = lab.exec("node1", ["bash", "-c", MAKE_IMAGE])
-    assert done.returncode == 0, done.stdout + done.stderr
+    completed = lab.exec("node1", ["bash", "-c", MAKE_IMAGE])
+    assert completed.returncode == 0, completed.stdout + completed.stderr
     save, load = lab.ssh("node1", f"docker save {IMAGE}"), lab.ssh("node2", "docker load")
     with subprocess.Popen(save, stdout=subprocess.PIPE) as saved:
-        handed = subprocess.run(load, stdin=saved.stdout, capture_output=True, text=True, timeout=300, check=False)
-    assert (saved.returncode, handed.returncode) == (0, 0), handed.stdout + handed.stderr
+        loaded = subprocess.run(load, stdin=saved.stdout, capture_output=True, text=True, timeout=300, check=False)
+    assert (saved.returncode, loaded.returncode) == (0, 0), loaded.stdout + loaded.stderr
     return lab
 
 
@@ -92,13 +92,13 @@ def launch(lab: Lab, run_id: str, *args: str, job: str = "steps.py", **extra: An
 
 
 def images(lab: Lab) -> str:
-    """All images of node1, without their ages."""
+    """Return all images of node1, without their ages."""
     arguments = ["docker", "images", "--all", "--no-trunc", "--format", "{{.Repository}} {{.Tag}} {{.ID}} {{.Size}}"]
     return lab.exec("node1", arguments).stdout
 
 
 def describe(lab: Lab) -> str:
-    """The containers of both hosts, with their commands."""
+    """Return the containers of both hosts, with their commands."""
     return "".join(lab.exec(name, ["docker", "ps", "--all", "--no-trunc"]).stdout for name in NODES)
 
 
@@ -106,9 +106,9 @@ def containers(lab: Lab) -> str:
     """Return all containers on both hosts; "" if there are none."""
     result = ""
     for name in NODES:
-        done = lab.exec(name, ["docker", "ps", "--all", "--quiet"])
-        assert done.returncode == 0, f"{name}: {done.stderr}"
-        result += done.stdout
+        completed = lab.exec(name, ["docker", "ps", "--all", "--quiet"])
+        assert completed.returncode == 0, f"{name}: {completed.stderr}"
+        result += completed.stdout
     return result
 
 
@@ -133,7 +133,7 @@ def test_job_runs_in_a_container_with_its_environment(image: Lab) -> None:
     assert containers(image) == ""
 
 
-# tests/unit/plugins/plugin_utils/plan/test_container_command.py tests how the others end, with a fake engine.
+# tests/unit/plugins/plugin_utils/plan/test_container_command.py tests the other endings, with a fake engine
 @pytest.mark.parametrize(
     "how", [*(pytest.param(how, marks=pytest.mark.thorough) for how in ("raises", "stop")), "supervisor"]
 )
@@ -164,11 +164,11 @@ until [ "$(ls "$0/vfs/dir" | wc -l)" -gt "$1" ]; do sleep 0.005; done
 kill -STOP $(pidof dockerd)
 ls "$0/containers"
 """
-"""Stops the engine as soon as it has begun to copy the files of another container; prints those that it has created."""
+"""Stops the engine as soon as it starts to copy the files of another container; prints the containers created."""
 
 
 def test_container_being_created_ends_when_the_supervisor_is_killed(image: Lab) -> None:
-    """The engine finishes the creation after the client that requested it is gone."""
+    """The engine finishes the creation although the client that requested it was killed."""
     directory = image.exec("node2", ["docker", "info", "--format", "{{.DockerRootDir}}"]).stdout.strip()
     number = len(image.exec("node2", ["ls", f"{directory}/vfs/dir"]).stdout.split())
     play = launch(image, "image-creating", job="ticks.py", launch_launcher="env", launch_import_test=False)
@@ -193,14 +193,14 @@ def test_stacks_of_a_hang_in_containers_are_reported(image: Lab) -> None:
     """The hook works in an image's own Python, whose processes have other pids inside the container."""
     play = launch(image, "image-hang", "loop", "3000", job="hangs.py", launch_launcher="env")
     play.wait_for(r"step 3", timeout=300)
-    text = r"rank 0 on node1 waits in all_reduce \(hangs\.py:\d+\); rank 1 on node2 is in load \(hangs\.py:\d+\)"
+    pattern = r"rank 0 on node1 waits in all_reduce \(hangs\.py:\d+\); rank 1 on node2 is in load \(hangs\.py:\d+\)"
 
-    def shown() -> bool:
+    def shows_hang() -> bool:
         stacks = drive.run("stacks.yml", image.inventory, run_id="image-hang")
         assert stacks.rc == 0, stacks.output
-        return bool(re.search(text, " ".join(stacks.output.split())))
+        return bool(re.search(pattern, " ".join(stacks.output.split())))
 
-    drive.eventually("the stacks show the hang", shown, 120)
+    drive.eventually("the stacks show the hang", shows_hang, 120)
     samples = "/home/muster/.muster/runs/image-hang/node0/samples.jsonl"
 
     def cores(node: str) -> float | None:
@@ -229,7 +229,7 @@ def test_unknown_docker_settings_are_rolled_back(engine: Lab, tmp_path: Path) ->
 
 
 def test_engine_from_another_package_is_kept(engine: Lab, tmp_path: Path) -> None:
-    """As docker-ce would: here it is docker.io that is not among what is wanted."""
+    """As with docker-ce: here, docker.io is installed, which is not among the requested packages."""
     play = role(engine, tmp_path, "docker_engine", docker_engine_enabled=True, docker_engine_packages=["other-engine"])
     output = " ".join(play.output.split())
     assert play.rc == 0 and "Docker is already installed from docker.io and is kept: other-engine would" in output, (
@@ -239,13 +239,16 @@ def test_engine_from_another_package_is_kept(engine: Lab, tmp_path: Path) -> Non
 
 @pytest.mark.thorough  # tests/unit/roles/test_root_paths.py
 def test_image_directory_owned_by_a_user_is_refused(engine: Lab, tmp_path: Path) -> None:
-    there = "/home/muster/images"
-    play = role(engine, tmp_path, "container_image", container_image_name="team/a:1", container_image_directory=there)
+    directory = "/home/muster/images"
+    play = role(
+        engine, tmp_path, "container_image", container_image_name="team/a:1", container_image_directory=directory
+    )
     output = " ".join(play.output.split())
     assert (
-        play.rc == 2 and f"/home/muster does not belong to root, and root would trust the contents of {there}" in output
+        play.rc == 2
+        and f"/home/muster does not belong to root, and root would trust the contents of {directory}" in output
     )
-    assert engine.exec("node1", ["test", "-e", there]).returncode != 0
+    assert engine.exec("node1", ["test", "-e", directory]).returncode != 0
 
 
 @pytest.mark.thorough  # tests/unit/roles/test_docker_engine_key.py
@@ -257,8 +260,8 @@ def test_package_key_not_from_nvidia_is_refused(engine: Lab, tmp_path: Path) -> 
     output = " ".join(play.output.split())
     assert play.rc == 2 and f"node1: the key of NVIDIA's package source, {key}, was rejected" in output, play.output
     assert "Accepted fingerprints: C95B321B61E88C1809C4F759DDCAE044F796ECB0" in output
-    left = lab.exec("node1", ["sh", "-c", "ls /etc/apt/sources.list.d /etc/apt/keyrings | grep -i nvidia"])
-    assert left.stdout == ""
+    listing = lab.exec("node1", ["sh", "-c", "ls /etc/apt/sources.list.d /etc/apt/keyrings | grep -i nvidia"])
+    assert listing.stdout == ""
 
 
 def role(lab: Lab, tmp_path: Path, name: str, **variables: Any) -> drive.Play:
@@ -275,8 +278,8 @@ def test_data_root_moves_and_is_restored_when_the_move_fails(image: Lab, tmp_pat
         ["volume", "create", "kept"],
         ["create", "--name", "stopped", "--volume", "kept:/kept", IMAGE, "sh"],
     ):
-        done = image.exec("node1", ["docker", *arguments])
-        assert done.returncode == 0, done.stderr
+        completed = image.exec("node1", ["docker", *arguments])
+        assert completed.returncode == 0, completed.stderr
     before = images(image)
     assert IMAGE in before
 
@@ -307,18 +310,18 @@ def test_data_root_moves_and_is_restored_when_the_move_fails(image: Lab, tmp_pat
     )
     image.exec("node1", ["docker", "rm", "--volumes", "stopped"])
     assert image.exec("node1", ["test", "-d", former]).returncode == 0
-    again = role(
+    cleanup = role(
         image, tmp_path, "docker_data_root", docker_data_root_path="/srv/docker", docker_data_root_delete_old=True
     )
-    assert again.rc == 0 and image.exec("node1", ["test", "-d", former]).returncode != 0
+    assert cleanup.rc == 0 and image.exec("node1", ["test", "-d", former]).returncode != 0
     image.exec("node1", ["umount", "/srv/small"])
 
 
 @pytest.fixture
 def guide(image: Lab, tmp_path: Path) -> Project:
-    """A project with the files of the page on containers, and what a person has who follows a guide."""
-    done = image.exec("node1", ["docker", "tag", IMAGE, "huggingface/transformers-pytorch-gpu"])  # as if pulled
-    assert done.returncode == 0, done.stderr
+    """Return a project with the files of the page on containers, and the files that its readers already have."""
+    completed = image.exec("node1", ["docker", "tag", IMAGE, "huggingface/transformers-pytorch-gpu"])  # as if pulled
+    assert completed.returncode == 0, completed.stderr
     project = Project(tmp_path, "static", {})
     inventory = yaml.safe_load(image.inventory.read_text())
     inventory["training"]["vars"].pop("launch_script", None)  # the job file contains it
@@ -351,17 +354,17 @@ def guide(image: Lab, tmp_path: Path) -> Project:
 
 @pytest.mark.thorough  # tests/unit/test_docs_run.py checks that each command is accepted
 def test_container_guide_works_step_by_step(image: Lab, guide: Project) -> None:
-    """From no image of the job on any node to its checkpoint, by what the page says and nothing else."""
-    document = {}
+    """Follow the page exactly, from nodes without the job's image to the job's checkpoint."""
+    outputs = {}
     for command in section(*CONTAINERS)[1]:
         arguments = shlex.split(command.replace("gpu1", "node1"))
-        if OF_OTHERS & set(arguments):
+        if EXCLUDED_ARGUMENTS & set(arguments):
             continue
-        typed = (
+        argv = (
             ["script", "-qec", shlex.join(arguments), os.devnull] if arguments[1] == "shell" else arguments
         )  # runs in a terminal
-        done = subprocess.run(
-            typed,
+        completed = subprocess.run(
+            argv,
             input="python3 -c 'import probe; print(probe.answer * 100)'; exit\n",
             cwd=guide.directory,
             env=guide.environment,
@@ -371,9 +374,9 @@ def test_container_guide_works_step_by_step(image: Lab, guide: Project) -> None:
             check=False,
             timeout=600,
         )
-        assert done.returncode == 0, f"{command}:\n{done.stdout}"
-        document[arguments[1]] = done.stdout
-    assert "4200" in document["shell"], document["shell"]
+        assert completed.returncode == 0, f"{command}:\n{completed.stdout}"
+        outputs[arguments[1]] = completed.stdout
+    assert "4200" in outputs["shell"], outputs["shell"]
     for rank, name in enumerate(NODES):
         find = ["find", "/home/muster", "-path", "*/ckpt/train_mvtec/rank*", "-exec", "cat", "{}", ";"]
         assert image.exec(name, find).stdout == "data and weights 2 28400", f"rank {rank} on {name}"

@@ -1,4 +1,4 @@
-"""The five commands at EC2, from nothing to a run and back to 0 USD an hour: what the server makes are test hosts."""
+"""The five commands on EC2, from nothing to a run and back to 0 USD an hour: the fake server rents out test hosts."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ CLUSTER = {
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[Lab]:
-    """Two untouched hosts that have not been rented yet."""
+    """Yield two untouched hosts that have not been rented yet."""
     with drive.own_lab("ec2", nodes=2) as lab:
         yield lab
 
 
 @pytest.fixture
 def server(lab: Lab) -> Iterator[EC2Server]:
-    """An account with a foreign machine, and two hosts that can be rented."""
+    """Yield an account with a foreign machine, and two hosts that can be rented."""
     hosts = [Host(str(node.address), str(node.address)) for node in lab.nodes[:2]]
     with EC2Server() as running:
         running.client().run_instances(
@@ -48,7 +48,7 @@ def server(lab: Lab) -> Iterator[EC2Server]:
 
 
 def inventory(text: str, user: str) -> str:
-    """The instances of the cluster alone, and the test hosts' user."""
+    """Return the inventory limited to the instances of the cluster, with the test hosts' user."""
     expected = {'# "tag:muster:cluster": bert': '"tag:muster:cluster": bert', "\"'ubuntu'\"": f"\"'{user}'\""}
     for before, after in expected.items():
         assert text.count(before) == 1
@@ -75,16 +75,18 @@ def test_cluster_is_provisioned_runs_a_job_and_is_torn_down(lab: Lab, server: EC
 
     output = project.run("ansible-playbook provision.yml -e max_usd_per_hour=2")
     assert "bert: 2 machines are running; 1.06 USD an hour" in output
-    own = [item for key, item in server.everything().items() if key.startswith("i-") and key not in server.foreign]
-    assert sorted(item["PrivateIpAddress"] for item in own) == sorted(str(node.address) for node in lab.nodes[:2])
-    assert len({item["VpcId"] for item in own} - server.foreign) == 1
+    instances = [
+        item for key, item in server.everything().items() if key.startswith("i-") and key not in server.foreign
+    ]
+    assert sorted(item["PrivateIpAddress"] for item in instances) == sorted(str(node.address) for node in lab.nodes[:2])
+    assert len({item["VpcId"] for item in instances} - server.foreign) == 1
     assert server.usd_per_hour() > 2 * 0.526
     for node in lab.nodes[:2]:
         assert lab.exec(node.name, ["systemctl", "is-active", "muster_idle_watch.timer"]).stdout.strip() == "active"
         settings = json.loads(lab.exec(node.name, ["cat", "/etc/muster/idle_watch.json"]).stdout)
         assert settings == {"after": "45m", "ttl": "off"}
-    (given,) = [given for action, given in server.requests if action == "RunInstances"]
-    assert "muster_idle_watch.timer" in base64.b64decode(given["UserData"]).decode()
+    (request,) = [request for action, request in server.requests if action == "RunInstances"]
+    assert "muster_idle_watch.timer" in base64.b64decode(request["UserData"]).decode()
 
     project.run(f"ansible-playbook site.yml --tags {QUICK_ROLES}")
     output = project.run("ansible-playbook launch.yml -e nnodes=2")

@@ -1,4 +1,4 @@
-"""Nodes reach each other on every port, others do not, and nobody is locked out by a mistake."""
+"""Nodes reach each other on all ports, other machines only open ones, and a mistake locks nobody out."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ OPEN = 6006
 
 
 def root(lab: Lab, node: str, command: str) -> str:
-    done = lab.exec(node, ["bash", "-c", command])
-    assert done.returncode == 0, f"{node}: {command}: {done.stdout}{done.stderr}"
-    return done.stdout.strip()
+    completed = lab.exec(node, ["bash", "-c", command])
+    assert completed.returncode == 0, f"{node}: {command}: {completed.stdout}{completed.stderr}"
+    return completed.stdout.strip()
 
 
 def succeeds(lab: Lab, node: str, program: str) -> bool:
@@ -34,20 +34,20 @@ def succeeds(lab: Lab, node: str, program: str) -> bool:
 
 @contextmanager
 def listening(lab: Lab, *ports: int) -> Iterator[None]:
-    """Each node listens on some ports."""
+    """Listen on these ports of each node."""
     program = f"import socket, time; s = [socket.create_server(('', p)) for p in {ports}]; time.sleep(300)"
     with ExitStack() as stack:
         for node in NODES:
             root(lab, node, f'systemd-run --quiet --collect --unit=listener python3 -c "{program}"')
             stack.callback(root, lab, node, "systemctl stop listener")
         for node in NODES:
-            own = f"import socket; socket.create_connection(('127.0.0.1', {ports[-1]}), 1)"
-            drive.eventually(f"{node} listens", partial(succeeds, lab, node, own), 120)
+            probe = f"import socket; socket.create_connection(('127.0.0.1', {ports[-1]}), 1)"
+            drive.eventually(f"{node} listens", partial(succeeds, lab, node, probe), 120)
         yield
 
 
-def reached_by_peers(lab: Lab, port: int) -> dict[str, list[str]]:
-    """Return, by node, the nodes that it can reach on a port."""
+def reachable_from_peers(lab: Lab, port: int) -> dict[str, list[str]]:
+    """Return the nodes that each node can reach on a port, by node."""
     addresses = {node.name: node.address for node in lab.nodes}
     program = (
         "import socket, sys\n"
@@ -57,13 +57,13 @@ def reached_by_peers(lab: Lab, port: int) -> dict[str, list[str]]:
     return {node: lab.exec(node, ["python3", "-c", program]).stdout.split() for node in NODES}
 
 
-def reached_from_here(lab: Lab, port: int) -> list[str]:
+def reachable_from_controller(lab: Lab, port: int) -> list[str]:
     """Return the nodes that this machine, which is not a node, can reach on a port."""
     result = []
     for node in lab.nodes:
-        with socket.socket() as item:
-            item.settimeout(1)
-            if item.connect_ex((node.address, port)) == 0:
+        with socket.socket() as connection:
+            connection.settimeout(1)
+            if connection.connect_ex((node.address, port)) == 0:
                 result.append(node.name)
     return result
 
@@ -76,8 +76,8 @@ def login(lab: Lab, node: str) -> bool:
 
 def rules(lab: Lab, node: str) -> str:
     """Return the rules in effect, without counters and handles."""
-    listed = root(lab, node, "nft list ruleset 2>/dev/null")
-    return re.sub(r"counter packets \d+ bytes \d+", "counter", listed)
+    ruleset = root(lab, node, "nft list ruleset 2>/dev/null")
+    return re.sub(r"counter packets \d+ bytes \d+", "counter", ruleset)
 
 
 def has_rules(lab: Lab, node: str, expected: str) -> bool:
@@ -103,21 +103,21 @@ def boot(lab: Lab, *nodes: str) -> None:
 
 def test_peers_can_reach_all_ports_and_others_only_open_ones(lab: Lab) -> None:
     with listening(lab, OPEN, EPHEMERAL):
-        assert reached_by_peers(lab, EPHEMERAL) == {node: list(NODES) for node in NODES}
-        assert reached_from_here(lab, EPHEMERAL) == []
+        assert reachable_from_peers(lab, EPHEMERAL) == {node: list(NODES) for node in NODES}
+        assert reachable_from_controller(lab, EPHEMERAL) == []
         # node4 has its own firewall, which the role must not open to other machines.
-        assert reached_from_here(lab, OPEN) == ["node1", "node2", "node3"]
+        assert reachable_from_controller(lab, OPEN) == ["node1", "node2", "node3"]
     assert all(login(lab, node) for node in NODES)
 
 
 def test_ping_is_accepted(lab: Lab) -> None:
     request = bytes.fromhex("0800f7ff00000000")  # an ICMP echo request without data, and its checksum
     for node in NODES[:3]:
-        with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.getprotobyname("icmp")) as item:
-            item.settimeout(3)
-            item.connect((lab.node(node).address, 0))
-            item.send(request)
-            assert item.recv(100)[20] == 0  # an echo reply, after the IP header
+        with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.getprotobyname("icmp")) as connection:
+            connection.settimeout(3)
+            connection.connect((lab.node(node).address, 0))
+            connection.send(request)
+            assert connection.recv(100)[20] == 0  # an echo reply, after the IP header
 
 
 def test_rules_are_restored_after_reboot(breakable: Lab) -> None:
@@ -141,10 +141,10 @@ def test_rules_are_restored_after_nftables_reload(lab: Lab) -> None:
 
 
 def test_rules_that_lock_out_the_controller_are_rolled_back(lab: Lab) -> None:
-    """SSH from a network that is not ours: no new connection gets in, until the node takes the rules back by itself."""
-    root(lab, "node3", "ufw delete allow 22/tcp")  # now only our rules allow SSH on node4
+    """If only a foreign network may use SSH, new connections fail until the node rolls the rules back by itself."""
+    root(lab, "node3", "ufw delete allow 22/tcp")  # now only the rules of the role allow SSH on node3
     before = {node: rules(lab, node) for node in NODES}
-    kept = root(lab, "node1", "cat /etc/muster/firewall.json")
+    config = root(lab, "node1", "cat /etc/muster/firewall.json")
     locked_out: dict[str, bool] = {}
     play = drive.start(
         CONVERGE,
@@ -167,10 +167,10 @@ def test_rules_that_lock_out_the_controller_are_rolled_back(lab: Lab) -> None:
         )
         assert login(lab, node)
     assert {node: rules(lab, node) for node in NODES} == before
-    assert root(lab, "node1", "cat /etc/muster/firewall.json") == kept
+    assert root(lab, "node1", "cat /etc/muster/firewall.json") == config
     with listening(lab, EPHEMERAL):
-        assert reached_by_peers(lab, EPHEMERAL)["node2"] == list(NODES)
-        assert reached_from_here(lab, EPHEMERAL) == []
+        assert reachable_from_peers(lab, EPHEMERAL)["node2"] == list(NODES)
+        assert reachable_from_controller(lab, EPHEMERAL) == []
 
 
 def test_unconfirmed_rules_are_removed_by_reboot(breakable: Lab) -> None:
@@ -187,22 +187,22 @@ def test_unconfirmed_rules_are_removed_by_reboot(breakable: Lab) -> None:
     boot(lab, *nodes)
     for node in nodes:
         drive.eventually(f"{node} has the kept rules", partial(has_rules, lab, node, before[node]), 120)
-        now = root(lab, node, "cat /etc/default/ufw /etc/ufw/before*.rules 2>/dev/null || true")
-        assert now == files[node]
+        current = root(lab, node, "cat /etc/default/ufw /etc/ufw/before*.rules 2>/dev/null || true")
+        assert current == files[node]
 
 
 def test_joining_node_is_admitted_and_removed_node_is_blocked(lab: Lab, tmp_path: Path) -> None:
     inventory = tmp_path / "three.yml"
     lines = lab.inventory.read_text().splitlines(keepends=True)
-    location = next(number for number, line in enumerate(lines) if line.strip() == "node2:")
-    inventory.write_text("".join(lines[:location] + lines[location + 4 :]))
+    index = next(number for number, line in enumerate(lines) if line.strip() == "node2:")
+    inventory.write_text("".join(lines[:index] + lines[index + 4 :]))
     assert drive.run(CONVERGE, inventory).rc == 0
     with listening(lab, EPHEMERAL):
-        reached = reached_by_peers(lab, EPHEMERAL)
-        assert reached["node1"] == list(NODES)  # node2 was not notified
-        assert reached["node2"] == ["node2"]
+        reachable = reachable_from_peers(lab, EPHEMERAL)
+        assert reachable["node1"] == list(NODES)  # node2 was not notified
+        assert reachable["node2"] == ["node2"]
         assert drive.run(CONVERGE, lab.inventory).rc == 0
-        assert reached_by_peers(lab, EPHEMERAL) == {node: list(NODES) for node in NODES}
+        assert reachable_from_peers(lab, EPHEMERAL) == {node: list(NODES) for node in NODES}
 
 
 def test_firewall_managed_by_iptables_is_refused_and_unchanged(lab: Lab) -> None:

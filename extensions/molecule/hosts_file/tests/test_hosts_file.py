@@ -1,4 +1,4 @@
-"""Every name of the cluster leads to its node_address, whoever asks, by each of the ways in which programs ask."""
+"""Every name of the cluster resolves to its node_address on each node, with each lookup function that programs use."""
 
 from __future__ import annotations
 
@@ -20,26 +20,28 @@ def test_every_node_resolves_every_name_to_its_node_address(lab: Lab) -> None:
     addresses = {node.name: node.address for node in lab.nodes}
     expected = {name: [address, [address], name] for name, address in addresses.items()}
     for node in lab.nodes:
-        done = lab.exec(node.name, ["python3", "-c", PROGRAM, *addresses])
-        assert done.returncode == 0, done.stderr
-        assert json.loads(done.stdout) == expected, node.name
+        completed = lab.exec(node.name, ["python3", "-c", PROGRAM, *addresses])
+        assert completed.returncode == 0, completed.stderr
+        assert json.loads(completed.stdout) == expected, node.name
 
 
 def test_own_hostname_resolves_locally_and_is_not_given_to_other_nodes(lab: Lab) -> None:
-    own = ["psucgene3", "psucgene3.example.com"]
+    names = ["psucgene3", "psucgene3.example.com"]
     address = lab.node("node3").address
-    done = lab.exec("node3", ["python3", "-c", PROGRAM, *own])
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == dict.fromkeys(own, [address, [address], "node3"])
+    completed = lab.exec("node3", ["python3", "-c", PROGRAM, *names])
+    assert completed.returncode == 0, completed.stderr
+    assert json.loads(completed.stdout) == dict.fromkeys(names, [address, [address], "node3"])
     for node in ("node1", "node2", "node4"):
         assert "psucgene3" not in lab.exec(node, ["cat", "/etc/hosts"]).stdout
 
 
 def test_fqdn_of_a_node_resolves_to_its_address(lab: Lab) -> None:
-    """getfqdn() without a name is what torchrun publishes as the address of the first node."""
+    """torchrun publishes getfqdn() as the address of the first node."""
     for node in lab.nodes:
-        done = lab.exec(node.name, ["python3", "-c", "import socket; print(socket.gethostbyname(socket.getfqdn()))"])
-        assert done.stdout.strip() == node.address, done.stderr
+        completed = lab.exec(
+            node.name, ["python3", "-c", "import socket; print(socket.gethostbyname(socket.getfqdn()))"]
+        )
+        assert completed.stdout.strip() == node.address, completed.stderr
 
 
 def test_file_has_one_block_and_keeps_foreign_lines(lab: Lab) -> None:
@@ -55,11 +57,11 @@ def test_file_has_one_block_and_keeps_foreign_lines(lab: Lab) -> None:
     assert mode == "644 root\n"
 
 
-def test_cloud_init_leaves_hosts_file_alone_at_next_boot(lab: Lab) -> None:
+def test_cloud_init_keeps_hosts_file_at_next_boot(lab: Lab) -> None:
     before = lab.exec("node4", ["cat", "/etc/hosts"]).stdout
     for command in ("cloud-init init --local", "cloud-init init"):
-        done = lab.exec("node4", ["sh", "-c", f"rm -rf /var/lib/cloud/instance* && {command}"])
-        assert done.returncode == 0, done.stderr
+        completed = lab.exec("node4", ["sh", "-c", f"rm -rf /var/lib/cloud/instance* && {command}"])
+        assert completed.returncode == 0, completed.stderr
     assert lab.exec("node4", ["cat", "/etc/hosts"]).stdout == before
     log = lab.exec("node4", ["cat", "/var/log/cloud-init.log"]).stdout
     last_boot = log[log.rindex("running 'init' at") :]

@@ -1,4 +1,4 @@
-"""The test hosts of this scenario, and clean nodes before each test."""
+"""Fixtures: the test hosts of this scenario, clean nodes before each test, and a webhook."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ http.server.ThreadingHTTPServer(("", {PORT}), Handler).serve_forever()
 
 @pytest.fixture(scope="session")
 def lab() -> Iterator[Lab]:
-    """Four untouched test hosts of this scenario's own: other scenarios mend the traps with which a run must live."""
+    """Yield four untouched test hosts for this scenario only: others repair defects that a run must tolerate."""
     with drive.own_lab("launch", nodes=4) as lab:
         for node in lab.nodes:
             lab.exec(node.name, ["rm", "-rf", "/home/muster/.muster"])
@@ -36,13 +36,13 @@ def lab() -> Iterator[Lab]:
 
 @pytest.fixture
 def nodes(lab: Lab) -> Iterator[list[str]]:
-    """The names of the nodes, which are on, can be reached and hold no run, before and after."""
+    """Yield the names of the nodes, which are on, reachable and without runs before and after the test."""
     with drive.clean_nodes(lab, 4) as names:
         yield names
 
 
 class Webhook:
-    """A server for notifications on a node that takes part in no run."""
+    """A server for notifications, on a node without runs."""
 
     def __init__(self, lab: Lab, node: str) -> None:
         self.lab = lab
@@ -57,7 +57,7 @@ class Webhook:
 
 @pytest.fixture
 def webhook(lab: Lab, nodes: list[str]) -> Iterator[Webhook]:
-    """A server on the last node that keeps each message."""
+    """Yield a server on the last node that stores each message."""
     server = Webhook(lab, nodes[-1])
     lab.exec(server.node, ["rm", "-f", MESSAGES])
     drive.output_of(lab, server.node, "systemd-run", "--unit=webhook", "--collect", "python3", "-c", SERVER)

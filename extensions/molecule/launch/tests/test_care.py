@@ -1,4 +1,4 @@
-"""What helps during a run: notifications under faults, the page, a profile, metrics and a debugger, over ssh."""
+"""Tools for a running job over ssh: notifications under faults, the page, a profile, metrics and a debugger."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support import drive
 from tests.unit.plugins.module_utils.supervisor.test_debug_rank import DebugClient
 from tests.unit.supervised import free_port
 
-FIRST, OTHER = "node1", "node3"
+FIRST, PEER = "node1", "node3"
 
 
 def power_off(lab: Lab, node: str) -> None:
@@ -30,9 +30,9 @@ def reboot(lab: Lab, node: str) -> None:
 
 FAULTS: dict[str, tuple[Callable[[Lab, str], None], str, str]] = {
     "first-off": (power_off, FIRST, "lost"),
-    "off": (power_off, OTHER, "failed"),
+    "off": (power_off, PEER, "failed"),
     "first-reboots": (reboot, FIRST, "failed"),
-    "reboots": (reboot, OTHER, "failed"),
+    "reboots": (reboot, PEER, "failed"),
 }
 
 
@@ -42,11 +42,11 @@ FAULTS: dict[str, tuple[Callable[[Lab, str], None], str, str]] = {
     ["first-off", *(pytest.param(item, marks=pytest.mark.thorough) for item in FAULTS if item != "first-off")],
 )
 def test_the_end_is_reported_in_a_single_message(lab: Lab, nodes: list[str], webhook: Any, name: str) -> None:
-    fault, node, state = FAULTS[name]
+    inject, node, state = FAULTS[name]
     run_id = f"notify-{name}"
     play = drive.launch(lab, "ticks.py", run_id=run_id, nnodes=3, launch_launcher="env", launch_notify=webhook.url)
     play.wait_for(r"step 3 of rank 0")
-    fault(lab, node)
+    inject(lab, node)
     play.wait()
     assert play.rc == 2, play.output
     drive.nothing_left(lab, [name for name in nodes if name != node], within=30)
@@ -78,7 +78,7 @@ def test_unit_of_a_single_node_reports_the_end_if_its_supervisor_is_killed(
 
 
 def read_page(play: drive.Play, path: str) -> Any:
-    """Return a document of the page that a command serves."""
+    """Return a document of the page served by a command."""
     match = re.search(r"page: (http://127\.0\.0\.1:[0-9]+)/#token=([\w-]+)", play.output)
     assert match is not None, play.output
     request = urllib.request.Request(f"{match[1]}/api/{path}", headers={"Authorization": f"Bearer {match[2]}"})
@@ -128,18 +128,18 @@ def test_page_and_metrics_show_a_run(lab: Lab, nodes: list[str]) -> None:
 
 @pytest.mark.thorough  # tests/unit/playbooks/test_profile.py profiles the same job
 def test_profile_of_a_running_job_names_the_late_rank(lab: Lab, nodes: list[str]) -> None:
-    over = "/home/muster/over"
+    end_file = "/home/muster/over"
     options: dict[str, Any] = {"nnodes": 2, "launch_launcher": "torchrun", "launch_nproc_per_node": 1}
-    play = drive.launch(lab, "profiled.py", "1", "0.3", over, run_id="profiled", **options)
+    play = drive.launch(lab, "profiled.py", "1", "0.3", end_file, run_id="profiled", **options)
     play.wait_for(r"step 2: loss", timeout=300)
     profile = drive.run("profile.yml", lab.inventory, run_id="profiled", profile_steps=3)
     assert profile.rc == 0, profile.output
     assert "2 ranks, 3 steps of" in profile.output and "the other ranks wait for rank 1" in profile.output
     for name in nodes[:2]:
-        lab.exec(name, ["touch", over])
+        lab.exec(name, ["touch", end_file])
     play.wait()
     for name in nodes[:2]:
-        lab.exec(name, ["rm", over])
+        lab.exec(name, ["rm", end_file])
     assert play.rc == 0, play.output
     record = lab.inventory.parent / "runs" / "profiled"
     assert json.loads((record / "profile.json").read_text())["late"] == [1]
@@ -147,7 +147,7 @@ def test_profile_of_a_running_job_names_the_late_rank(lab: Lab, nodes: list[str]
 
 
 def connect(port: int) -> DebugClient:
-    """Connect to the tunnel, which opens while its instructions are shown."""
+    """Connect to the tunnel, which may open after its instructions are shown."""
     clients: list[DebugClient] = []
 
     def is_open() -> bool:
@@ -170,10 +170,10 @@ def test_debugger_follows_its_rank_to_another_node(lab: Lab, nodes: list[str]) -
     play.wait_for(r"attempt 1 starts: node2 was lost after")
     play.wait_for(r"rank 1 on node3 is waiting for a debugger at 127\.0\.0\.1", timeout=300)
     client = connect(port)
-    client.ask("initialize", adapterID="debugpy", clientID="test", linesStartAt1=True, pathFormat="path")
+    client.request("initialize", adapterID="debugpy", clientID="test", linesStartAt1=True, pathFormat="path")
     client.send("attach", subProcess=False)
     client.event("initialized")
-    client.ask("configurationDone")
+    client.request("configurationDone")
     play.wait_for(r"a debugger is attached to rank 1 on node3")
     for name in ("node1", "node3"):
         lab.exec(name, ["sh", "-c", "for run in /home/muster/.muster/runs/debugged/node*; do touch $run/end; done"])

@@ -20,8 +20,8 @@ nft add rule inet silent in tcp dport 2223 drop"
 SUDOERS = "/etc/sudoers.d/90-muster"
 
 
-def written(lab: Lab, directory: Path, hosts: dict[str, dict[str, Any]], **more: Any) -> Path:
-    """An inventory like the lab's, with other hosts."""
+def write_inventory(lab: Lab, directory: Path, hosts: dict[str, dict[str, Any]], **more: Any) -> Path:
+    """Write an inventory like the lab's, with other hosts; return its path."""
     training = yaml.safe_load(lab.inventory.read_text())["training"]
     path = directory / "machines.yml"
     path.write_text(yaml.safe_dump({"training": {"hosts": hosts, "vars": {**training["vars"], **more}}}))
@@ -30,11 +30,12 @@ def written(lab: Lab, directory: Path, hosts: dict[str, dict[str, Any]], **more:
 
 @pytest.mark.thorough
 def test_wrong_user_on_64_machines_is_reported_once(lab: Lab, tmp_path: Path) -> None:
-    there = [node.address for node in lab.nodes]
+    addresses = [node.address for node in lab.nodes]
     hosts = {
-        f"machine{n}": {"ansible_host": there[n % len(there)], "node_address": f"10.0.0.{n}"} for n in range(1, 65)
+        f"machine{n}": {"ansible_host": addresses[n % len(addresses)], "node_address": f"10.0.0.{n}"}
+        for n in range(1, 65)
     }
-    play = drive.run("ping.yml", written(lab, tmp_path, hosts, ansible_user="nobody"))
+    play = drive.run("ping.yml", write_inventory(lab, tmp_path, hosts, ansible_user="nobody"))
     assert play.rc == 2 and play.output.count("it rejects the login of nobody: Permission denied") == 1, play.output
     assert "none of the 64 nodes can be reached" in play.output and "correct ansible_user" in play.output, play.output
     assert len(play.output.splitlines()) < 25, play.output
@@ -46,7 +47,7 @@ def test_each_connection_problem_is_named_with_remedy(lab: Lab, tmp_path: Path) 
     first, second = lab.node("node1").address, lab.node("node2").address
     (tmp_path / "changed").write_text(f"{first} {key.with_suffix('.pub').read_text()}")
     # connections that are already open would also work with a different key
-    own: dict[str, Any] = {"ansible_host": first, "ansible_ssh_args": "-o ControlMaster=no -o ControlPath=none"}
+    base: dict[str, Any] = {"ansible_host": first, "ansible_ssh_args": "-o ControlMaster=no -o ControlPath=none"}
     hosts: dict[str, dict[str, Any]] = {
         "well": {},
         "user": {"ansible_user": "nobody"},
@@ -60,7 +61,7 @@ def test_each_connection_problem_is_named_with_remedy(lab: Lab, tmp_path: Path) 
         "route": {"ansible_host": first.rpartition(".")[0] + ".250"},
         "sudo": {"ansible_host": second, "ansible_become": True},
     }
-    inventory = written(lab, tmp_path, {name: {**own, **more} for name, more in hosts.items()})
+    inventory = write_inventory(lab, tmp_path, {name: {**base, **more} for name, more in hosts.items()})
     drive.output_of(lab, "node1", "sh", "-c", SILENT)
     drive.output_of(lab, "node2", "sed", "-i", "s/NOPASSWD://", SUDOERS)
     try:

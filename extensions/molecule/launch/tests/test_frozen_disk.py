@@ -1,4 +1,4 @@
-"""The file system with the run directory freezes under a run, as one on a network does whose server is gone."""
+"""The file system with the run directory freezes during a run, like a network file system whose server is down."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ DISK = "/frozen"
 
 @pytest.fixture
 def disks(lab: Lab, nodes: list[str]) -> Iterator[str]:
-    """A file system of its own for the runs of each node."""
+    """Yield the mount point of a separate file system for the runs of each node."""
     owner = "$(id -u muster):$(id -g muster)"
     make = f"mkdir -p {DISK} && truncate -s 32M /frozen.img && mkfs.ext4 -q -E root_owner={owner} /frozen.img"
     try:
         for name in nodes[:2]:
-            made = lab.exec(name, ["sh", "-c", f"{make} && mount -o loop /frozen.img {DISK} && chmod 0700 {DISK}"])
-            assert made.returncode == 0, made.stderr
+            created = lab.exec(name, ["sh", "-c", f"{make} && mount -o loop /frozen.img {DISK} && chmod 0700 {DISK}"])
+            assert created.returncode == 0, created.stderr
         yield DISK
     finally:
         for name in nodes[:2]:
@@ -31,7 +31,7 @@ def disks(lab: Lab, nodes: list[str]) -> Iterator[str]:
 
 @pytest.mark.thorough  # test_lifeline.py of the supervisor stops a supervisor, which has the same effect
 def test_frozen_disk_ends_the_run(lab: Lab, nodes: list[str], disks: str) -> None:
-    """What waits for the disk cannot be ended, not even by SIGKILL; all else is, on both nodes."""
+    """Processes that wait for the disk cannot be killed, not even by SIGKILL; all others end on both nodes."""
     both = nodes[:2]
     settings = {"launch_launcher": "env", "launch_node_directory": disks, "launch_skip": "disk-full"}
     play = drive.launch(lab, "ticks.py", "--detach", run_id="frozen", nnodes=2, **settings)

@@ -1,4 +1,4 @@
-"""The disk with the run directories fills up under a run, as checkpoints fill it."""
+"""The disk with the run directories fills up during a run, as checkpoints do."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ SMALL = "/small"
 
 @pytest.fixture
 def small_disks(lab: Lab, nodes: list[str]) -> Iterator[str]:
-    """Disks on which all of a node's runs must fit into 2 MiB."""
+    """Yield the mount point of disks of 2 MiB for the runs of each node."""
     make = f"mkdir -p {SMALL} && mount -t tmpfs -o size=2m,uid=$(id -u muster),mode=0700 small {SMALL}"
     try:
         for name in nodes:
-            made = lab.exec(name, ["sh", "-c", make])
-            assert made.returncode == 0, made.stderr
+            created = lab.exec(name, ["sh", "-c", make])
+            assert created.returncode == 0, created.stderr
         yield SMALL
     finally:
         for name in nodes:
@@ -32,7 +32,7 @@ def small_disks(lab: Lab, nodes: list[str]) -> Iterator[str]:
 def test_full_disk_fails_the_run_and_is_reported(
     lab: Lab, nodes: list[str], small_disks: str, webhook: Any, node: str
 ) -> None:
-    """The job fails because it cannot write; the supervisor continues, and reports how the job ended and why."""
+    """The job fails because it cannot write; the supervisor continues, and reports how and why the job ended."""
     settings = {"launch_launcher": "env", "launch_node_directory": small_disks, "launch_skip": "disk-full"}
     settings["launch_notify"] = webhook.url
     page = 4096  # number of bytes by which a log may still grow on a full disk
@@ -47,9 +47,9 @@ def test_full_disk_fails_the_run_and_is_reported(
     assert output in play.last_lines(), play.output
     assert drive.record(lab, f"full-{node}")["nodes"][number]["state"] == "ended"
     drive.nothing_left(lab, nodes, within=10)
-    left = lab.exec(node, ["find", small_disks, "-printf", "%f\n"])
-    names = set(left.stdout.split())
-    assert left.returncode == 0 and "plan.json" in names, left
+    listing = lab.exec(node, ["find", small_disks, "-printf", "%f\n"])
+    names = set(listing.stdout.split())
+    assert listing.returncode == 0 and "plan.json" in names, listing
     assert not names & {"token", "environment.json", "notify.json"}, "secrets are left"
     (message,) = webhook.messages("ended")
     assert message["state"] == "failed" and f"on {node}" in message["text"], message

@@ -1,4 +1,4 @@
-"""Each launcher starts what the rank table says, on hosts on 127.0.1.1 that do not know their peers."""
+"""Each launcher starts the ranks of the rank table, on hosts with 127.0.1.1 as their own address and unknown peers."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ import pytest
 from tests.lab import Lab
 from tests.support import drive
 
-TOLD = re.compile(r"I am rank (\d+) of (\d+) local (\d+) on (\S+)")
+RANK_REPORT = re.compile(r"I am rank (\d+) of (\d+) local (\d+) on (\S+)")
 
 
 def test_own_name_is_loopback_and_peer_names_do_not_resolve(lab: Lab, nodes: list[str]) -> None:
     for name in nodes:
-        own = lab.exec(name, ["getent", "hosts", name]).stdout
-        assert own.startswith("127.0.1.1"), own
+        hosts_entry = lab.exec(name, ["getent", "hosts", name]).stdout
+        assert hosts_entry.startswith("127.0.1.1"), hosts_entry
     assert lab.exec("node1", ["getent", "hosts", "node2"]).returncode != 0
 
 
-def places(lab: Lab, run_id: str) -> list[tuple[int, int, int, str]]:
-    """Return what all ranks of a run reported, from all nodes' logs: rank, world size, local rank, host."""
+def rank_placements(lab: Lab, run_id: str) -> list[tuple[int, int, int, str]]:
+    """Return the reports of all ranks of a run, from all nodes' logs: rank, world size, local rank, host."""
     assert drive.run("logs.yml", lab.inventory, run_id=run_id, fetch=True).rc == 0
     folder = lab.inventory.parent / "runs" / run_id / "logs"
     texts = [path.read_text() for path in folder.rglob("*.log")]
-    result = {match for text in texts for match in TOLD.findall(text)}
+    result = {match for text in texts for match in RANK_REPORT.findall(text)}
     return sorted((int(rank), int(size), int(local), host) for rank, size, local, host in result)
 
 
@@ -45,10 +45,15 @@ def test_torchrun_starts_ranks_on_nodes_with_unequal_slots(
     assert play.rc == 0, play.output
     master = lab.node("node1").address
     assert f"GLOO_SOCKET_IFNAME=eth0 NCCL_SOCKET_IFNAME==eth0 MASTER_ADDR={master}" in play.output, play.output
-    assert places(lab, backend) == [(0, 4, 0, "node1"), (1, 4, 1, "node1"), (2, 4, 0, "node2"), (3, 4, 0, "node3")]
+    assert rank_placements(lab, backend) == [
+        (0, 4, 0, "node1"),
+        (1, 4, 1, "node1"),
+        (2, 4, 0, "node2"),
+        (3, 4, 0, "node3"),
+    ]
     second = drive.run("logs.yml", lab.inventory, run_id=backend, rank=1)  # the second rank on its node
-    shown = re.findall(r"^I am rank (\d+) of 4 local (\d+)", second.output, re.MULTILINE)
-    assert second.rc == 0 and shown == [("1", "1")], second.output
+    reports = re.findall(r"^I am rank (\d+) of 4 local (\d+)", second.output, re.MULTILINE)
+    assert second.rc == 0 and reports == [("1", "1")], second.output
 
 
 def test_env_launcher_sets_environment_of_each_node(lab: Lab, nodes: list[str]) -> None:
@@ -67,7 +72,7 @@ def test_env_launcher_sets_environment_of_each_node(lab: Lab, nodes: list[str]) 
 
 @pytest.mark.thorough  # tests/unit/roles/test_launch_environment.py
 def test_wandb_settings_are_in_the_jobs_environment(lab: Lab, nodes: list[str]) -> None:
-    document: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "wandb_project": "demo",
         "wandb_entity": "us",
         "launch_environment": {"WANDB_ENTITY": "me"},
@@ -79,11 +84,11 @@ def test_wandb_settings_are_in_the_jobs_environment(lab: Lab, nodes: list[str]) 
         launch_launcher="env",
         launch_no_python=True,
         launch_script="/usr/bin/env",
-        **document,
+        **settings,
     )
     assert play.rc == 0, play.output
-    seen = [line for line in play.output.splitlines() if line.startswith("WANDB_")]
-    assert sorted(seen) == ["WANDB_ENTITY=me", "WANDB_PROJECT=demo"], "what the job itself is given counts"
+    variables = [line for line in play.output.splitlines() if line.startswith("WANDB_")]
+    assert sorted(variables) == ["WANDB_ENTITY=me", "WANDB_PROJECT=demo"], "what the job itself is given counts"
 
 
 @pytest.mark.thorough  # molecule/preflight tests this, and a launch runs the same checks
@@ -96,10 +101,15 @@ def test_env_launcher_refuses_unequal_slots(lab: Lab, nodes: list[str], tmp_path
 
 @pytest.mark.thorough
 def test_lightning_runs_under_torchrun(lab: Lab, nodes: list[str]) -> None:
-    """Under env it is seen with its loss: the scenario `launchers`."""
+    """The scenario `launchers` runs it under env, and checks its loss."""
     play = drive.launch(lab, "with_lightning.py", "2", "2", run_id="lightning", nnodes=2, nproc_per_node=2).wait()
     assert play.rc == 0, play.output
-    assert places(lab, "lightning") == [(0, 4, 0, "node1"), (1, 4, 1, "node1"), (2, 4, 0, "node2"), (3, 4, 1, "node2")]
+    assert rank_placements(lab, "lightning") == [
+        (0, 4, 0, "node1"),
+        (1, 4, 1, "node1"),
+        (2, 4, 0, "node2"),
+        (3, 4, 1, "node2"),
+    ]
 
 
 @pytest.mark.thorough  # molecule/preflight launches a module

@@ -1,4 +1,4 @@
-"""The modules of a launch in a playbook that somebody else has written."""
+"""The modules of a launch in a user-written playbook."""
 
 from __future__ import annotations
 

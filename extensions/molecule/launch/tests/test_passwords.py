@@ -1,4 +1,4 @@
-"""Nodes with passwords of their own for the login and for sudo, in a vault, behind a bastion; and interrupted calls."""
+"""Nodes behind a bastion, with different passwords for login and sudo in a vault; and interrupted calls."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CALLS = "/home/muster/.muster"
 
 @pytest.fixture
 def passwords(lab: Lab, nodes: list[str]) -> Iterator[None]:
-    """Nodes whose user has a password, and needs it for sudo."""
+    """Give the user of the nodes a password, which sudo requires."""
     for name in TWO:
         text = f"muster:{LOGIN.format(name)}"
         drive.output_of(lab, name, "sh", "-c", f"echo '{text}' | chpasswd")
@@ -37,7 +37,7 @@ def passwords(lab: Lab, nodes: list[str]) -> Iterator[None]:
         drive.output_of(lab, name, "passwd", "--lock", "muster")
 
 
-def vaulted(directory: Path, text: str) -> str:
+def encrypt(directory: Path, text: str) -> str:
     """Return a text encrypted with Ansible Vault, for an inventory."""
     command = [str(drive.CHECKOUT / ".venv/bin/ansible-vault"), "encrypt", "--vault-password-file"]
     command += [str(directory / "password"), "--output", "-", "-"]
@@ -45,14 +45,14 @@ def vaulted(directory: Path, text: str) -> str:
 
 
 def inventory(lab: Lab, directory: Path, **more: Any) -> Path:
-    """Write an inventory of two nodes with passwords in a vault, which the second node is reached through the first."""
+    """Write an inventory of two nodes with passwords in a vault; the second is reached through the first."""
     (directory / "password").write_text(VAULT_PASSWORD)
     training = yaml.safe_load(lab.inventory.read_text())["training"]
     variables = training["vars"]
     key = variables.pop("ansible_ssh_private_key_file")
     lines = ["training:", "  vars:"]
-    own = {"ansible_ssh_args": "-o ControlMaster=no -o ControlPath=none", "launch_fetch_record": False, **more}
-    for name, value in {**variables, "ansible_ssh_pipelining": True, **own}.items():
+    overrides = {"ansible_ssh_args": "-o ControlMaster=no -o ControlPath=none", "launch_fetch_record": False, **more}
+    for name, value in {**variables, "ansible_ssh_pipelining": True, **overrides}.items():
         lines.append(f"    {name}: {json.dumps(value)}")
     lines.append("  hosts:")
     common = variables.get("ansible_ssh_common_args", "")
@@ -60,7 +60,7 @@ def inventory(lab: Lab, directory: Path, **more: Any) -> Path:
         lines += [f"    {name}:", f"      node_address: {lab.node(name).address}"]
         lines += [f"      ansible_host: {lab.node(name).address}"]
         for variable, text in (("ansible_password", LOGIN), ("ansible_become_password", ROOT)):
-            cipher = vaulted(directory, text.format(name)).splitlines()
+            cipher = encrypt(directory, text.format(name)).splitlines()
             lines += [f"      {variable}: !vault |", *(f"        {line}" for line in cipher)]
         if name == "node2":
             jump = f"ssh -i {key} {common} -W %h:%p muster@{lab.node('node1').address}"
@@ -72,20 +72,20 @@ def inventory(lab: Lab, directory: Path, **more: Any) -> Path:
 
 
 def options(directory: Path) -> tuple[str, ...]:
-    """Return the options for all commands: with the most output."""
+    """Return the options for all commands, with the most verbose output."""
     return ("--vault-password-file", str(directory / "password"), "-vvvv")
 
 
 def test_nodes_behind_a_bastion_work_with_passwords_from_a_vault(lab: Lab, passwords: None, tmp_path: Path) -> None:
     machines = inventory(lab, tmp_path)
-    seen: set[str] = set()
+    command_lines: set[str] = set()
 
     def run(playbook: str, **extra: Any) -> drive.Play:
         play = drive.start(playbook, machines, options=options(tmp_path), **extra)
 
         def ended() -> bool:
             listed = subprocess.run(["ps", "-eww", "-o", "args"], capture_output=True, text=True, check=True).stdout
-            seen.update(listed.splitlines())
+            command_lines.update(listed.splitlines())
             return play.rc is not None
 
         drive.eventually(f"{playbook} ends", ended, 400, play.last_lines)
@@ -99,8 +99,8 @@ def test_nodes_behind_a_bastion_work_with_passwords_from_a_vault(lab: Lab, passw
     for command in ("status.yml", "stacks.yml", "stop.yml", "runs.yml"):
         play = run(command, launch_user="muster", **({} if command == "runs.yml" else {"run_id": "secret"}))
         assert "on all nodes at once" in play.output or "of all nodes at once" in play.output, play.output[-3000:]
-    assert any("ansible-playbook" in line for line in seen)
-    assert not [line for line in seen if "Kq9" in line]
+    assert any("ansible-playbook" in line for line in command_lines)
+    assert not [line for line in command_lines if "Kq9" in line]
     for name in TWO:
         assert "Kq9" not in drive.output_of(lab, name, "journalctl", "--no-pager", "--output=cat")
     drive.nothing_left(lab, TWO, within=60)
@@ -108,10 +108,10 @@ def test_nodes_behind_a_bastion_work_with_passwords_from_a_vault(lab: Lab, passw
 
 # tests/unit/playbooks/test_call_connections.py interrupts calls with keys
 @pytest.mark.parametrize("login", [pytest.param("key", marks=pytest.mark.thorough), "password"])
-def test_interrupted_calls_leave_nothing_behind_here_or_on_nodes(
+def test_interrupted_calls_have_no_leftovers_on_controller_or_nodes(
     lab: Lab, nodes: list[str], tmp_path: Path, login: str, request: pytest.FixtureRequest
 ) -> None:
-    """Nodes that wait inside a call, for a lock that another start holds."""
+    """Ctrl-C ends calls that hang on the nodes."""
     machines = lab.inventory
     if login == "password":
         request.getfixturevalue("passwords")

@@ -1,4 +1,4 @@
-"""What is refused before anything starts, with the words that a person reads."""
+"""Launches that are refused before anything starts, with their messages."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from tests.lab import Lab
 from tests.support import drive
 
 
-def refused(lab: Lab, names: list[str], *expected_text: str, job: str = "loop.py", **extra: object) -> str:
-    """Start a launch that must be rejected with a message that contains all of these texts, and that must not start
-    anything.
+def assert_refused(lab: Lab, names: list[str], *expected_text: str, job: str = "loop.py", **extra: object) -> str:
+    """Start a launch; it must be rejected with all of these texts, and must not start anything.
+
+    Return its output.
     """
     before = {name: drive.traces(lab, name) for name in names}
     play = drive.launch(lab, job, **extra).wait()
@@ -32,7 +33,7 @@ def refused(lab: Lab, names: list[str], *expected_text: str, job: str = "loop.py
 
 @pytest.fixture
 def pretender(lab: Lab) -> Iterator[str]:
-    """Its unit on node1: a process of another user whose command line is that of a supervisor of run first."""
+    """Yield the unit of a process on node1: another user's, with the command line of the supervisor of run first."""
     arguments = ["/x/supervisor.py", "/home/muster/.muster/runs/first/node0", "first", lab.node("node1").address]
     start = [
         "systemd-run",
@@ -53,7 +54,7 @@ def test_busy_nodes_are_refused_unless_their_run_is_replaced(lab: Lab, nodes: li
     assert first.rc == 0 and "step" not in first.output, first.output
     at_work = ["grep", "-q", "^step 3 ", "/home/muster/.muster/runs/first/node1/launcher.log"]
     drive.eventually("it is at work", lambda: lab.exec("node2", at_work).returncode == 0, 120)
-    output = refused(lab, nodes, "run first of muster, in /home/muster/.muster/runs/first, is running", nnodes=3)
+    output = assert_refused(lab, nodes, "run first of muster, in /home/muster/.muster/runs/first, is running", nnodes=3)
     assert "busy on node1, node2:" in output and "port-in-use" not in output
     second = drive.launch(lab, "first_node.py", run_id="second", nnodes=3, replace=True, launch_launcher="env").wait()
     assert second.rc == 0, second.output
@@ -75,7 +76,7 @@ def test_port_in_use_is_refused(lab: Lab, nodes: list[str], port: int, what: str
     try:
         listening = ["sh", "-c", f"ss -Hltn | grep -q :{port}"]
         drive.eventually("the port is taken", lambda: lab.exec("node1", listening).returncode == 0, 120)
-        refused(lab, nodes, "port-in-use on node1", f"{what} {port}", "http.server", nnodes=2)
+        assert_refused(lab, nodes, "port-in-use on node1", f"{what} {port}", "http.server", nnodes=2)
     finally:
         lab.exec("node1", ["systemctl", "stop", "squatter"])
 
@@ -93,7 +94,7 @@ def test_missing_script_is_refused(lab: Lab, nodes: list[str]) -> None:
 
 @pytest.mark.thorough  # molecule/preflight tests this, and a launch runs the same checks
 def test_missing_interpreter_is_refused(lab: Lab, nodes: list[str]) -> None:
-    refused(
+    assert_refused(
         lab,
         nodes,
         "interpreter-missing on node1, node2, node3, node4",
@@ -104,7 +105,7 @@ def test_missing_interpreter_is_refused(lab: Lab, nodes: list[str]) -> None:
 
 @pytest.mark.thorough  # molecule/preflight tests this, and a launch runs the same checks
 def test_missing_working_directory_is_refused(lab: Lab, nodes: list[str]) -> None:
-    refused(
+    assert_refused(
         lab,
         nodes,
         "working-directory-missing on node1, node2",
@@ -120,7 +121,7 @@ def test_unreachable_node_is_refused(lab: Lab, nodes: list[str], node: str) -> N
     lab.exec(node, ["systemctl", "stop", "ssh"])
     lab.exec(node, ["pkill", "-f", "sshd: muster"])  # connections that are kept open
     try:
-        refused(lab, nodes, f"unreachable on {node}", "Connection refused", "ansible_port", nnodes=4)
+        assert_refused(lab, nodes, f"unreachable on {node}", "Connection refused", "ansible_port", nnodes=4)
     finally:
         lab.exec(node, ["systemctl", "start", "ssh"])
 
@@ -128,8 +129,8 @@ def test_unreachable_node_is_refused(lab: Lab, nodes: list[str], node: str) -> N
 @pytest.mark.thorough  # run/test_run.py and plan/test_job.py in tests/unit
 def test_run_id_that_is_in_use_or_unsafe_is_refused(lab: Lab, nodes: list[str]) -> None:
     assert drive.launch(lab, "first_node.py", run_id="taken", nnodes=1, launch_launcher="env").wait().rc == 0
-    refused(lab, nodes, "run-id-taken on node1", "run taken already exists", run_id="taken", nnodes=1)
-    refused(lab, nodes, "is not a valid name", run_id="../up", nnodes=1)
+    assert_refused(lab, nodes, "run-id-taken on node1", "run taken already exists", run_id="taken", nnodes=1)
+    assert_refused(lab, nodes, "is not a valid name", run_id="../up", nnodes=1)
 
 
 @pytest.mark.thorough
@@ -137,49 +138,51 @@ def test_wrong_node_address_is_refused(lab: Lab, nodes: list[str], tmp_path: Pat
     more = tmp_path / "address.yml"
     more.write_text("training: {hosts: {node2: {node_address: 203.0.113.9}}}\n")
     arguments = ("address-not-here on node2", "203.0.113.9", lab.node("node2").address)
-    refused(lab, nodes, *arguments, nnodes=2, options=("-i", str(more)))
+    assert_refused(lab, nodes, *arguments, nnodes=2, options=("-i", str(more)))
 
 
 @pytest.mark.thorough  # tests/unit/plugins/action/test_choose_nodes.py
 def test_too_many_nodes_are_refused(lab: Lab, nodes: list[str]) -> None:
-    refused(lab, nodes, "nnodes is 40", nnodes=40)
+    assert_refused(lab, nodes, "nnodes is 40", nnodes=40)
 
 
 def test_limit_must_name_exactly_the_nodes_of_the_run(lab: Lab, nodes: list[str]) -> None:
-    """It names the nodes of a run, as people who know Ansible expect, if it names exactly them."""
-    refused(lab, nodes, "--limit node1 selects node1: pass exactly", nnodes=2, options=("--limit", "node1"))
+    """--limit can select the nodes of a run, as in other playbooks, but must match them exactly."""
+    assert_refused(lab, nodes, "--limit node1 selects node1: pass exactly", nnodes=2, options=("--limit", "node1"))
     limit = "node2,node3,node4"
-    refused(lab, nodes, "nnodes is 2, but --limit node2,node3,node4 selects", nnodes=2, options=("--limit", limit))
+    assert_refused(
+        lab, nodes, "nnodes is 2, but --limit node2,node3,node4 selects", nnodes=2, options=("--limit", limit)
+    )
     play = drive.launch(lab, "loop.py", nnodes=2, options=("--limit", "node2,node3", "--check")).wait()
     assert play.rc == 0 and "2 nodes" in play.output, play.output
     assert re.search(r"node 0  node2 .*\n +node 1  node3 ", play.output), play.output
 
 
 def test_failed_start_on_one_node_removes_the_run_everywhere(lab: Lab, nodes: list[str]) -> None:
-    """All or none: what was started on the others is removed, and the run's name can be used again."""
-    theirs = "/home/muster/.muster/runs/halfway"
-    runs = Path(theirs).parent
-    made = f"install -d -o muster -m 700 {runs.parent} {runs} && install -d -o root -m 755 {theirs}"
-    assert lab.exec("node2", ["sh", "-c", made]).returncode == 0
+    """All or none: the run is removed from the other nodes, and its name can be used again."""
+    directory = "/home/muster/.muster/runs/halfway"
+    runs = Path(directory).parent
+    command = f"install -d -o muster -m 700 {runs.parent} {runs} && install -d -o root -m 755 {directory}"
+    assert lab.exec("node2", ["sh", "-c", command]).returncode == 0
     play = drive.launch(lab, "loop.py", run_id="halfway", nnodes=3).wait()
     assert play.rc == 2 and "cannot create the run directory" in play.output and "node2" in play.output, play.output
     assert "was removed from the other nodes" in " ".join(play.output.split()), play.output
     drive.nothing_left(lab, nodes, within=15)
-    lab.exec("node2", ["rmdir", theirs])
-    again = drive.launch(lab, "first_node.py", run_id="halfway", nnodes=3, launch_launcher="env").wait()
-    assert again.rc == 0, again.output
+    lab.exec("node2", ["rmdir", directory])
+    rerun = drive.launch(lab, "first_node.py", run_id="halfway", nnodes=3, launch_launcher="env").wait()
+    assert rerun.rc == 0, rerun.output
 
 
 def test_run_directory_of_another_account_is_refused(lab: Lab, nodes: list[str]) -> None:
-    """Its owner could replace what is to run there as the job's user."""
-    theirs = "/scratch/runs/race9"
+    """Its owner could replace programs that run there as the job's user."""
+    directory = "/scratch/runs/race9"
     for name in nodes[:2]:
-        assert lab.exec(name, ["install", "-d", "-m", "1777", str(Path(theirs).parent)]).returncode == 0
-    assert lab.exec("node2", ["install", "-d", "-o", "nobody", "-m", "777", theirs]).returncode == 0
+        assert lab.exec(name, ["install", "-d", "-m", "1777", str(Path(directory).parent)]).returncode == 0
+    assert lab.exec("node2", ["install", "-d", "-o", "nobody", "-m", "777", directory]).returncode == 0
     try:
-        output = f"{theirs} was not created by muster"
-        refused(lab, nodes, output, run_id="race9", nnodes=2, launch_node_directory=str(Path(theirs).parent))
-        assert lab.exec("node2", ["ls", theirs]).stdout == ""
+        output = f"{directory} was not created by muster"
+        assert_refused(lab, nodes, output, run_id="race9", nnodes=2, launch_node_directory=str(Path(directory).parent))
+        assert lab.exec("node2", ["ls", directory]).stdout == ""
     finally:
         for name in nodes:
             lab.exec(name, ["rm", "-rf", "/scratch"])
@@ -187,21 +190,21 @@ def test_run_directory_of_another_account_is_refused(lab: Lab, nodes: list[str])
 
 @pytest.mark.thorough  # test_known_variables.py and test_choose_nodes.py in tests/unit/plugins/action
 def test_inventory_can_set_the_number_of_nodes(lab: Lab, nodes: list[str], tmp_path: Path) -> None:
-    """The play is on those nodes only, and -e nnodes that would have no effect is refused."""
+    """The play uses only those nodes, and -e nnodes is refused because it would have no effect."""
     inventory = yaml.safe_load(lab.inventory.read_text())
     inventory["training"]["vars"].update(launch_nnodes=2, launch_runs_directory=str(tmp_path / "runs"))
-    own = tmp_path / "own.yml"
-    own.write_text(yaml.safe_dump(inventory))
+    inventory_path = tmp_path / "own.yml"
+    inventory_path.write_text(yaml.safe_dump(inventory))
     settings: dict[str, Any] = {"launch_script": str(drive.JOBS / "loop.py"), "launch_args": "--steps '3'"}
-    play = drive.run("launch.yml", own, **settings)
+    play = drive.run("launch.yml", inventory_path, **settings)
     assert play.rc == 0 and "2 nodes, world size 2" in play.output and "node3" not in play.output, play.output
     assert "loop.py --steps 3\n" in play.output and play.output.count("sum 2 world 2") == 3, play.output
-    play = drive.run("launch.yml", own, **settings, nnodes=3)
+    play = drive.run("launch.yml", inventory_path, **settings, nnodes=3)
     assert play.rc == 2 and "use -e launch_nnodes=3 instead" in " ".join(play.output.split()), play.output
-    play = drive.run("preflight.yml", own)
+    play = drive.run("preflight.yml", inventory_path)
     assert "node2" in play.output and "node3" not in play.output, play.output
 
 
 @pytest.mark.thorough  # tests/unit/plugins/plugin_utils/plan
 def test_elastic_runs_require_c10d(lab: Lab, nodes: list[str]) -> None:
-    refused(lab, nodes, "needs launch_rdzv_backend: c10d", launch_rdzv_backend="static", nnodes="2:4")
+    assert_refused(lab, nodes, "needs launch_rdzv_backend: c10d", launch_rdzv_backend="static", nnodes="2:4")

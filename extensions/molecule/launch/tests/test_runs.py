@@ -1,4 +1,4 @@
-"""The runs on the nodes: listed, and the old ones removed."""
+"""List the runs on the nodes, and remove old ones."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ RUNS = "/home/muster/.muster/runs"
 
 @pytest.mark.thorough  # tests/unit/plugins/module_utils/run/test_list_runs.py
 def test_old_runs_are_removed_but_running_ones_are_kept(lab: Lab, nodes: list[str]) -> None:
-    over = drive.launch(lab, "ticks.py", run_id="ended", nnodes=2, launch_launcher="env", detach=True).wait()
-    assert over.rc == 0, over.output
+    finished = drive.launch(lab, "ticks.py", run_id="ended", nnodes=2, launch_launcher="env", detach=True).wait()
+    assert finished.rc == 0, finished.output
     assert drive.run("stop.yml", lab.inventory, run_id="ended").rc == 0
-    alive = drive.launch(lab, "ticks.py", run_id="alive", nnodes=2, launch_launcher="env", detach=True).wait()
-    assert alive.rc == 0, alive.output
+    active = drive.launch(lab, "ticks.py", run_id="alive", nnodes=2, launch_launcher="env", detach=True).wait()
+    assert active.rc == 0, active.output
 
-    shown = drive.run("runs.yml", lab.inventory, keep=0, options=("--check",))
-    assert shown.rc == 0, shown.output
-    lines = [line.split() for line in shown.output.splitlines()]
+    preview = drive.run("runs.yml", lab.inventory, keep=0, options=("--check",))
+    assert preview.rc == 0, preview.output
+    lines = [line.split() for line in preview.output.splitlines()]
     assert ["alive", "running"] in [line[:2] for line in lines] and ["ended", "stopped"] in [line[:2] for line in lines]
     assert lab.exec("node1", ["ls", RUNS]).stdout.count("ended") == 1
 

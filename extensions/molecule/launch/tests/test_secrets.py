@@ -1,4 +1,4 @@
-"""Where a secret must not be: process lists, logs, -vvvv, status, files that others can read, the records."""
+"""Secrets do not appear in process lists, logs, -vvvv output, status, world-readable files or records."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ PLANTED = "/etc/planted"
 
 
 def root(lab: Lab, node: str, *command: str) -> str:
-    """What root's command prints on a node; it must succeed."""
-    done = lab.exec(node, command)
-    assert done.returncode == 0, f"{node}: {shlex.join(command)}: {done.stdout}{done.stderr}"
-    return done.stdout
+    """Return the output of a command run as root on a node; it must succeed."""
+    completed = lab.exec(node, command)
+    assert completed.returncode == 0, f"{node}: {shlex.join(command)}: {completed.stdout}{completed.stderr}"
+    return completed.stdout
 
 
 @contextlib.contextmanager
 def planted(lab: Lab, node: str, *expected_text: str) -> Iterator[None]:
-    """Put these words in a world-readable file: a working search finds this file and no other."""
+    """Write these texts to a world-readable file: a working search finds only this file."""
     root(lab, node, "sh", "-c", f"printf '%s\\n' {shlex.join(expected_text)} > {PLANTED}; chmod 644 {PLANTED}")
     try:
         yield
@@ -47,31 +47,31 @@ def test_secrets_reach_the_job_and_are_visible_nowhere_else(lab: Lab, nodes: lis
         env={"LAB_TOKEN": PASSED},
         options=("-vvvv",),
     )
-    here: set[str] = set()
+    command_lines: set[str] = set()
 
-    def at_work() -> bool:
-        here.update(
+    def is_stepping() -> bool:
+        command_lines.update(
             subprocess.run(["ps", "-eww", "-o", "args"], capture_output=True, text=True, check=True).stdout.splitlines()
         )
         return "step 3 sum 2" in play.output or play.rc is not None
 
-    drive.eventually("the ranks are at work", at_work, 90, play.last_lines)
+    drive.eventually("the ranks are at work", is_stepping, 90, play.last_lines)
     play.wait_for("step 3 sum 2")
     token = (lab.inventory.parent / "runs/secret/token").read_text()
-    assert any("launch.yml" in line for line in here)
-    assert not [line for line in here if PART in line or token in line]
+    assert any("launch.yml" in line for line in command_lines)
+    assert not [line for line in command_lines if PART in line or token in line]
     for name in nodes[:2]:
         listed = root(lab, name, "ps", "-eww", "-o", "args")
         assert "supervisor.py" in listed and PART not in listed and token not in listed
         # check as a different user on the node: all readable files, and the environments of other users' processes
         for word in (PART, token):
             pattern = f"[{word[0]}]{word[1:]}"  # the pattern must not match its own command line
-            places = "/home /tmp /run /var/log /var/tmp /etc /proc/[0-9]*/environ /proc/[0-9]*/cmdline"
-            command = f"grep -rls '{pattern}' {places}"
+            directories = "/home /tmp /run /var/log /var/tmp /etc /proc/[0-9]*/environ /proc/[0-9]*/cmdline"
+            command = f"grep -rls '{pattern}' {directories}"
             with planted(lab, name, PART, token):
-                seen = lab.exec(name, ["runuser", "-u", "nobody", "--", "sh", "-c", command])
+                completed = lab.exec(name, ["runuser", "-u", "nobody", "--", "sh", "-c", command])
             # grep exits with 2 because `nobody` cannot read some files
-            assert (seen.returncode, seen.stdout.split()) == (2, [PLANTED]), seen
+            assert (completed.returncode, completed.stdout.split()) == (2, [PLANTED]), completed
         journal = root(lab, name, "journalctl", "--no-pager", "--output=cat")
         assert journal and PART not in journal and token not in journal
         modes = root(

@@ -15,11 +15,11 @@ USER = "trainer"
 
 @pytest.fixture
 def user(lab: Lab, nodes: list[str]) -> Iterator[str]:
-    """A second user on the first two nodes, without any root permissions."""
+    """Yield a second user on the first two nodes, without root permissions."""
     try:
         for name in nodes[:2]:
-            made = lab.exec(name, ["useradd", "--create-home", USER])
-            assert made.returncode == 0, made.stderr
+            created = lab.exec(name, ["useradd", "--create-home", USER])
+            assert created.returncode == 0, created.stderr
         yield USER
     finally:
         for name in nodes[:2]:
@@ -51,21 +51,23 @@ def test_run_belongs_to_launch_user(lab: Lab, nodes: list[str], user: str) -> No
         assert all(line.split()[:4] in as_kept for line in result if line not in links), result
         assert {line.split()[4] for line in links} == {f"node{number}/token", f"node{number}/environment.json"}
         uid = drive.output_of(lab, name, "id", "-u", user).strip()
-        look = ["find", "/run/muster", "-path", f"*/{uid}*", "-printf", "%m %u %F %P\n"]
-        own, directory, *files = sorted(lab.exec(name, look).stdout.splitlines(), key=lambda line: len(line.split()[3]))
-        assert own == f"700 {user} tmpfs {uid}" and directory.startswith(f"700 {user} tmpfs {uid}/run-"), directory
+        command = ["find", "/run/muster", "-path", f"*/{uid}*", "-printf", "%m %u %F %P\n"]
+        mount, directory, *files = sorted(
+            lab.exec(name, command).stdout.splitlines(), key=lambda line: len(line.split()[3])
+        )
+        assert mount == f"700 {user} tmpfs {uid}" and directory.startswith(f"700 {user} tmpfs {uid}/run-"), directory
         location = directory.split()[3]
         assert files == [f"600 {user} tmpfs {location}/{file}" for file in ("token", "environment.json")]
         assert drive.output_of(lab, name, "stat", "-c", "%a %U", "/run/muster") == "755 root\n"
         assert {f"node{number}/{file}" for file in ("token", "environment.json", "plan.json", "launcher.log")} <= {
             line.split()[4] for line in result[1:]
         }
-        above = lab.exec(name, ["stat", "-c", "%U", f"/home/{user}/.muster", runs]).stdout.split()
-        assert above == [user, user]
+        owners = lab.exec(name, ["stat", "-c", "%U", f"/home/{user}/.muster", runs]).stdout.split()
+        assert owners == [user, user]
     status = drive.run("status.yml", lab.inventory, **settings)
     assert status.rc == 0 and status.output.count(" running  ") == 2, status.output
-    other = drive.run("stop.yml", lab.inventory, run_id="theirs")  # run as the login user, who has no such run
-    assert other.rc == 2 and f"-e launch_user={user}" in other.output, other.output
+    refused = drive.run("stop.yml", lab.inventory, run_id="theirs")  # run as the login user, who has no such run
+    assert refused.rc == 2 and f"-e launch_user={user}" in refused.output, refused.output
     stop = drive.run("stop.yml", lab.inventory, **settings)
     assert stop.rc == 0, stop.output
     for name in nodes[:2]:

@@ -1,4 +1,4 @@
-"""Three test hosts of this scenario, with 2, 1 and 1 slots, and clean nodes before and after each test."""
+"""Fixtures: three test hosts with 2, 1 and 1 slots, and clean nodes before and after each test."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ exec /usr/bin/mpirun --prefix /usr "$@"
 
 @pytest.fixture(scope="session")
 def lab() -> Iterator[Lab]:
-    """Untouched hosts: their names are on 127.0.1.1, they do not know their peers, and cannot log in at each other."""
+    """Yield untouched hosts: their names resolve to 127.0.1.1, and they cannot resolve or log in to their peers."""
     with drive.own_lab("launchers", nodes=3, slots=[2, 1, 1], shells=SHELLS) as lab:
         for node in lab.nodes:
             lab.exec(node.name, ["rm", "-rf", "/home/muster/.muster"])
-        to = "/usr/local/bin/mpirun"
-        drive.output_of(lab, "node1", "sh", "-c", f"cat > {to} <<'END'\n{MPIRUN}END\nchmod 755 {to}")
+        path = "/usr/local/bin/mpirun"
+        drive.output_of(lab, "node1", "sh", "-c", f"cat > {path} <<'END'\n{MPIRUN}END\nchmod 755 {path}")
         yield lab
 
 
 @pytest.fixture
 def nodes(lab: Lab) -> Iterator[list[str]]:
-    """The names of the nodes, which are on, can be reached and hold no run, before and after."""
+    """Yield the names of the nodes, which are on, reachable and without runs before and after the test."""
     with drive.clean_nodes(lab, 3) as names:
         yield names

@@ -1,4 +1,4 @@
-"""A run ends on all nodes or on none, regardless of what started its ranks."""
+"""A run ends on all nodes or on none, with each launcher."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ LAUNCHERS: dict[str, dict[str, Any]] = {
     "openmpi": {"launch_launcher": "deepspeed", "launch_deepspeed_launcher": "openmpi"},
     "accelerate": {"launch_launcher": "accelerate", "nproc_per_node": 1},
 }
-FEW = ("mpirun",)  # the others end like this one or torchrun, which has a test of its own; pdsh is stopped below
+FEW = ("mpirun",)  # the others end like mpirun or like torchrun, which has its own test; pdsh is stopped below
 
 
-def running(lab: Lab, launcher: str, run_id: str, *args: str) -> drive.Play:
-    """A run whose ranks have all completed some steps."""
+def launch_steps(lab: Lab, launcher: str, run_id: str, *args: str) -> drive.Play:
+    """Launch steps.py, and wait until all ranks have completed some steps."""
     play = drive.launch(lab, "steps.py", *args, run_id=run_id, **LAUNCHERS[launcher])
     play.wait_for(r"step 3 world ")
 
@@ -33,7 +33,7 @@ def running(lab: Lab, launcher: str, run_id: str, *args: str) -> drive.Play:
 
 
 @pytest.mark.parametrize(
-    "launcher", [one if one in FEW else pytest.param(one, marks=pytest.mark.thorough) for one in LAUNCHERS]
+    "launcher", [name if name in FEW else pytest.param(name, marks=pytest.mark.thorough) for name in LAUNCHERS]
 )
 def test_exception_in_a_rank_ends_run_and_is_reported(lab: Lab, nodes: list[str], launcher: str) -> None:
     last = 2 if launcher == "accelerate" else 3
@@ -54,7 +54,7 @@ def test_exception_in_a_rank_ends_run_and_is_reported(lab: Lab, nodes: list[str]
 @pytest.mark.thorough  # molecule/launch stops ranks that ignore SIGTERM
 @pytest.mark.parametrize("rank", [0, pytest.param(1, marks=pytest.mark.thorough)])
 def test_exception_in_a_rank_ends_a_rank_that_ignores_sigterm(lab: Lab, nodes: list[str], rank: int) -> None:
-    """torchrun by itself would wait 30 s for the other rank."""
+    """torchrun alone would wait 30 s for the other rank."""
     run_id = f"raises-torchrun-{rank}"
     play = drive.launch(lab, "steps.py", "--raise-on", str(rank), "--stubborn", run_id=run_id)
     play.wait_for(r"step 3 ")
@@ -68,7 +68,7 @@ def test_exception_in_a_rank_ends_a_rank_that_ignores_sigterm(lab: Lab, nodes: l
 @pytest.mark.thorough  # the secrets test ends by stopping pdsh
 @pytest.mark.parametrize("launcher", ["mpirun", "pdsh"])
 def test_stop_ends_run_on_all_nodes(lab: Lab, nodes: list[str], launcher: str) -> None:
-    play = running(lab, launcher, f"stop-{launcher}", "--stubborn", "--detach")
+    play = launch_steps(lab, launcher, f"stop-{launcher}", "--stubborn", "--detach")
     stop = drive.run("stop.yml", lab.inventory, run_id=f"stop-{launcher}")
     assert stop.rc == 0, stop.output
     for name in nodes:
@@ -80,7 +80,7 @@ def test_stop_ends_run_on_all_nodes(lab: Lab, nodes: list[str], launcher: str) -
 @pytest.mark.thorough  # molecule/launch cuts a node off; in molecule/recovery, mpirun loses a node
 @pytest.mark.parametrize("launcher", ["mpirun", "pdsh"])
 def test_powered_off_node_ends_the_run(lab: Lab, nodes: list[str], launcher: str) -> None:
-    play = running(lab, launcher, f"off-{launcher}")
+    play = launch_steps(lab, launcher, f"off-{launcher}")
     lab.power_off("node3")
     drive.nothing_left(lab, ["node1", "node2"], within=20)
     play.wait()
@@ -110,7 +110,7 @@ def test_killed_launcher_or_supervisor_ends_the_run(  # noqa: PLR0913
     lab: Lab, nodes: list[str], launcher: str, node: str, word: str, message: str
 ) -> None:
     run_id = f"kill-{launcher}-{node}-{len(word)}"  # the name itself would appear in the supervisor's command line
-    play = running(lab, launcher, run_id)
+    play = launch_steps(lab, launcher, run_id)
     lab.exec(node, ["kill", "-9", str(drive.pid_of(lab, node, word))])
     drive.nothing_left(lab, nodes, within=10)
     play.wait()
@@ -120,7 +120,7 @@ def test_killed_launcher_or_supervisor_ends_the_run(  # noqa: PLR0913
 
 
 def test_no_secret_is_in_a_command_line(lab: Lab, nodes: list[str]) -> None:
-    """DeepSpeed exports MLFLOW_* and PYTHON* to other nodes by command lines, if it finds them."""
+    """DeepSpeed exports MLFLOW_* and PYTHON* variables to other nodes in command lines."""
     secret = "s3cr3t $HOME 'x'\nline"
     run_id = "secret-pdsh"
     environment = {"MLFLOW_TRACKING_PASSWORD": secret, "PYTHONTOKEN": secret, "NCCL_TOKEN": secret}
@@ -135,10 +135,10 @@ def test_no_secret_is_in_a_command_line(lab: Lab, nodes: list[str]) -> None:
     play.wait_for(r"step 3 world ")
     for name in nodes:
         logs = f"cat {RUNS}/{run_id}/node*/launcher.log"
-        for look, word in (("ps -eww -o args", "steps.py"), (logs, "spawned with command")):
-            seen = lab.exec(name, ["sh", "-c", look])
-            assert seen.returncode == 0 and word in seen.stdout, seen
-            assert "s3cr3t" not in seen.stdout
+        for command, word in (("ps -eww -o args", "steps.py"), (logs, "spawned with command")):
+            completed = lab.exec(name, ["sh", "-c", command])
+            assert completed.returncode == 0 and word in completed.stdout, completed
+            assert "s3cr3t" not in completed.stdout
     for word in environment:  # although it arrived unchanged where it was needed
         assert f"{word}={secret!r}\n" in lab.exec("node3", ["sh", "-c", f"cat {RUNS}/{run_id}/node2/ranks/0/*"]).stdout
     stop = drive.run("stop.yml", lab.inventory, run_id=run_id)

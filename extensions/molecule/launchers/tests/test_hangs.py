@@ -1,4 +1,4 @@
-"""After torch's timeout, the verdict names the rank for which the others waited, and its line, under every launcher."""
+"""After torch's timeout, the verdict names the rank that the others waited for and its line, with each launcher."""
 
 from __future__ import annotations
 

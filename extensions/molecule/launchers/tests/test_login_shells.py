@@ -1,4 +1,4 @@
-"""Each playbook works with any login shell, from the first look at the machines to the end of a run."""
+"""All playbooks work with any login shell, from the first ping to the end of a run."""
 
 from __future__ import annotations
 

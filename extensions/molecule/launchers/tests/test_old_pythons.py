@@ -1,4 +1,4 @@
-"""Nodes with a Python that is too old for the newest torch: 3.9 of Debian 11, and 3.8 as on Ubuntu 20.04."""
+"""Nodes whose Python is too old for the newest torch: 3.9 of Debian 11, and 3.8 as on Ubuntu 20.04."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ SMI = one_gpu("NVIDIA A100", "8.0", 40960)
 
 
 def root(lab: Lab, node: str, command: str) -> str:
-    """What root's command prints on a node; it must succeed."""
-    done = lab.exec(node, ["bash", "-c", command])
-    assert done.returncode == 0, f"{node}: {command}: {done.stdout}{done.stderr}"
-    return done.stdout.strip()
+    """Return the output of a command run as root on a node; it must succeed."""
+    completed = lab.exec(node, ["bash", "-c", command])
+    assert completed.returncode == 0, f"{node}: {command}: {completed.stdout}{completed.stderr}"
+    return completed.stdout.strip()
 
 
-def of_one_node(lab: Lab, node: str, path: Path, python: str) -> Path:
-    """An inventory of one node of a lab, on which jobs run with the Python that Ansible uses there."""
+def write_inventory(lab: Lab, node: str, path: Path, python: str) -> Path:
+    """Write an inventory of one node, whose jobs run with Ansible's interpreter; return its path."""
     result = yaml.safe_load(lab.inventory.read_text())
     result["training"]["hosts"] = {node: result["training"]["hosts"][node]}
     result["training"]["vars"] |= {"ansible_python_interpreter": python, "launch_python": python}
@@ -36,18 +36,18 @@ def of_one_node(lab: Lab, node: str, path: Path, python: str) -> Path:
     return path
 
 
-def judge(lab: Lab, node: str, inventory: Path, chosen: tuple[str, ...], directory: str) -> None:
-    """What is chosen with flash-attention alone for a node with a GPU, then a package, and a run, both for real."""
+def check_software(lab: Lab, node: str, inventory: Path, chosen: tuple[str, ...], directory: str) -> None:
+    """Check the versions chosen for flash-attention on a node with a GPU, then install a package and start a run."""
     smi = "/usr/local/bin/nvidia-smi"
     root(lab, node, f"cat > {smi} <<'STUB'\n{SMI}STUB\nchmod 755 {smi}")
-    asked = {"flash_attention_enabled": True, "python_env_directory": directory}
+    settings = {"flash_attention_enabled": True, "python_env_directory": directory}
     options = ("--check", "--tags", "pytorch,python_env,flash_attention")
-    play = drive.run("site.yml", inventory, options=options, timeout=540, **asked)
+    play = drive.run("site.yml", inventory, options=options, timeout=540, **settings)
     root(lab, node, f"rm {smi}")
     assert play.rc == 0, play.output
     output = " ".join(play.output.split())
-    for arguments in chosen:
-        assert arguments in output, play.output
+    for text in chosen:
+        assert text in output, play.output
     root(lab, node, f"test ! -e {directory}")
 
     expected = {"pytorch_enabled": False, "python_env_requirements": ["colorama"], "python_env_directory": directory}
@@ -64,7 +64,7 @@ def judge(lab: Lab, node: str, inventory: Path, chosen: tuple[str, ...], directo
 
 @pytest.fixture
 def debian_11() -> Iterator[Lab]:
-    """A host of Debian 11."""
+    """Yield a host with Debian 11."""
     lab = Lab.up(nodes=1, name="old", suite="bullseye")
     # this Python's OpenSSL finds the machine's own certificate authority only by the name of a link
     root(lab, "node1", "update-ca-certificates")
@@ -74,23 +74,23 @@ def debian_11() -> Iterator[Lab]:
 
 @pytest.mark.thorough  # 3.8 lacks more features, and an image of a different release takes a minute
 def test_software_and_runs_work_on_debian_11(debian_11: Lab, tmp_path: Path) -> None:
-    inventory = of_one_node(debian_11, "node1", tmp_path / "machines.yml", "/usr/bin/python3")
+    inventory = write_inventory(debian_11, "node1", tmp_path / "machines.yml", "/usr/bin/python3")
     chosen = (
         "Python 3.9: python3 of the nodes",
         "torch 2.6.0: the newest compatible release",
         "flash-attention 2.7.4.post1: the newest with a wheel for them",
     )
-    judge(debian_11, "node1", inventory, chosen, "/opt/old")
+    check_software(debian_11, "node1", inventory, chosen, "/opt/old")
 
 
 @pytest.fixture
 def python_3_8(lab: Lab) -> Iterator[str]:
-    """A Python 3.8 as python3 of node3, at the place for which it was built."""
+    """Yield the path of a Python 3.8 on node3, installed at its build prefix."""
     if not PYTHON_3_8.exists():
         pytest.skip(f"{PYTHON_3_8} is not there, and neither Debian's nor Python's package archive has a Python 3.8")
-    leave_out = [f"--exclude={name}" for name in NOT_NEEDED]
-    packed = ["tar", "--directory=/", *leave_out, "--create", str(PYTHON_3_8).lstrip("/")]
-    with subprocess.Popen(packed, stdout=subprocess.PIPE) as tar:
+    excludes = [f"--exclude={name}" for name in NOT_NEEDED]
+    pack = ["tar", "--directory=/", *excludes, "--create", str(PYTHON_3_8).lstrip("/")]
+    with subprocess.Popen(pack, stdout=subprocess.PIPE) as tar:
         unpack = lab.ssh("node3", "sudo tar --directory=/ --extract")
         subprocess.run(unpack, stdin=tar.stdout, check=True, timeout=120)
     path = "/usr/local/bin/python3"
@@ -103,10 +103,10 @@ def python_3_8(lab: Lab) -> Iterator[str]:
 
 def test_software_and_runs_work_with_python_3_8(lab: Lab, python_3_8: str, tmp_path: Path) -> None:
     assert root(lab, "node3", f"{python_3_8} --version").startswith("Python 3.8.")
-    inventory = of_one_node(lab, "node3", tmp_path / "machines.yml", python_3_8)
+    inventory = write_inventory(lab, "node3", tmp_path / "machines.yml", python_3_8)
     chosen = (
         "Python 3.12: installed by uv; torch 2.8.0 has no wheel for Python 3.8",
         "torch 2.8.0: the newest compatible release",
         "flash-attention 2.8.3: the newest with a wheel for them",
     )
-    judge(lab, "node3", inventory, chosen, "/opt/old")
+    check_software(lab, "node3", inventory, chosen, "/opt/old")

@@ -1,4 +1,4 @@
-"""One job, started in every supported way: the same ranks on the same nodes, the same loss after each step."""
+"""One job with each launcher: the same ranks on the same nodes, and the same loss after each step."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from tests.lab import Lab
 from tests.support import drive
 
-TOLD = re.compile(r"I am rank (\d+) of (\d+) local (\d+) on (\S+)")
+RANK_REPORT = re.compile(r"I am rank (\d+) of (\d+) local (\d+) on (\S+)")
 LOSS = re.compile(r"step (\d+) loss (\S+) world 4")
 UNEQUAL = [(0, 4, 0, "node1"), (1, 4, 1, "node1"), (2, 4, 0, "node2"), (3, 4, 0, "node3")]
 EQUAL = [(0, 4, 0, "node1"), (1, 4, 1, "node1"), (2, 4, 0, "node2"), (3, 4, 1, "node2")]
@@ -18,7 +18,7 @@ CPU = {"DS_ACCELERATOR": "cpu"}
 # DistributedDataParallel under torchrun, with the same seed and batches
 LOSSES = ["7.46931", "4.98512", "4.60558", "2.30097"]
 TWO_AND_TWO = {"nnodes": 2, "nproc_per_node": 2}
-WAYS: dict[str, tuple[str, dict[str, Any]]] = {
+LAUNCHERS: dict[str, tuple[str, dict[str, Any]]] = {
     "torchrun": ("plain", {}),
     "mpirun": ("plain", {"launch_launcher": "mpirun"}),
     "deepspeed": ("deepspeed", {"launch_launcher": "deepspeed", "launch_environment": CPU}),
@@ -42,21 +42,23 @@ THOROUGH = ("torchrun", "mpirun", "pdsh", "openmpi", "lightning", "accelerate")
 
 
 @pytest.mark.parametrize(
-    "way", [pytest.param(one, marks=pytest.mark.thorough) if one in THOROUGH else one for one in WAYS]
+    "launcher", [pytest.param(name, marks=pytest.mark.thorough) if name in THOROUGH else name for name in LAUNCHERS]
 )
-def test_each_launcher_starts_the_same_ranks_with_the_same_losses(lab: Lab, nodes: list[str], way: str) -> None:
-    kind, settings = WAYS[way]
+def test_each_launcher_starts_the_same_ranks_with_the_same_losses(lab: Lab, nodes: list[str], launcher: str) -> None:
+    kind, settings = LAUNCHERS[launcher]
     arguments = [kind, "--steps", "4", *(["--nodes", "2", "--devices", "2"] if kind == "lightning" else [])]
-    play = drive.launch(lab, "same_job.py", *arguments, run_id=way, **settings).wait()
+    play = drive.launch(lab, "same_job.py", *arguments, run_id=launcher, **settings).wait()
     assert play.rc == 0, play.output
-    assert drive.run("logs.yml", lab.inventory, run_id=way, fetch=True).rc == 0
-    texts = [path.read_text() for path in (lab.inventory.parent / "runs" / way / "logs").rglob("*.log")]
-    places = sorted({tuple(map(int, result[:3])) + result[3:] for text in texts for result in TOLD.findall(text)})
-    assert places == (EQUAL if "nnodes" in settings else UNEQUAL)
+    assert drive.run("logs.yml", lab.inventory, run_id=launcher, fetch=True).rc == 0
+    texts = [path.read_text() for path in (lab.inventory.parent / "runs" / launcher / "logs").rglob("*.log")]
+    placements = sorted(
+        {tuple(map(int, result[:3])) + result[3:] for text in texts for result in RANK_REPORT.findall(text)}
+    )
+    assert placements == (EQUAL if "nnodes" in settings else UNEQUAL)
     losses = sorted({result for text in texts for result in LOSS.findall(text)})
     assert [loss for _step, loss in losses] == LOSSES
-    if way not in ("torchrun", "lightning"):  # the exit code of each rank is known, not only the launcher's
-        ends = [rank["exit_code"] for node in drive.record(lab, way)["nodes"] for rank in node["ranks"]]
+    if launcher not in ("torchrun", "lightning"):  # the exit code of each rank is known, not only the launcher's
+        ends = [rank["exit_code"] for node in drive.record(lab, launcher)["nodes"] for rank in node["ranks"]]
         assert ends == [0, 0, 0, 0]
 
 
@@ -73,16 +75,16 @@ def test_batch_sizes_are_checked_before_the_start(lab: Lab, nodes: list[str]) ->
         lab, "same_job.py", "deepspeed", "--deepspeed_config", "ds.json", launch_launcher="deepspeed"
     ).wait()
     assert play.rc == 2, play.output
-    for arguments in (
+    for message in (
         "5 * 3 * 4 ranks is 60, not 64",
         "set train_micro_batch_size_per_gpu to 4 and gradient_accumulation_steps to 4",
         "ERROR deepspeed-precision on node1, node2, node3: fp16 is enabled",
     ):
-        assert arguments in " ".join(play.output.split()), play.output
+        assert message in " ".join(play.output.split()), play.output
 
 
 def test_mpirun_passes_hostile_arguments_to_a_compiled_program(lab: Lab, nodes: list[str]) -> None:
-    """What mpirun starts need not be Python, and nothing on the way reads the arguments or the environment."""
+    """mpirun can start programs other than Python, and passes arguments and environment through unchanged."""
     hostile = ["a b", "$HOME", "$(id)", "`id`", "'", '"', "\\", "%h", "*", "line\nbreak", "--help", "-x"]
     play = drive.start(
         "launch.yml",

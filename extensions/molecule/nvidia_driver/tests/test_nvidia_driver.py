@@ -1,4 +1,4 @@
-"""Each state of a driver is repaired on its way: by exchanging the module, by other packages, by a reboot."""
+"""Each state of a driver has its own repair: reloading the module, replacing packages, or a reboot."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ VERSIONS = {"node1": "535.183.01", "node2": "570.211", "node3": "570.211"}
 
 
 def root(lab: Lab, node: str, command: str) -> str:
-    """What root's command prints on a node; it must succeed."""
-    done = lab.exec(node, ["bash", "-c", command], timeout=60)
-    assert done.returncode == 0, f"{node}: {command}: {done.stdout}{done.stderr}"
-    return done.stdout.strip()
+    """Return the output of a command run as root on a node; it must succeed."""
+    completed = lab.exec(node, ["bash", "-c", command], timeout=60)
+    assert completed.returncode == 0, f"{node}: {command}: {completed.stdout}{completed.stderr}"
+    return completed.stdout.strip()
 
 
 def packages(lab: Lab, node: str) -> list[str]:
@@ -28,15 +28,15 @@ def packages(lab: Lab, node: str) -> list[str]:
 
 
 def version(lab: Lab, node: str) -> str:
-    answer = root(lab, node, "nvidia-smi --query-gpu=index,driver_version --format=csv")
-    return answer.splitlines()[1].split(", ")[3]
+    output = root(lab, node, "nvidia-smi --query-gpu=index,driver_version --format=csv")
+    return output.splitlines()[1].split(", ")[3]
 
 
 def run(lab: Lab, node: str, **more: Any) -> drive.Play:
     return drive.run(CONVERGE, lab.inventory, options=("--limit", node), **more)
 
 
-def said(play: drive.Play) -> str:
+def flat_output(play: drive.Play) -> str:
     return " ".join(play.output.split())
 
 
@@ -66,8 +66,8 @@ def test_driver_packages_are_held_against_upgrades(lab: Lab) -> None:
     held = root(lab, "node1", "apt-mark showhold").split()
     assert held == ["libnvidia-compute-535", "nvidia-dkms-535", "nvidia-driver-535", "nvidia-utils-535"]
     root(lab, "node1", "! apt-get install --yes nvidia-driver-570")
-    shown = root(lab, "node1", "apt-config dump Unattended-Upgrade::Package-Blacklist")
-    assert '"libnvidia-"' in shown and '"linux-image"' in shown
+    config = root(lab, "node1", "apt-config dump Unattended-Upgrade::Package-Blacklist")
+    assert '"libnvidia-"' in config and '"linux-image"' in config
 
 
 def test_unknown_driver_branch_is_refused_without_changes(lab: Lab) -> None:
@@ -75,9 +75,9 @@ def test_unknown_driver_branch_is_refused_without_changes(lab: Lab) -> None:
     assert play.rc == 2
     assert (
         "node1: branch 535 is installed, but 999 is requested, and the package sources have no nvidia-driver-999"
-        in said(play)
+        in flat_output(play)
     )
-    assert "nvidia-driver-535 (535.183.01), nvidia-driver-570 (570.211)" in said(play)
+    assert "nvidia-driver-535 (535.183.01), nvidia-driver-570 (570.211)" in flat_output(play)
     assert version(lab, "node1") == "535.183.01"
 
 
@@ -95,8 +95,8 @@ def test_purge_that_would_remove_another_package_is_refused(lab: Lab) -> None:
     before = root(lab, "node1", "dpkg --list; apt-mark showhold")
     play = run(lab, "node1", nvidia_driver_branch="570")
     assert play.rc == 2
-    assert "node1: branch 535 is installed, but 570 is requested. To purge the driver, apt would" in said(play)
-    assert "also remove my-research-tool, which is not part of it. Nothing was changed." in said(play)
+    assert "node1: branch 535 is installed, but 570 is requested. To purge the driver, apt would" in flat_output(play)
+    assert "also remove my-research-tool, which is not part of it. Nothing was changed." in flat_output(play)
     assert root(lab, "node1", "dpkg --list; apt-mark showhold") == before
     root(lab, "node1", "dpkg --purge my-research-tool")
 
@@ -113,12 +113,12 @@ def test_node_with_active_run_is_left_unchanged(lab: Lab) -> None:
     assert play.rc == 2
     assert (
         "node1: purge is required (branch 535 is installed, but 570 is requested), but the run bert-1 is active"
-        in said(play)
+        in flat_output(play)
     )
     assert version(lab, "node1") == "535.183.01"
 
 
-# node3 starts the scenario with an interrupted purge, and then has a driver of a different branch
+# at the start of the scenario, node3 has an interrupted purge; then it gets a driver of a different branch
 @pytest.mark.thorough
 def test_downgrade_completes_after_interrupted_purge(lab: Lab) -> None:
     play = drive.start(CONVERGE, lab.inventory, options=("--limit", "node3"), nvidia_driver_branch="535")
@@ -127,8 +127,8 @@ def test_downgrade_completes_after_interrupted_purge(lab: Lab) -> None:
     play.wait()
     assert root(lab, "node3", "cat /sys/module/nvidia/version") == "570.211", "the old one is still loaded"
 
-    again = run(lab, "node3", nvidia_driver_branch="535")
-    assert again.rc == 0, again.output
+    rerun = run(lab, "node3", nvidia_driver_branch="535")
+    assert rerun.rc == 0, rerun.output
     assert version(lab, "node3") == "535.183.01"
     assert root(lab, "node3", "wc -l < /srv/boots") == "1"
 
@@ -139,9 +139,9 @@ def test_required_reboot_is_reported_and_performed_once_allowed(lab: Lab) -> Non
     assert play.rc == 2
     assert (
         "node1: the module cannot be reloaded while the machine is running (rmmod: ERROR: Module nvidia is in use)"
-        in said(play)
+        in flat_output(play)
     )
-    assert "Set nvidia_driver_reboot to one or all" in said(play)
+    assert "Set nvidia_driver_reboot to one or all" in flat_output(play)
 
     play = run(lab, "node1", nvidia_driver_branch="570", nvidia_driver_reboot="all")
     assert play.rc == 0, play.output

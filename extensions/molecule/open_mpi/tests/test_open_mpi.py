@@ -1,4 +1,4 @@
-"""The compiled program has run on all nodes, each rank on its own."""
+"""The compiled program ran on all nodes, with one rank on each."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def test_each_rank_ran_on_its_node(lab: Lab) -> None:
     for number, name in enumerate(("node1", "node2", "node3")):
         output = lab.exec(name, ["sh", "-c", f"cat {RUNS}/hello_mpi-*/node{number}/ranks/0/stdout.log"]).stdout
         assert f"Hello from rank {number} of 3 on {name}, the sum of all ranks is 3\n" in output
-        proof = lab.exec(name, ["cat", "/usr/local/lib/muster/open_mpi_proof"]).stdout
-        assert proof.startswith("mpirun (Open MPI) ") and proof.endswith(" on node1, node2, node3")
+        marker = lab.exec(name, ["cat", "/usr/local/lib/muster/open_mpi_proof"]).stdout
+        assert marker.startswith("mpirun (Open MPI) ") and marker.endswith(" on node1, node2, node3")
 
 
 def test_only_the_first_node_can_compile(lab: Lab) -> None:

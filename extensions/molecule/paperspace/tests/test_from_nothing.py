@@ -30,14 +30,14 @@ CLUSTER = {
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[Lab]:
-    """Two hosts that nothing has touched, which nobody has rented yet."""
+    """Yield two untouched hosts that have not been rented yet."""
     with drive.own_lab("bare", nodes=2) as lab:
         yield lab
 
 
 @pytest.fixture
 def server(lab: Lab) -> Iterator[PaperspaceServer]:
-    """An account with foreign resources, and two hosts that can be rented."""
+    """Yield an account with foreign resources, and two hosts that can be rented."""
     hosts = [HostAddresses(private=str(node.address), public=str(node.address)) for node in lab.nodes[:2]]
     account = PaperspaceAccount(hosts=hosts)
     add_foreign_resources(account, "bert")
@@ -51,18 +51,18 @@ def test_cluster_is_provisioned_runs_a_job_and_is_torn_down(lab: Lab, server: Pa
     (tmp_path / "group_vars" / "all.yml").write_text(yaml.safe_dump(CLUSTER))
     foreign = serialize_foreign(server.account)
 
-    def own() -> list[str]:
+    def machine_states() -> list[str]:
         machines = server.account.machines
         return [f"{item['name']} {item['state']}" for item in machines if item["id"] not in server.account.foreign_keys]
 
     output = project.run("ansible-playbook provision.yml --check")
     assert "create: machine bert-1 of type C5" in output
     assert "bert: 0.16 USD an hour, 3.84 USD a day" in output
-    assert own() == []
+    assert machine_states() == []
 
     output = project.run("ansible-playbook provision.yml -e max_usd_per_hour=1")
     assert "bert: 2 machines are ready; 0.16 USD an hour" in output
-    assert own() == ["bert-0 ready", "bert-1 ready"]
+    assert machine_states() == ["bert-0 ready", "bert-1 ready"]
     for node in lab.nodes[:2]:
         assert lab.exec(node.name, ["systemctl", "is-active", "muster_idle_watch.timer"]).stdout.strip() == "active"
         settings = json.loads(lab.exec(node.name, ["cat", "/etc/muster/idle_watch.json"]).stdout)

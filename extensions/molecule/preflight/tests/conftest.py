@@ -1,4 +1,4 @@
-"""A cluster on which nothing is wrong: four test hosts of this scenario's own, with right names and an interpreter."""
+"""Fixtures: a healthy cluster of four test hosts for this scenario only, with correct names and an interpreter."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ touch $site/library.py
 
 @pytest.fixture(scope="session")
 def prepared() -> Iterator[Lab]:
-    """The hosts."""
+    """Yield the hosts."""
     with drive.own_lab("preflight", nodes=4) as lab:
         cluster = Cluster(lab)
         lines = "\n".join(["127.0.0.1 localhost", *(f"{node.address} {node.name}" for node in lab.nodes)])
@@ -51,7 +51,7 @@ def prepared() -> Iterator[Lab]:
 
 @pytest.fixture
 def cluster(prepared: Lab) -> Iterator[Cluster]:
-    """A cluster for tests to break, which is repaired for the next test."""
+    """Yield a cluster that a test may break; repair it for the next test."""
     cluster = Cluster(prepared)
     yield cluster
     cluster.mend()

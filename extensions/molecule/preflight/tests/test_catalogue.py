@@ -1,4 +1,4 @@
-"""Each fault is really made on one of four hosts, and preflight names it there, and nothing else."""
+"""Each real fault on one of four hosts is reported by preflight on that host, without other findings."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if mode != "stale":
 
 
 def preflight(cluster: Cluster, tmp_path: Path, **extra: Any) -> tuple[drive.Play, list[tuple[str, str, list[str]]]]:
-    """Run the playbook; return it and what it found: severity, id, nodes."""
+    """Run the playbook; return it and its findings: severity, id, nodes."""
     target = tmp_path / "findings.json"
     play = drive.run("preflight.yml", cluster.lab.inventory, preflight_json=str(target), **extra)
     assert target.exists(), play.output
@@ -51,21 +51,21 @@ def test_healthy_hosts_have_no_finding(cluster: Cluster, tmp_path: Path) -> None
     assert "preflight on 4 nodes: no errors, no warnings" in play.output
 
 
-Fault = Callable[[Cluster], None]
+Injector = Callable[[Cluster], None]
 
 
-def shell(name: str, make: str, undo: str) -> Fault:
-    """A fault that is made by a script on one host; {node1} is the address of node1."""
+def shell(name: str, make: str, undo: str) -> Injector:
+    """Return an injector that runs a script on one host; {node1} is the address of node1."""
 
-    def fault(cluster: Cluster) -> None:
+    def inject(cluster: Cluster) -> None:
         addresses = {item: cluster.address(item) for item in cluster.names}
         cluster.fault(name, make.format(**addresses), undo.format(**addresses))
 
-    return fault
+    return inject
 
 
-def hosts(name: str, script: str) -> Fault:
-    """Change /etc/hosts with sed."""
+def hosts(name: str, script: str) -> Injector:
+    """Return an injector that changes /etc/hosts with sed."""
     return shell(
         name,
         f"cp /etc/hosts /etc/hosts.right; sed -i {shlex.quote(script)} /etc/hosts",
@@ -73,30 +73,30 @@ def hosts(name: str, script: str) -> Fault:
     )
 
 
-def nft(name: str, rules: str) -> Fault:
-    """A packet filter between a host and its peers; the controller is no peer."""
+def nft(name: str, rules: str) -> Injector:
+    """Return an injector for a packet filter between a host and its peers, which do not include the controller."""
 
-    def fault(cluster: Cluster) -> None:
+    def inject(cluster: Cluster) -> None:
         peers = ", ".join(cluster.address(item) for item in cluster.names if item != name)
         text = f"table inet fault {{\n{rules.replace('PEERS', '{ ' + peers + ' }')}\n}}"
         cluster.fault(name, f"nft -f - <<'END'\n{text}\nEND", "nft delete table inet fault")
 
-    return fault
+    return inject
 
 
-def login_variable(name: str, line: str) -> Fault:
-    """A line of /etc/environment, which logins read: the ones that are open are ended."""
+def login_variable(name: str, line: str) -> Injector:
+    """Return an injector for a line of /etc/environment, which ends open sessions because only new logins read it."""
 
-    def fault(cluster: Cluster) -> None:
+    def inject(cluster: Cluster) -> None:
         cluster.fault(name, f"echo {shlex.quote(line)} >> /etc/environment", "truncate -s 0 /etc/environment")
         cluster.undo.insert(-1, lambda: cluster.log_in_anew(name))
         cluster.log_in_anew(name)
 
-    return fault
+    return inject
 
 
-def fuse(name: str, mode: str) -> Fault:
-    """A FUSE file system at /mnt/data whose process is gone, answers nothing, or lets nobody else in."""
+def fuse(name: str, mode: str) -> Injector:
+    """Return an injector for a FUSE file system at /mnt/data that is dead, hangs, or is private to one user."""
     start = (
         "python3 /root/fuse.py" if mode == "stale" else "systemd-run --quiet --unit=fuse-fault python3 /root/fuse.py"
     )
@@ -104,13 +104,13 @@ def fuse(name: str, mode: str) -> Fault:
     script = f"cat > /root/fuse.py <<'END'\n{FUSE}\nEND\n{start} {mode} /mnt/data{wait}; grep -q /mnt/data /proc/mounts"
     undo = "systemctl stop fuse-fault 2>/dev/null; umount -l /mnt/data; rm -f /run/fuse-fault"
 
-    def fault(cluster: Cluster) -> None:
+    def inject(cluster: Cluster) -> None:
         cluster.fault(name, script, undo)
 
-    return fault
+    return inject
 
 
-def systemd_limit(name: str, setting: str) -> Fault:
+def systemd_limit(name: str, setting: str) -> Injector:
     path = "/etc/systemd/system.conf.d/fault.conf"
     return shell(
         name,
@@ -120,12 +120,12 @@ def systemd_limit(name: str, setting: str) -> Fault:
 
 
 PYTHON = {"launch_python": "/opt/job/bin/python"}
-"""The interpreter that conftest.py makes on each host, with packages of its own."""
+"""The interpreter that conftest.py creates on each host, with its own packages."""
 
 
-def version(name: str, package: str, right: str, wrong: str) -> Fault:
-    there, odd = f"/opt/site/{package}-{right}.dist-info", f"/opt/site/{package}-{wrong}.dist-info"
-    return shell(name, f"mv {there} {odd}", f"mv {odd} {there}")
+def version(name: str, package: str, right: str, wrong: str) -> Injector:
+    installed, mismatched = f"/opt/site/{package}-{right}.dist-info", f"/opt/site/{package}-{wrong}.dist-info"
+    return shell(name, f"mv {installed} {mismatched}", f"mv {mismatched} {installed}")
 
 
 SILENT = (
@@ -133,7 +133,7 @@ SILENT = (
     " \"import socket, time; s = socket.socket(type=socket.SOCK_DGRAM); s.bind(('127.0.0.53', 53)); time.sleep(1000)\""
     "; for i in $(seq 100); do ss -Hlun | grep -q 127.0.0.53:53 && break; sleep 0.1; done"
 )
-"""A name server that never answers."""
+"""A name server that never replies."""
 SQUATTER = """
 systemd-run --quiet --collect --unit=squatter --uid={user} --property=Restart=on-failure --property=RestartSec=1 \\
   --property=StartLimitIntervalSec=0 python3 -m http.server 29500 --bind {node1}
@@ -141,11 +141,11 @@ holds() {{ ss -Hltnp "sport = :29500" | grep -q "pid=$(systemctl show --property
 for i in $(seq 600); do holds && exit; sleep 0.1; done
 exit 1
 """
-"""Takes the rendezvous port, as soon as an earlier preflight that still waits for a peer there gives it back."""
+"""Occupies the rendezvous port, as soon as an earlier preflight that still waits for a peer releases it."""
 NEW_FROM_PEERS = "chain in {{ type filter hook input priority 0; ip saddr PEERS tcp dport {} {}; }}"
 
 
-def move(name: str, path: str) -> Fault:
+def move(name: str, path: str) -> Injector:
     return shell(name, f"mv {path} {path}.away", f"mv {path}.away {path}")
 
 
@@ -430,7 +430,7 @@ SCRIPT = {"launch_script": "/opt/job/train.py"}
             PYTHON,
             id="interpreters",
         ),
-        # --- storage, limits, clocks, and what is left behind
+        # --- storage, limits, clocks, and leftovers
         pytest.param(
             [
                 shell(
@@ -498,24 +498,24 @@ SCRIPT = {"launch_script": "/opt/job/train.py"}
         ),
     ],
 )
-def test_each_fault_is_named_on_its_node(
+def test_each_problem_is_named_on_its_node(
     cluster: Cluster,
     tmp_path: Path,
-    faults: list[Fault],
+    faults: list[Injector],
     expected: list[tuple[str, str, list[str]]],
     extra: dict[str, Any],
 ) -> None:
-    for fault in faults:
-        fault(cluster)
+    for inject in faults:
+        inject(cluster)
     play, result = preflight(cluster, tmp_path, **extra)
     assert sorted(result) == expected, play.output
-    worst = [severity for severity, _id, _nodes in result]
-    assert worst == sorted(worst)
-    assert play.rc == (2 if "error" in worst else 0), play.output
+    severities = [severity for severity, _id, _nodes in result]
+    assert severities == sorted(severities)
+    assert play.rc == (2 if "error" in severities else 0), play.output
 
 
 @pytest.mark.parametrize(
-    "user", ["muster", *(pytest.param(one, marks=pytest.mark.thorough) for one in ("nobody", "root"))]
+    "user", ["muster", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("nobody", "root"))]
 )
 def test_process_holding_a_port_is_named_for_any_user(cluster: Cluster, tmp_path: Path, user: str) -> None:
     cluster.fault("node1", SQUATTER.format(user=user, node1=cluster.address("node1")), "systemctl stop squatter")
@@ -529,35 +529,35 @@ def test_process_holding_a_port_is_named_for_any_user(cluster: Cluster, tmp_path
 
 
 def test_wrong_node_address_is_reported(cluster: Cluster, tmp_path: Path) -> None:
-    wrong = tmp_path / "wrong.yml"
-    other = cluster.address("node2").rpartition(".")[0] + ".99"
-    wrong.write_text(f"training: {{hosts: {{node2: {{node_address: {other}}}}}}}\n")
-    play, result = preflight(cluster, tmp_path, options=("-i", str(wrong)))
+    inventory = tmp_path / "wrong.yml"
+    address = cluster.address("node2").rpartition(".")[0] + ".99"
+    inventory.write_text(f"training: {{hosts: {{node2: {{node_address: {address}}}}}}}\n")
+    play, result = preflight(cluster, tmp_path, options=("-i", str(inventory)))
     assert result == [("error", "address-not-here", ["node2"])], play.output
 
 
 def test_node_without_slots_is_noted_if_no_node_has_a_gpu(cluster: Cluster, tmp_path: Path) -> None:
-    unsaid = tmp_path / "unsaid.yml"
-    unsaid.write_text("training: {hosts: {node2: {node_slots: ''}}}\n")
-    play, result = preflight(cluster, tmp_path, options=("-i", str(unsaid)))
+    inventory = tmp_path / "unsaid.yml"
+    inventory.write_text("training: {hosts: {node2: {node_slots: ''}}}\n")
+    play, result = preflight(cluster, tmp_path, options=("-i", str(inventory)))
     assert result == [("note", "no-gpu", ["node2"])], play.output
 
 
 def test_different_kernel_is_reported(cluster: Cluster, tmp_path: Path) -> None:
-    """All test hosts have this machine's kernel; setarch makes it call itself 2.6 on one of them."""
+    """All test hosts have this machine's kernel; setarch makes one of them report version 2.6."""
     wrapper = "printf '#!/bin/sh\\nexec setarch --uname-2.6 /usr/bin/python3 \"$@\"\\n'"
     cluster.fault("node3", f"{wrapper} > /opt/python; chmod 755 /opt/python", "rm /opt/python")
-    other = tmp_path / "other.yml"
-    other.write_text("training: {hosts: {node3: {ansible_python_interpreter: /opt/python}}}\n")
-    play, result = preflight(cluster, tmp_path, options=("-i", str(other)))
+    inventory = tmp_path / "other.yml"
+    inventory.write_text("training: {hosts: {node3: {ansible_python_interpreter: /opt/python}}}\n")
+    play, result = preflight(cluster, tmp_path, options=("-i", str(inventory)))
     assert result == [("warning", "skew-kernel", ["node3"])], play.output
     assert "2.6." in play.output
 
 
 def test_unequal_slots_are_reported_for_launcher_that_refuses_them(cluster: Cluster, tmp_path: Path) -> None:
-    unequal = tmp_path / "unequal.yml"
-    unequal.write_text("training: {hosts: {node2: {node_slots: 3}}}\n")
-    play, result = preflight(cluster, tmp_path, options=("-i", str(unequal)), launch_launcher="env")
+    inventory = tmp_path / "unequal.yml"
+    inventory.write_text("training: {hosts: {node2: {node_slots: 3}}}\n")
+    play, result = preflight(cluster, tmp_path, options=("-i", str(inventory)), launch_launcher="env")
     assert result == [("error", "launcher", [])], play.output
 
 
@@ -598,7 +598,7 @@ def test_missing_torch_is_reported(cluster: Cluster, tmp_path: Path) -> None:
 def test_ssh_problems_between_nodes_are_reported(cluster: Cluster, tmp_path: Path) -> None:
     key = tmp_path / "key"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
-    known = "\n".join(
+    known_hosts = "\n".join(
         f"{name} " + cluster.sh(name, "cut -d' ' -f1,2 /etc/ssh/ssh_host_ed25519_key.pub").strip()
         for name in cluster.names
     )
@@ -612,7 +612,7 @@ cat > id_ed25519 <<'END'
 {key.read_text()}
 END
 cat > known_hosts <<'END'
-{known}
+{known_hosts}
 END
 chmod 600 id_ed25519; chown muster: id_ed25519 known_hosts""",
             "cd /home/muster/.ssh; cat before > authorized_keys; rm before id_ed25519 known_hosts",
@@ -638,15 +638,15 @@ chmod 600 id_ed25519; chown muster: id_ed25519 known_hosts""",
 
 def gpu(index: int, **values: str) -> str:
     """Return a line in the format of nvidia-smi."""
-    shown = {"name": "NVIDIA L40S", "driver": "550.127.05", "used": "1 MiB", "ecc": "0", "pages": "[N/A]", **values}
+    fields = {"name": "NVIDIA L40S", "driver": "550.127.05", "used": "1 MiB", "ecc": "0", "pages": "[N/A]", **values}
     return (
-        f"{index}, GPU-{index}, {shown['name']}, {shown['driver']}, 46068 MiB, {shown['used']}, Default, "
-        f"{shown['ecc']}, {shown['pages']}"
+        f"{index}, GPU-{index}, {fields['name']}, {fields['driver']}, 46068 MiB, {fields['used']}, Default, "
+        f"{fields['ecc']}, {fields['pages']}"
     )
 
 
 def smi(gpus: list[str], apps: str = "", capability: str = "8.9") -> str:
-    """A stub that prints these GPUs and processes."""
+    """Return a stub of nvidia-smi that prints these GPUs and processes."""
     return f"""case "$1" in
 --query-gpu=compute_cap) printf 'compute_cap\\n'; printf '%s\\n' {" ".join([capability] * len(gpus))} ;;
 --query-gpu=*) cat <<'END'
@@ -661,8 +661,8 @@ END
 esac"""
 
 
-def says(text: str, code: int) -> str:
-    """Return a stub that prints this instead."""
+def failing_smi(text: str, code: int) -> str:
+    """Return a stub of nvidia-smi that prints this text and exits with this code."""
     return f"cat <<'END'\n{text}\nEND\nexit {code}"
 
 
@@ -671,7 +671,7 @@ RECORDED = drive.CHECKOUT / "tests" / "unit" / "fixtures" / "nvidia_smi"
 
 
 def with_gpus(cluster: Cluster, **stubs: str) -> dict[str, Any]:
-    """Two GPUs on each node, or what the stub of a node says; return what such a cluster is asked with."""
+    """Install a stub with two GPUs on each node, or the stub given for a node; return the variables for preflight."""
     for name in cluster.names:
         script = stubs.get(name, smi(TWO))
         path = "/usr/local/bin/nvidia-smi"
@@ -724,9 +724,9 @@ def test_healthy_gpus_have_no_finding(cluster: Cluster, tmp_path: Path) -> None:
         ),
         pytest.param(
             {
-                "node1": says((RECORDED / "mismatch.txt").read_text(), 18),
-                "node2": says((RECORDED / "no_driver.txt").read_text(), 9),
-                "node3": says((RECORDED / "lost_535.txt").read_text(), 255),
+                "node1": failing_smi((RECORDED / "mismatch.txt").read_text(), 18),
+                "node2": failing_smi((RECORDED / "no_driver.txt").read_text(), 9),
+                "node3": failing_smi((RECORDED / "lost_535.txt").read_text(), 255),
                 "node4": "exec sleep 1000",
             },
             [
@@ -739,7 +739,7 @@ def test_healthy_gpus_have_no_finding(cluster: Cluster, tmp_path: Path) -> None:
         ),
     ],
 )
-def test_each_gpu_fault_is_named_on_its_node(
+def test_each_gpu_problem_is_named_on_its_node(
     cluster: Cluster, tmp_path: Path, stubs: dict[str, str], expected: list[tuple[str, str, list[str]]]
 ) -> None:
     play, result = preflight(cluster, tmp_path, **with_gpus(cluster, **stubs))
@@ -778,7 +778,7 @@ def test_cpu_build_of_torch_on_gpu_nodes_is_reported(cluster: Cluster, tmp_path:
 
 
 def test_leftover_process_holding_a_gpu_is_reported(cluster: Cluster, tmp_path: Path) -> None:
-    """It is found by its open device file, although nvidia-smi no longer lists it."""
+    """The process is detected by its open device file, although nvidia-smi no longer lists it."""
     extra = with_gpus(cluster)
     cluster.fault(
         "node2",

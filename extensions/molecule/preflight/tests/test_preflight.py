@@ -1,4 +1,4 @@
-"""How preflight is asked and how it ends, the same checks before a launch, and the one-screen answer."""
+"""Options and exit codes of preflight, the same checks before a launch, and the summary on one screen."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def test_all_findings_are_reported_worst_first(cluster: Cluster, tmp_path: Path)
     assert (result["error_count"], result["warning_count"]) == (1, 2)
     assert [finding["id"] for finding in result["findings"]] == ["own-name-loopback", "mtu-mismatch", "shm-small"]
     assert [node["name"] for node in result["nodes"]] == cluster.names
-    places = [
+    positions = [
         play.output.index(word) for word in ("own-name-loopback", "mtu-mismatch", "shm-small", "1 error, 2 warnings")
     ]
-    assert places == sorted(places)
+    assert positions == sorted(positions)
 
 
 def test_strict_exits_1_on_warnings_and_checks_can_be_skipped(cluster: Cluster) -> None:
@@ -80,11 +80,11 @@ def test_preflight_can_check_part_of_the_cluster(cluster: Cluster) -> None:
     cluster.fault("node4", "ip link set eth0 mtu 1400", "ip link set eth0 mtu 1500")
     first = drive.run("preflight.yml", cluster.lab.inventory, nnodes=2, preflight_strict=True)
     assert first.rc == 0 and "preflight on 2 nodes: no errors, no warnings" in first.output, first.output
-    named = drive.run("preflight.yml", cluster.lab.inventory, nodes="node2,node4", preflight_strict=True)
-    assert named.rc == 1 and "mtu-mismatch" in named.output, named.output
+    selected = drive.run("preflight.yml", cluster.lab.inventory, nodes="node2,node4", preflight_strict=True)
+    assert selected.rc == 1 and "mtu-mismatch" in selected.output, selected.output
 
 
-def test_preflight_changes_nothing_and_leaves_nothing_behind(cluster: Cluster) -> None:
+def test_preflight_changes_nothing_and_has_no_leftovers(cluster: Cluster) -> None:
     drive.nothing_left(cluster.lab, cluster.names, within=40)  # an earlier preflight may still be waiting for a peer
     play = drive.run("preflight.yml", cluster.lab.inventory, options=("--diff",))
     assert unchanged(play), play.output
@@ -100,7 +100,7 @@ def test_network_check_works_with_one_fork(cluster: Cluster) -> None:
 
 
 @pytest.mark.thorough  # tests/unit/plugins/module_utils/facts/test_peer_probe.py; test_catalogue.py with more forks
-def test_blocked_peers_are_found_with_one_fork(cluster: Cluster) -> None:
+def test_blocked_peers_are_detected_with_one_fork(cluster: Cluster) -> None:
     text = "table inet fault {\nchain in { type filter hook input priority 0; ip saddr %s tcp dport != 22 drop; }\n}"
     cluster.fault("node3", f"nft -f - <<'END'\n{text % cluster.address('node2')}\nEND", "nft delete table inet fault")
     play = drive.run("preflight.yml", cluster.lab.inventory, options=("--forks", "1"))
@@ -119,8 +119,8 @@ def test_a_launch_is_refused_for_the_same_faults(cluster: Cluster) -> None:
         cluster.fault(name, make, undo)
     play = drive.start("launch.yml", cluster.lab.inventory, **TRIVIAL).wait()
     assert play.rc == 2 and "nothing was started" in play.output, play.output
-    for arguments in ("own-name-loopback on node2", "name-differs on node3", "no-route on node4", "10.255.255.1"):
-        assert arguments in play.output, play.output
+    for message in ("own-name-loopback on node2", "name-differs on node3", "no-route on node4", "10.255.255.1"):
+        assert message in play.output, play.output
     cluster.mend()
     play = drive.start("launch.yml", cluster.lab.inventory, **TRIVIAL).wait()
     assert play.rc == 0 and "WARNING" not in play.output, play.output

@@ -1,4 +1,4 @@
-"""The test hosts of this scenario, and clean nodes before each test."""
+"""Fixtures: the test hosts of this scenario, and clean nodes before each test."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support import drive
 
 @pytest.fixture(scope="session")
 def lab() -> Iterator[Lab]:
-    """Five test hosts of this scenario's own, which lose their power and their network."""
+    """Yield five test hosts for this scenario only, which are powered off and isolated."""
     with drive.own_lab("recovery", nodes=5) as lab:
         for node in lab.nodes:
             lab.exec(node.name, ["rm", "-rf", "/home/muster/.muster"])
@@ -21,6 +21,6 @@ def lab() -> Iterator[Lab]:
 
 @pytest.fixture
 def nodes(lab: Lab) -> Iterator[list[str]]:
-    """The names of the nodes, which are on, can be reached and hold no run, before and after."""
+    """Yield the names of the nodes, which are on, reachable and without runs before and after the test."""
     with drive.clean_nodes(lab, 5) as names:
         yield names

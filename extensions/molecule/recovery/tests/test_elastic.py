@@ -1,4 +1,4 @@
-"""An elastic run under the real torchrun: a node that was lost returns, and takes part in torchrun's next attempt."""
+"""An elastic run under the real torchrun: a lost node returns, and takes part in torchrun's next attempt."""
 
 from __future__ import annotations
 

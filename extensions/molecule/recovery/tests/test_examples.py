@@ -1,4 +1,4 @@
-"""Each kind of example loses a node and resumes from its checkpoint on a spare, and its loss curve continues."""
+"""Each example loses a node and resumes from its checkpoint on a spare, and its loss curve continues."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ STRATEGIES = r'"step": (\d+), "loss": ([\d.]+)'
 class Example(NamedTuple):
     """An example that loses a node.
 
-    script, arguments, options: how it is launched. saved: the file that shows that it has a checkpoint. line: matches
-    the position and the loss of each step that it prints. values: of its loss curve, each step once. lost: the node.
-    uncompiled: DeepSpeed would compile operations.
+    script, arguments, options: for its launch. saved: a file that exists once it has a checkpoint. line: a pattern of
+    the position and loss of each printed step. values: the number of values of its loss curve. lost: the lost node.
+    uncompiled: prevent DeepSpeed from compiling operations.
     """
 
     script: str
@@ -70,7 +70,7 @@ CASES = {
         60,
         lost="node1",
     ),
-    # rank 0's file, which the spare receives from the first node
+    # a file of rank 0, which the spare receives from the first node
     "lightning": Example(
         "lightning/train.py",
         ["--epochs", "20"],
@@ -114,8 +114,8 @@ def shared(lab: Lab, nodes: list[str]) -> None:
         share(lab, TRANSFORMERS[-1], str(TRANSFORMERS[-1]))
 
 
-def printed(lab: Lab, play: drive.Play, example: Example, attempt: int) -> list[tuple[float, float]]:
-    """Return position and loss of each step that rank 0 has printed in an attempt."""
+def step_losses(lab: Lab, play: drive.Play, example: Example, attempt: int) -> list[tuple[float, float]]:
+    """Return the position and loss of each step that rank 0 printed in an attempt."""
     before, _starts, after = play.output.partition("attempt 1 starts")
     text = after if attempt else before
     if example.line == STRATEGIES:  # reports, which the output of a launch does not show
@@ -127,7 +127,7 @@ def printed(lab: Lab, play: drive.Play, example: Example, attempt: int) -> list[
 
 
 def name_of(example: Example) -> str:
-    return next(name for name, other in CASES.items() if other is example)
+    return next(name for name, candidate in CASES.items() if candidate is example)
 
 
 @pytest.mark.thorough
@@ -154,7 +154,7 @@ def test_example_resumes_from_its_checkpoint_after_the_loss_of_a_node(lab: Lab, 
     def has_saved() -> bool:
         assert play.rc is None, play.output
         exists = lab.exec("node1", ["test", "-e", example.saved]).returncode == 0
-        return exists and len(printed(lab, play, example, 0)) > 2
+        return exists and len(step_losses(lab, play, example, 0)) > 2
 
     drive.eventually(f"{name} has saved a checkpoint", has_saved, 600, lambda: play.output[-3000:])
     lab.power_off(example.lost)
@@ -167,7 +167,7 @@ def test_example_resumes_from_its_checkpoint_after_the_loss_of_a_node(lab: Lab, 
     first, second = verdict["attempts"]
     remaining = [node for node in ("node1", "node2", "node3") if node != example.lost]
     assert (first["end_class"], first["node"], second["nodes"]) == ("node_lost", example.lost, remaining)
-    before, after = (printed(lab, play, example, attempt) for attempt in (0, 1))
+    before, after = (step_losses(lab, play, example, attempt) for attempt in (0, 1))
     interval = before[-1][0] - before[-2][0]
     assert before[0][0] < after[0][0] <= before[-1][0] + 1.5 * interval, "it neither began anew nor left steps out"
     assert after[0][1] < before[0][1] and after[-1][1] < before[-1][1], "the loss falls from where it was"

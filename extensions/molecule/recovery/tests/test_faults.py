@@ -26,7 +26,7 @@ FAULTS = {"at once": (), "twice": (r"attempt 1 starts",), "while an attempt star
 
 @pytest.fixture
 def checkpoints(lab: Lab, nodes: list[str]) -> Iterator[str]:
-    """An empty directory of checkpoints on the disk of each node."""
+    """Yield an empty checkpoint directory on the disk of each node."""
     for name in nodes:
         drive.output_of(lab, name, "install", "-d", "-o", "muster", CHECKPOINTS)
     yield CHECKPOINTS

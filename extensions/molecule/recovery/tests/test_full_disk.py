@@ -1,4 +1,4 @@
-"""A node whose disk of checkpoints is full when an attempt ends takes no part in the next one: a spare takes over."""
+"""A node whose checkpoint disk is full at the end of an attempt is replaced by a spare in the next one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DIRECTORY = "/home/muster/checkpoints"
 
 @pytest.fixture
 def small_disk(lab: Lab, nodes: list[str]) -> Iterator[None]:
-    """The checkpoints of node2 are on a disk of 300 MiB."""
+    """Put the checkpoints of node2 on a disk of 300 MiB."""
     for name in nodes:
         drive.output_of(lab, name, "install", "-d", "-o", "muster", DIRECTORY)
     drive.output_of(lab, "node2", "mount", "-t", "tmpfs", "-o", "size=300m,uid=1000", "tmpfs", DIRECTORY)

@@ -36,10 +36,10 @@ def test_spare_replaces_powered_off_node_and_the_curve_continues(lab: Lab, nodes
     first, second = verdict["attempts"]
     assert (first["end_class"], first["node"], second["nodes"]) == ("node_lost", "node2", ["node1", "node4", "node3"])
     assert "  attempts: 2, " in play.output and verdict["state"] == "succeeded"
-    shown = drive.run("logs.yml", lab.inventory, run_id="spare", attempt=1, rank=1)
-    assert shown.rc == 0 and "[muster] attempt 1, rank 1, on node4:" in shown.output, shown.output
-    shown = drive.run("logs.yml", lab.inventory, run_id="spare", attempt=0, rank=1)
-    assert shown.rc == 2 and "or the node is lost" in shown.output, "rank 1 was on node2 then"
+    logs = drive.run("logs.yml", lab.inventory, run_id="spare", attempt=1, rank=1)
+    assert logs.rc == 0 and "[muster] attempt 1, rank 1, on node4:" in logs.output, logs.output
+    logs = drive.run("logs.yml", lab.inventory, run_id="spare", attempt=0, rank=1)
+    assert logs.rc == 2 and "or the node is lost" in logs.output, "rank 1 was on node2 then"
     drive.nothing_left(lab, ["node1", "node3", "node4"], within=15)
 
 
@@ -84,8 +84,8 @@ def test_next_node_leads_the_run_after_the_first_is_powered_off(lab: Lab, nodes:
     play.wait_for(r"node2 will lead the run from now on")
     play.wait_for(r"attempt 1 starts: node1 was lost after .*; node4 joins; 2 restarts allowed, 1 remain")
     play.wait_for(r"attempt 1 starts(.|\n)*epoch 2/40 ", timeout=300)
-    shown = drive.run("status.yml", lab.inventory, run_id="succession")
-    assert "run succession, attempt 1" in shown.output and "unreachable" in shown.output, shown.output
+    status_play = drive.run("status.yml", lab.inventory, run_id="succession")
+    assert "run succession, attempt 1" in status_play.output and "unreachable" in status_play.output, status_play.output
     play.wait()
     assert play.rc == 0, play.output
     verdict = drive.record(lab, "succession")
@@ -161,8 +161,8 @@ def test_loss_of_the_first_of_two_nodes_ends_the_run_with_a_command_to_continue(
 def test_each_launcher_continues_without_a_lost_node(
     lab: Lab, nodes: list[str], name: str, options: dict[str, object]
 ) -> None:
-    wishes = {"nnodes": 3, "launch_restarts": 1, "launch_restart_min_nodes": 2, **QUICK}
-    play = drive.launch(lab, "loop.py", run_id=f"fewer-{name}", **wishes, **options)
+    settings = {"nnodes": 3, "launch_restarts": 1, "launch_restart_min_nodes": 2, **QUICK}
+    play = drive.launch(lab, "loop.py", run_id=f"fewer-{name}", **settings, **options)
     play.wait_for(r"step 3 sum 3 world 3")
     lab.exec("node2", ["kill", "-9", str(drive.pid_of(lab, "node2", "supervisor.py"))])
     play.wait_for(r"attempt 1 starts: node2 was lost after .*; 2 of 3 nodes")

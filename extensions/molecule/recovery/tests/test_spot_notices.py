@@ -1,4 +1,4 @@
-"""A spot machine is taken away: its metadata service says so, all ranks save, and the run goes on without it."""
+"""A spot machine is reclaimed after a notice from its metadata service: all ranks save, and the run continues."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NO_MACHINE = f"systemctl stop metadata; ip address del 169.254.169.254/32 dev lo
 
 @pytest.fixture
 def machines(lab: Lab, nodes: list[str]) -> Iterator[list[str]]:
-    """The nodes as EC2 instances, with a common directory of checkpoints."""
+    """Make the nodes look like EC2 instances, with a shared checkpoint directory."""
     directory = lab.inventory.parent / "checkpoints"
     directory.mkdir(exist_ok=True)
     directory.chmod(0o777)
@@ -39,11 +39,9 @@ def machines(lab: Lab, nodes: list[str]) -> Iterator[list[str]]:
         lab.exec(name, ["sh", "-c", NO_MACHINE])
 
 
-@pytest.mark.parametrize("taken", ["node1", "node2"])
-def test_run_saves_and_continues_without_a_machine_that_is_taken_away(
-    lab: Lab, machines: list[str], taken: str
-) -> None:
-    run_id, remaining = f"spot-{taken}", [name for name in machines[:3] if name != taken]
+@pytest.mark.parametrize("node", ["node1", "node2"])
+def test_run_saves_and_continues_without_a_machine_that_is_taken_away(lab: Lab, machines: list[str], node: str) -> None:
+    run_id, remaining = f"spot-{node}", [name for name in machines[:3] if name != node]
     play = drive.launch(
         lab,
         "survivor.py",
@@ -57,17 +55,17 @@ def test_run_saves_and_continues_without_a_machine_that_is_taken_away(
         launch_skip=["own-name-loopback", "checkpoint-node-local"],
     )
     play.wait_for(r"step 3 of attempt 0, rank 0", timeout=300)
-    drive.output_of(lab, taken, "touch", NOTICE)
-    play.wait_for(rf"{taken}: Amazon EC2 will terminate it in \d+ s \(spot interruption\)")
+    drive.output_of(lab, node, "touch", NOTICE)
+    play.wait_for(rf"{node}: Amazon EC2 will terminate it in \d+ s \(spot interruption\)")
     play.wait_for(r"attempt 1 starts: .*; 2 of 3 nodes(.|\n)*step 3 of attempt 1, rank 0", timeout=300)
     assert "attempt 1 of rank 0 starts from step-1000.pt" in play.output, play.output
-    lab.power_off(taken)
+    lab.power_off(node)
     for name in remaining:
         command = f"for path in /home/muster/.muster/runs/{run_id}/node*; do touch $path/end; done"
         drive.output_of(lab, name, "sh", "-c", command)
     play.wait()
     assert play.rc == 0, play.output
     first, second = drive.record(lab, run_id)["attempts"]
-    assert (first["end_class"], first["node"], second["nodes"]) == ("interrupted", taken, remaining)
+    assert (first["end_class"], first["node"], second["nodes"]) == ("interrupted", node, remaining)
     print(f"\n{run_id}: next attempt {second['started'] - first['ended']:.1f} s")
     drive.nothing_left(lab, remaining, within=15)

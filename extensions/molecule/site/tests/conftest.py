@@ -1,4 +1,4 @@
-"""Test hosts straight from their image, and a project about which they know nothing."""
+"""Fixtures: untouched test hosts, and a project that is not on them yet."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ table inet site {
 
 @pytest.fixture(scope="session")
 def lab() -> Iterator[Lab]:
-    """The hosts; node2 comes with a firewall."""
+    """Yield the hosts; node2 has a firewall."""
     with drive.own_lab("site", nodes=2, shells=("/bin/tcsh", "/usr/bin/fish")) as lab:
         # Jobs run in the environment that site.yml creates.
         lines = lab.inventory.read_text().splitlines()
         lab.inventory.write_text("".join(f"{line}\n" for line in lines if "launch_python" not in line))
         script = f"cat > /etc/nftables.conf <<'END'\n{FIREWALL}\nEND\nsystemctl enable --quiet --now nftables"
-        done = lab.exec("node2", ["bash", "-c", script])
-        assert done.returncode == 0, done.stderr
+        completed = lab.exec("node2", ["bash", "-c", script])
+        assert completed.returncode == 0, completed.stderr
         yield lab
 
 
 @pytest.fixture(scope="session")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory of a job that needs all of its nodes."""
+    """Return the directory of a job that needs all of its nodes."""
     project = tmp_path_factory.mktemp("source") / "project"
     project.mkdir()
     (project / "train.py").write_text(JOB)

@@ -1,4 +1,4 @@
-"""Three test hosts of this scenario's own; the third joins later."""
+"""Fixture: three test hosts for this scenario only; the third joins later."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ from tests.support import drive
 
 @pytest.fixture(scope="session")
 def lab() -> Iterator[Lab]:
-    """Fresh hosts."""
+    """Yield fresh hosts."""
     with drive.own_lab("slurm", nodes=3) as lab:
         yield lab

@@ -17,7 +17,7 @@ SETTINGS = {"slurm_enabled": True, "slurm_gpu_files": "/dev/fakegpu[0-9]*"}
 
 @pytest.fixture(scope="module")
 def hosts() -> Iterator[Lab]:
-    """Two hosts with Debian 13, each with a fake GPU."""
+    """Yield two hosts with Debian 13, each with a fake GPU."""
     lab = Lab.up(nodes=2, name="slurm13", suite="trixie")
     shutil.rmtree(lab.inventory.parent / "runs", ignore_errors=True)  # records from an earlier scenario
     try:
@@ -51,7 +51,7 @@ def test_cluster_runs_jobs_and_launches_and_drains_an_unfit_node(hosts: Lab) -> 
 
     check = "/usr/local/lib/muster/slurm/health-check"
     hosts.exec("node2", ["bash", "-c", f"rm /dev/fakegpu0; {check}"])
-    shown = hosts.exec("node1", ["scontrol", "show", "node", "node2", "--oneliner"]).stdout
-    assert "+DRAIN" in shown and "Reason=muster: gpu-missing: no device /dev/fakegpu0" in shown
+    node_state = hosts.exec("node1", ["scontrol", "show", "node", "node2", "--oneliner"]).stdout
+    assert "+DRAIN" in node_state and "Reason=muster: gpu-missing: no device /dev/fakegpu0" in node_state
     hosts.exec("node2", ["bash", "-c", f"mknod /dev/fakegpu0 c 1 3; {check}"])
     assert "+DRAIN" not in hosts.exec("node1", ["scontrol", "show", "node", "node2", "--oneliner"]).stdout

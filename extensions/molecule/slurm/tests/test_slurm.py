@@ -25,16 +25,16 @@ def site(lab: Lab, inventory: Path | None = None, *options: str, **extra: Any) -
 
 
 def make_gpus(lab: Lab, node: str) -> None:
-    """Create device files that stand for GPUs. They vanish when the host restarts, as those of a late driver."""
+    """Create device files of fake GPUs. They vanish when the host restarts, as with a driver that loads late."""
     root(lab, node, "; ".join(f"mknod {path} c 1 3" for path in FAKE_GPUS))
 
 
 @pytest.fixture(scope="module")
 def cluster(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The first two hosts as a cluster; return their inventory. A check before has changed nothing."""
+    """Make the first two hosts a cluster, after a run in check mode; return their inventory."""
     for node in lab.nodes:
         make_gpus(lab, node.name)
-    # Slurm must not depend on what a machine calls itself.
+    # Slurm must not depend on a machine's hostname
     root(lab, "node1", "hostname ps2xyz")
     hosts = yaml.safe_load(lab.inventory.read_text())
     del hosts["training"]["hosts"]["node3"]
@@ -77,7 +77,7 @@ HEALTH_CHECK = "/usr/local/lib/muster/slurm/health-check"
 
 
 def reasons(lab: Lab) -> str:
-    """Return why nodes get no jobs, as shown to users."""
+    """Return the reasons why nodes get no jobs, as shown to users."""
     return as_user(lab, "node2", "sinfo --noheader --list-reasons --format='%N %E'")
 
 
@@ -167,7 +167,7 @@ def test_replaced_node_gets_the_key_and_its_configuration(lab: Lab, cluster: Pat
 
 @pytest.fixture
 def occupied(lab: Lab, cluster: Path) -> Iterator[str]:
-    """A job on node2, of the same user; yield its number."""
+    """Start a job of the same user on node2; yield its number."""
     job = as_user(lab, "node1", "sbatch --parsable --nodelist=node2 --output=/dev/null --wrap='sleep 900'")
     drive.eventually("the job is running", lambda: states(lab)["node2"] == "allocated", 60)
     yield job

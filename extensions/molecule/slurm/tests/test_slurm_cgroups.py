@@ -1,6 +1,6 @@
-"""What only cgroup v2 shows, which test hosts lack: limits of jobs, processes that left their session, and logins.
+"""Features that need cgroup v2, which test hosts lack: limits of jobs, detached processes, and logins.
 
-A cluster of one virtual machine with its own kernel.
+The cluster is one virtual machine with its own kernel.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SETTINGS = {"slurm_enabled": True, "slurm_gpu_files": "/dev/fakegpu[0-9]*", "slu
 
 
 def site(machine: VirtualMachine, *options: str, **extra: Any) -> drive.Play:
-    """Run the role, which takes minutes there."""
+    """Run the role, which takes minutes on a virtual machine."""
     return drive.run(
         "site.yml", machine.inventory, options=("--tags", "slurm", *options), timeout=1800, **SETTINGS | extra
     )
@@ -34,7 +34,7 @@ def site(machine: VirtualMachine, *options: str, **extra: Any) -> drive.Play:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VirtualMachine]:
-    """A virtual machine as a cluster to which only users with a job may log in."""
+    """Yield a virtual machine as a cluster to which only users with a job may log in."""
     with virtual_machine("slurmvm") as machine:
         add_packages(machine, PACKAGES, tmp_path_factory.mktemp("packages"))
         for number, path in enumerate(GPUS):
@@ -50,21 +50,21 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VirtualMachine
 
 def as_user(machine: VirtualMachine, command: str, user: str = "muster") -> str:
     """Return the output of a user's shell command, regardless of its exit status."""
-    done = machine.run(f"cd / && runuser --user={user} -- bash -c {shlex.quote(command)} 2>&1", timeout=300)
-    return done.stdout.strip()
+    completed = machine.run(f"cd / && runuser --user={user} -- bash -c {shlex.quote(command)} 2>&1", timeout=300)
+    return completed.stdout.strip()
 
 
 def login(machine: VirtualMachine, command: str, user: str = USER) -> subprocess.CompletedProcess[str]:
-    """A new SSH login."""
+    """Run a command in a new SSH session."""
     options = ["-o", "ConnectTimeout=60", "-o", "BatchMode=yes", "-o", "ControlPath=none"]
     arguments = ["ssh", *files.ssh_options(machine.name), *options, f"{user}@{machine.address}", command]
     return subprocess.run(arguments, capture_output=True, text=True, timeout=180, check=False)
 
 
 def test_second_run_changes_nothing(cluster: VirtualMachine) -> None:
-    shown = cluster.sh("scontrol show config")
+    config = cluster.sh("scontrol show config")
     for setting in ("proctrack/cgroup", "task/affinity,task/cgroup", "jobacct_gather/cgroup"):
-        assert setting in shown
+        assert setting in config
     play = site(cluster, slurm_adopt_logins=True)
     assert play.rc == 0 and "changed=0" in play.output, play.output
 

@@ -1,4 +1,4 @@
-"""Jobs in containers of real engines, in a step: Slurm knows nothing of containers, which end with their run."""
+"""Jobs in containers of real engines, in a step: containers, which Slurm does not track, end with their run."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ APT = "apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq -y insta
 
 
 def in_session(lab: Lab, node: str, command: str) -> str:
-    """The output of a command in a login session of the user, as rootless podman needs it."""
-    done = subprocess.run(lab.ssh(node, command), capture_output=True, text=True, check=False, timeout=600)
-    assert done.returncode == 0, f"{node}: {command}: {done.stdout}{done.stderr}"
-    return done.stdout.strip()
+    """Return the output of a command in a login session of the user, which rootless podman needs."""
+    completed = subprocess.run(lab.ssh(node, command), capture_output=True, text=True, check=False, timeout=600)
+    assert completed.returncode == 0, f"{node}: {command}: {completed.stdout}{completed.stderr}"
+    return completed.stdout.strip()
 
 
 @pytest.fixture(scope="module")
 def engines(lab: Lab) -> Iterator[Lab]:
-    """Two hosts of a cluster with both engines and a small image; Slurm is removed afterwards."""
+    """Yield two hosts of a cluster with both engines and a small image; remove Slurm afterward."""
     play = site(lab)
     assert play.rc == 0, play.output
     # the test hosts have no disk for a different driver
@@ -53,7 +53,7 @@ def engines(lab: Lab) -> Iterator[Lab]:
 
 
 def containers(lab: Lab, engine: str, option: str = "--all") -> list[str]:
-    """The containers on each host."""
+    """Return the containers on each host."""
     command = f"{engine} ps {option} --quiet"
     return [root(lab, node, command) if engine == "docker" else in_session(lab, node, command) for node in NODES]
 

@@ -1,4 +1,4 @@
-"""The faults of docs/running.md when Slurm starts the supervisors, and what only Slurm does to a run.
+"""The faults of docs/running.md when Slurm starts the supervisors, and effects that only Slurm has on a run.
 
 Slurm tracks processes by their parents here (proctrack/linuxproc), which loses children that detach themselves.
 """
@@ -24,7 +24,7 @@ PREEMPTION = {"PreemptType": "preempt/partition_prio", "PreemptMode": "REQUEUE"}
 
 @pytest.fixture(scope="module")
 def cluster(lab: Lab) -> Iterator[Lab]:
-    """The hosts as a cluster whose jobs can be preempted; nothing of it remains."""
+    """Yield the hosts as a cluster whose jobs can be preempted; remove Slurm afterward."""
     play = site(lab, slurm_settings=PREEMPTION)
     assert play.rc == 0, play.output
     assert "proctrack/linuxproc" in root(lab, "node1", "scontrol show config")
@@ -34,7 +34,7 @@ def cluster(lab: Lab) -> Iterator[Lab]:
 
 @pytest.fixture
 def idle(cluster: Lab) -> Iterator[Lab]:
-    """The hosts, which are on, reachable and idle, before and after."""
+    """Yield the hosts, which are on, reachable and idle before and after the test."""
     lab = cluster
     yield lab
     lab.mend()
@@ -51,7 +51,7 @@ def is_up(lab: Lab, node: str) -> bool:
 
 
 def signal(name: str, pattern: str) -> Callable[[Lab], object]:
-    """Cause a fault: send a signal to a process on node2."""
+    """Return a function that sends a signal to a process on node2."""
     return lambda lab: root(lab, "node2", f"kill -{name} {pid_of(lab, 'node2', pattern)}")
 
 
@@ -59,8 +59,8 @@ def power_off(node: str) -> Callable[[Lab], object]:
     return lambda lab: lab.power_off(node)
 
 
-class Fault(NamedTuple):
-    """A fault, the seconds in which the run promises to end, and a pattern of its first failure."""
+class FailureCase(NamedTuple):
+    """A fault, the seconds within which the run must end, and a pattern of its first failure."""
 
     make: Callable[[Lab], object]
     within: float
@@ -73,14 +73,14 @@ class Fault(NamedTuple):
 SUPERVISOR = r"^\S*python3\S* .*/supervisor\.py /"
 RANK = r"^\S*python\S* .*ticks\.py"
 FAULTS = {
-    "rank raises": Fault(signal("USR1", RANK), 10, "ValueError: boom as told"),
-    "rank is killed": Fault(signal("KILL", RANK), 10, "SIGKILL"),
-    "supervisor is killed": Fault(signal("KILL", SUPERVISOR), 10, ""),
-    "supervisor hangs": Fault(signal("STOP", SUPERVISOR), 30, ""),
-    "node loses power": Fault(power_off("node2"), 20, "lost", ("node1",)),
-    "first node loses power": Fault(power_off("node1"), 20, "lost", ("node2",), "node1"),
-    "node loses its network": Fault(lambda lab: lab.cut_off("node2"), 20, "lost"),
-    "node is rebooted": Fault(
+    "rank raises": FailureCase(signal("USR1", RANK), 10, "ValueError: boom as told"),
+    "rank is killed": FailureCase(signal("KILL", RANK), 10, "SIGKILL"),
+    "supervisor is killed": FailureCase(signal("KILL", SUPERVISOR), 10, ""),
+    "supervisor hangs": FailureCase(signal("STOP", SUPERVISOR), 30, ""),
+    "node loses power": FailureCase(power_off("node2"), 20, "lost", ("node1",)),
+    "first node loses power": FailureCase(power_off("node1"), 20, "lost", ("node2",), "node1"),
+    "node loses its network": FailureCase(lambda lab: lab.cut_off("node2"), 20, "lost"),
+    "node is rebooted": FailureCase(
         lambda lab: root(lab, "node2", "systemctl --no-block reboot"),
         20,
         "was rebooted or shut down|was restarted during the run",
@@ -90,24 +90,24 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_fault_ends_the_run_on_all_nodes(idle: Lab, name: str) -> None:
-    """Each node has a child of the job that has detached itself, which ends as well."""
-    lab, fault, run_id = idle, FAULTS[name], name.replace(" ", "-")
+def test_failure_ends_the_run_on_all_nodes(idle: Lab, name: str) -> None:
+    """A detached child of the job on each node ends as well."""
+    lab, case, run_id = idle, FAULTS[name], name.replace(" ", "-")
     play = in_queue(lab, run_id, "--detach")
     play.wait_for("step 3 of rank 0")
     drive.eventually("children are detached", lambda: has_child(lab, "node1") and has_child(lab, "node2"), 30)
-    fault.make(lab)
+    case.make(lab)
     seconds = drive.eventually(
-        f"nothing is left on {', '.join(fault.nodes)}",
-        lambda: not any(of_job(lab, node) for node in fault.nodes),
-        fault.within,
-        lambda: str({node: of_job(lab, node) for node in fault.nodes}),
+        f"nothing is left on {', '.join(case.nodes)}",
+        lambda: not any(of_job(lab, node) for node in case.nodes),
+        case.within,
+        lambda: str({node: of_job(lab, node) for node in case.nodes}),
     )
     print(f"{name}: {seconds:.1f} s")
     play.wait()
     assert play.rc == 2, play.output
     failure = drive.record(lab, run_id)["first_failure"]
-    assert failure["node"] == fault.blamed and re.search(fault.error, failure["error"]), failure
+    assert failure["node"] == case.blamed and re.search(case.error, failure["error"]), failure
 
 
 def test_killed_launcher_ends_the_run(idle: Lab) -> None:
@@ -122,7 +122,7 @@ def test_killed_launcher_ends_the_run(idle: Lab) -> None:
 
 
 def test_elastic_run_continues_without_a_lost_node(idle: Lab) -> None:
-    """Slurm leaves the job alone (--no-kill), even once it knows that the node is down."""
+    """Slurm does not kill the job (--no-kill), even after it has marked the node as down."""
     options = {"nnodes": "2:3", "nodes": "node1,node2,node3", "launch_scheduler": "slurm"}
     play = drive.launch(idle, "loop.py", "--steps", "600", run_id="elastic", **options)
     play.wait_for(r"step 3 sum 3 world 3")
@@ -151,7 +151,7 @@ def test_run_restarts_in_its_job_without_the_lost_node(idle: Lab) -> None:
 
 
 def of_job(lab: Lab, node: str) -> list[str]:
-    """What remains of a run on a node, without the job's script and its srun, which wait for lost nodes for a while."""
+    """Return the remains of a run on a node, except the job's script and its srun, which wait for lost nodes."""
     return [line for line in drive.traces(lab, node).splitlines() if not re.search(SCRIPT, line)]
 
 
@@ -211,7 +211,7 @@ def test_run_continues_while_the_controller_is_unavailable_for_a_minute(idle: La
 
 
 def test_requeued_run_resumes_from_its_checkpoint(idle: Lab) -> None:
-    """The training of examples/ddp: the second life continues after the last epoch that the first saved."""
+    """After requeueing, examples/ddp continues after the last saved epoch."""
     options: dict[str, Any] = {"nnodes": 2, "launch_scheduler": "slurm", "launch_slurm_requeue": 1}
     play = drive.start(
         "launch.yml",
@@ -244,26 +244,26 @@ def test_requeued_run_resumes_from_its_checkpoint(idle: Lab) -> None:
 def test_two_users_take_turns(idle: Lab) -> None:
     for host in idle.nodes:
         root(idle, host.name, "getent passwd bob || useradd -m -u 2002 -s /bin/bash bob")
-    theirs = in_queue(idle, "theirs", "--until", "enough", launch_user="bob")
-    theirs.wait_for("I am rank 0 of 2 on node1, bob at home in /home/bob")
-    ours = in_queue(idle, "ours", "--until", "enough")
-    ours.wait_for(r"queued as Slurm job \d+, position 1, reason Resources")
+    bob_run = in_queue(idle, "theirs", "--until", "enough", launch_user="bob")
+    bob_run.wait_for("I am rank 0 of 2 on node1, bob at home in /home/bob")
+    muster_run = in_queue(idle, "ours", "--until", "enough")
+    muster_run.wait_for(r"queued as Slurm job \d+, position 1, reason Resources")
     assert set(root(idle, "node3", "squeue --noheader --format='%u %j %T'").splitlines()) == {
         "bob theirs RUNNING",
         "muster ours PENDING",
     }
     end_run(idle, "theirs", user="bob")
-    assert theirs.wait().rc == 0, theirs.output
-    ours.wait_for("step 1 of rank 0")
+    assert bob_run.wait().rc == 0, bob_run.output
+    muster_run.wait_for("step 1 of rank 0")
     end_run(idle, "ours")
-    assert ours.wait().rc == 0, ours.output
+    assert muster_run.wait().rc == 0, muster_run.output
     for node in NODES:
-        left = [item for item in idle.processes(node) if item.user == "bob"]
-        assert left == [], node
+        leftovers = [item for item in idle.processes(node) if item.user == "bob"]
+        assert leftovers == [], node
 
 
 def test_preempted_run_saves_and_starts_again(idle: Lab) -> None:
-    """A partition with priority takes the nodes away, after the time in which the run may save."""
+    """A partition with priority preempts the run after the grace period, in which the run may save."""
     limits = {"launch_notice_grace": 5, "launch_stop_grace": 5}
     root(
         idle, "node1", "scontrol create PartitionName=urgent Nodes=ALL PriorityTier=9 State=UP OverSubscribe=EXCLUSIVE"

@@ -1,6 +1,6 @@
-"""A cluster that somebody else has set up, used from its login host by a user without root, and without a shared home.
+"""A cluster set up by somebody else, used from its login host by a user without root, and without a shared home.
 
-Its configuration is by hand, so that nothing of the role is needed. node3 is the login host, and runs no jobs.
+It is configured manually, without the role. node3 is the login host, and runs no jobs.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ PartitionName=urgent Nodes=ALL State=UP MaxTime=60 PriorityTier=9 PreemptMode=OF
 
 @dataclass
 class Campus:
-    """The cluster as its user sees it."""
+    """The cluster from its user's point of view."""
 
     lab: Lab
     inventory: Path
@@ -60,7 +60,7 @@ class Campus:
 
     @property
     def runs(self) -> Path:
-        """The directory of the records."""
+        """Return the directory of the records."""
         return self.inventory.parent / "runs"
 
     def play(self, playbook: str, **extra: Any) -> drive.Play:
@@ -125,7 +125,7 @@ def remove(lab: Lab) -> None:
 
 @pytest.fixture(scope="module")
 def campus(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Campus]:
-    """The cluster, with the inventory that `init -e source=slurm` writes."""
+    """Yield the cluster, with the inventory that `init -e source=slurm` writes."""
     set_up(lab)
     directory = tmp_path_factory.mktemp("campus")
     folder = files.directory(lab.name)
@@ -160,11 +160,11 @@ def test_user_without_root_trains_on_nodes_that_slurm_chooses(campus: Campus) ->
     logs = campus.play("logs.yml", run_id="first", fetch=True).wait()
     assert logs.rc == 0 and list(campus.runs.glob("first/logs/node1/**/*.log")), logs.output
     for playbook in ("report.yml", "runs.yml"):
-        done = campus.play(playbook).wait()
-        assert done.rc == 0 and "first" in done.output, done.output
+        completed = campus.play(playbook).wait()
+        assert completed.rc == 0 and "first" in completed.output, completed.output
     drive.eventually("the job has ended", lambda: as_user(lab, LOGIN, "squeue --noheader", USER) == "", 60)
-    left = root(lab, "node2", "find /home/ada /tmp -xdev -name '*ansible_collections*'")
-    assert left == "", "no collection is installed on a node"
+    leftovers = root(lab, "node2", "find /home/ada /tmp -xdev -name '*ansible_collections*'")
+    assert leftovers == "", "no collection is installed on a node"
 
 
 def test_failure_ends_the_run_and_the_job(campus: Campus) -> None:
@@ -175,8 +175,10 @@ def test_failure_ends_the_run_and_the_job(campus: Campus) -> None:
     assert play.rc == 2 and "ValueError: boom as told" in play.last_lines(), play.output
     drive.eventually("the job has ended", lambda: as_user(campus.lab, LOGIN, "squeue --noheader", USER) == "", 60)
     for node in ("node1", "node2"):
-        left = [item for item in campus.lab.processes(node) if item.user == USER and not drive.OWN.search(item.command)]
-        assert left == [], node
+        leftovers = [
+            item for item in campus.lab.processes(node) if item.user == USER and not drive.OWN.search(item.command)
+        ]
+        assert leftovers == [], node
 
 
 def test_preemption_is_treated_as_a_notice_although_slurm_signals_the_ranks(campus: Campus) -> None:

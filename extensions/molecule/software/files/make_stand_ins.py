@@ -1,4 +1,4 @@
-"""Make in /srv what the tests of a node have no network or no GPU for: a source tree, an installer of conda, wheels."""
+"""Create test doubles in /srv, for tests without network access or GPUs: a source tree, a conda installer, wheels."""
 
 from __future__ import annotations
 
@@ -68,18 +68,18 @@ FLASH = {"flash_attn/__init__.py": "__version__ = '2.8.3'\n", "flash_attn_2_cuda
 
 
 def make_wheel(path: Path, version: str, files: dict[str, str]) -> None:
-    """Make a wheel; the version in its name may have additional parts."""
+    """Create a wheel; the version in its name may have additional parts."""
     name = path.name.split("-")[0]
     info = f"{name}-{version}.dist-info"
-    whole = {
+    contents = {
         **files,
         f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
         f"{info}/WHEEL": f"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: {'-'.join(path.stem.split('-')[2:])}\n",
     }
-    whole[f"{info}/RECORD"] = "".join(f"{file},,\n" for file in [*whole, f"{info}/RECORD"])
+    contents[f"{info}/RECORD"] = "".join(f"{file},,\n" for file in [*contents, f"{info}/RECORD"])
     path.parent.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(path, "w") as archive:
-        for file, text in whole.items():
+        for file, text in contents.items():
             archive.writestr(file, text)
 
 

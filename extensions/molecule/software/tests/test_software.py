@@ -1,4 +1,4 @@
-"""One environment on two nodes, by uv as it comes; venv, conda and flash-attention in directories of their own."""
+"""One environment on two nodes with uv by default; venv, conda and flash-attention in separate directories."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ NO_SECRETS = {"WANDB_API_KEY": "", "HF_TOKEN": ""}
 
 
 def root(lab: Lab, node: str, command: str, timeout: float = 120) -> str:
-    """What root's command prints on a node; it must succeed."""
-    done = lab.exec(node, ["bash", "-c", command], timeout=timeout)
-    assert done.returncode == 0, f"{node}: {command}: {done.stdout}{done.stderr}"
-    return done.stdout.strip()
+    """Return the output of a command run as root on a node; it must succeed."""
+    completed = lab.exec(node, ["bash", "-c", command], timeout=timeout)
+    assert completed.returncode == 0, f"{node}: {command}: {completed.stdout}{completed.stderr}"
+    return completed.stdout.strip()
 
 
 def login(lab: Lab, node: str, command: str) -> str:
     """Return the output of the user's command."""
-    done = subprocess.run(lab.ssh(node, command), capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+    completed = subprocess.run(lab.ssh(node, command), capture_output=True, text=True, timeout=120, check=False)
+    assert completed.returncode == 0, completed.stderr
+    return completed.stdout.strip()
 
 
-def said(play: drive.Play) -> str:
+def flat_output(play: drive.Play) -> str:
     return " ".join(play.output.split())
 
 
@@ -103,7 +103,7 @@ def test_secrets_are_not_shown_in_verbose_output(lab: Lab) -> None:
     assert KEY in login(lab, "node2", "cat ~/.netrc")
 
 
-def typed(lab: Lab, *options: str) -> list[str]:
+def prompt_command(lab: Lab, *options: str) -> list[str]:
     """Return the arguments of a command that prompts for the secrets."""
     program = str(drive.CHECKOUT / ".venv/bin/ansible-playbook")
     return [program, STAND_INS, "-i", str(lab.inventory), "--limit", "node2", "-e", "part=typed", *options]
@@ -111,30 +111,30 @@ def typed(lab: Lab, *options: str) -> list[str]:
 
 def test_secrets_that_are_typed_in_are_stored_but_not_echoed(lab: Lab) -> None:
     root(lab, "node2", "rm -f /home/muster/.netrc /home/muster/.cache/huggingface/token")
-    process, terminal = drive.terminal(typed(lab, "-vvv"), NO_SECRETS)
-    answers = {"Weights and Biases key (input is hidden)": KEY, "Hugging Face token (input is hidden)": TOKEN}
-    seen = ""
+    process, terminal = drive.terminal(prompt_command(lab, "-vvv"), NO_SECRETS)
+    replies = {"Weights and Biases key (input is hidden)": KEY, "Hugging Face token (input is hidden)": TOKEN}
+    output = ""
     try:
         while process.poll() is None:
             if select.select([terminal], [], [], 1)[0]:
                 with contextlib.suppress(OSError):  # Linux reports the end of a terminal this way
-                    seen += os.read(terminal, 65536).decode(errors="replace")
+                    output += os.read(terminal, 65536).decode(errors="replace")
             elif not termios.tcgetattr(terminal)[3] & termios.ECHO:  # wait for the prompt: earlier input would be lost
-                asked = max(answers, key=seen.rfind)
-                os.write(terminal, f"{answers[asked]}\r".encode() if asked in seen else b"")
-        assert process.returncode == 0, seen
+                prompt = max(replies, key=output.rfind)
+                os.write(terminal, f"{replies[prompt]}\r".encode() if prompt in output else b"")
+        assert process.returncode == 0, output
     finally:
         process.kill()
         os.close(terminal)
-    assert all(question in seen for question in answers)
-    assert KEY not in seen and TOKEN not in seen
+    assert all(question in output for question in replies)
+    assert KEY not in output and TOKEN not in output
     assert KEY in login(lab, "node2", "cat ~/.netrc")
     assert login(lab, "node2", "cat ~/.cache/huggingface/token") == TOKEN
 
 
 def test_missing_secret_without_a_terminal_is_reported_with_remedy(lab: Lab) -> None:
-    arguments, env = typed(lab), {**os.environ, **NO_SECRETS, "ANSIBLE_FORCE_COLOR": "0"}
-    done = subprocess.run(
+    arguments, env = prompt_command(lab), {**os.environ, **NO_SECRETS, "ANSIBLE_FORCE_COLOR": "0"}
+    completed = subprocess.run(
         arguments,
         stdin=subprocess.DEVNULL,
         env=env,
@@ -144,8 +144,10 @@ def test_missing_secret_without_a_terminal_is_reported_with_remedy(lab: Lab) -> 
         timeout=120,
         check=False,
     )
-    assert done.returncode == 2, done.stdout
-    assert "no Weights and Biases key is set. Copy the key shown at " in " ".join(done.stdout.split()), done.stdout
+    assert completed.returncode == 2, completed.stdout
+    assert "no Weights and Biases key is set. Copy the key shown at " in " ".join(completed.stdout.split()), (
+        completed.stdout
+    )
 
 
 def test_job_uses_the_environment_without_launch_python(lab: Lab, tmp_path: Path) -> None:
@@ -163,7 +165,7 @@ def test_job_uses_the_environment_without_launch_python(lab: Lab, tmp_path: Path
 def test_nonexistent_torch_and_cuda_pair_is_refused_before_download(lab: Lab) -> None:
     play = drive.run(STAND_INS, lab.inventory, part="torch", pytorch_version="2.8.0", pytorch_cuda="12.4")
     assert play.rc == 2
-    assert "torch 2.8.0 does not exist for CUDA 12.4, only for CUDA 12.6, 12.8, 12.9" in said(play)
+    assert "torch 2.8.0 does not exist for CUDA 12.4, only for CUDA 12.6, 12.8, 12.9" in flat_output(play)
     assert "resolving and downloading packages" not in play.output
 
 
@@ -172,7 +174,7 @@ SMI = one_gpu("Quadro P4000", "6.1", 8192)
 
 @pytest.fixture
 def pascals(lab: Lab) -> Iterator[None]:
-    """A GPU for which few builds of torch have kernels, as far as nvidia-smi tells."""
+    """Give each node a fake nvidia-smi with a GPU that few builds of torch support."""
     path = "/usr/local/bin/nvidia-smi"
     for node in NODES:
         root(lab, node, f"cat > {path} <<'STUB'\n{SMI}STUB\nchmod 755 {path}")
@@ -183,23 +185,25 @@ def pascals(lab: Lab) -> Iterator[None]:
 
 def test_torch_choice_is_shown_with_reasons_before_any_change(lab: Lab, pascals: None) -> None:
     options = ("--check", "--limit", "node1,node2")
-    asked: dict[str, Any] = {"part": "torch", "python_env_directory": "/opt/chosen"}
-    play = drive.run(STAND_INS, lab.inventory, options=options, **asked)
+    settings: dict[str, Any] = {"part": "torch", "python_env_directory": "/opt/chosen"}
+    play = drive.run(STAND_INS, lab.inventory, options=options, **settings)
     assert play.rc == 0, play.output
-    assert "torch 2.13.0: the newest compatible release" in said(play)
-    assert "CUDA 12.6: the newest build that the drivers support (580.65.06 on node1, node2)" in said(play)
-    assert "torch 2.13.0 for CUDA 13.2 has no kernels for Quadro P4000 (compute capability 6.1)" in said(play)
+    assert "torch 2.13.0: the newest compatible release" in flat_output(play)
+    assert "CUDA 12.6: the newest build that the drivers support (580.65.06 on node1, node2)" in flat_output(play)
+    assert "torch 2.13.0 for CUDA 13.2 has no kernels for Quadro P4000 (compute capability 6.1)" in flat_output(play)
 
-    refused = drive.run(STAND_INS, lab.inventory, options=options, flash_attention_enabled=True, **asked)
+    refused = drive.run(STAND_INS, lab.inventory, options=options, flash_attention_enabled=True, **settings)
     assert refused.rc == 2
-    assert "FlashAttention 2 has no kernels for Quadro P4000 (compute capability 6.1) on node1, node2" in said(refused)
+    assert "FlashAttention 2 has no kernels for Quadro P4000 (compute capability 6.1) on node1, node2" in flat_output(
+        refused
+    )
     assert "Show what would be installed" not in refused.output
     for node in NODES:
         root(lab, node, "test ! -e /opt/chosen")
 
 
 def stand_in(lab: Lab, part: str, **more: Any) -> drive.Play:
-    """Run one of the plays of stand_ins.yml on two nodes."""
+    """Run a play of stand_ins.yml on two nodes."""
     return drive.run(STAND_INS, lab.inventory, options=("--limit", "node1,node2"), timeout=300, part=part, **more)
 
 
@@ -214,8 +218,8 @@ def test_venv_without_ensurepip_installs_source_tree_with_extras(lab: Lab) -> No
         assert root(lab, node, f'cd / && {python} -c "import project, colorama; print(project.__file__)"') == (
             "/srv/project/project.py"
         )
-    less = stand_in(lab, "venv")
-    assert "six removed from all nodes (no longer required by any package)" in said(less), less.output
+    reduced = stand_in(lab, "venv")
+    assert "six removed from all nodes (no longer required by any package)" in flat_output(reduced), reduced.output
     for node in NODES:
         root(lab, node, f"! {python} -c 'import six' 2>&1")
         assert root(lab, node, f"{python} -c 'import colorama'") == ""
@@ -223,12 +227,12 @@ def test_venv_without_ensurepip_installs_source_tree_with_extras(lab: Lab) -> No
 
 @pytest.mark.thorough  # Molecule's idempotence run and the role's unit tests check this for uv's environment
 def test_second_run_keeps_venv_and_missing_requirements_file_is_named(lab: Lab) -> None:
-    again = stand_in(lab, "venv")
-    assert unchanged(again), again.output
+    rerun = stand_in(lab, "venv")
+    assert unchanged(rerun), rerun.output
 
     refused = stand_in(lab, "venv", python_env_requirements_files=["/srv/none.txt"])
     assert refused.rc == 2
-    assert "no requirements file /srv/none.txt on this node. Copy the code first" in said(refused)
+    assert "no requirements file /srv/none.txt on this node. Copy the code first" in flat_output(refused)
 
 
 def test_failed_installation_is_shown_and_logged_without_index_token(lab: Lab) -> None:
@@ -242,9 +246,11 @@ def test_failed_installation_is_shown_and_logged_without_index_token(lab: Lab) -
     }
     play = drive.run(STAND_INS, lab.inventory, options=("--limit", "node1,node2", "-vvv"), part="failed", **arguments)
     assert play.rc == 2
-    assert "ERROR: No matching distribution found for nosuchpkg-zzz==9" in said(play)
-    assert "above" not in said(play).partition("ERROR: No matching")[0].rpartition("failed (exit code 1)")[2]
-    log = re.findall(r"All of its output is on that node, in (/home/muster/\.muster/logs/[\w.-]+\.log)", said(play))[0]
+    assert "ERROR: No matching distribution found for nosuchpkg-zzz==9" in flat_output(play)
+    assert "above" not in flat_output(play).partition("ERROR: No matching")[0].rpartition("failed (exit code 1)")[2]
+    log = re.findall(
+        r"All of its output is on that node, in (/home/muster/\.muster/logs/[\w.-]+\.log)", flat_output(play)
+    )[0]
     assert root(lab, "node1", f"stat --format='%a %U' {log}") == "600 muster"
     assert "No matching distribution found" in root(lab, "node1", f"cat {log}")
     assert "Looking in indexes: http://127.0.0.1:9/simple" in root(lab, "node1", f"cat {log}")
@@ -255,11 +261,11 @@ def test_failed_installation_is_shown_and_logged_without_index_token(lab: Lab) -
 def test_conda_is_not_installed_without_consent_and_a_hash(lab: Lab) -> None:
     refused = stand_in(lab, "conda", python_env_conda_installer_url="https://repo.anaconda.com/miniconda/x.sh")
     assert refused.rc == 2
-    assert "Read them and set python_env_conda_accept_terms to true to accept them" in said(refused)
+    assert "Read them and set python_env_conda_accept_terms to true to accept them" in flat_output(refused)
 
     refused = stand_in(lab, "conda", python_env_conda_installer_sha256="")
     assert refused.rc == 2
-    assert "Set python_env_conda_installer_sha256 to its sha256" in said(refused)
+    assert "Set python_env_conda_installer_sha256 to its sha256" in flat_output(refused)
 
 
 def test_conda_channels_are_queried_only_by_the_first_node(lab: Lab) -> None:
@@ -278,15 +284,15 @@ def test_conda_channels_are_queried_only_by_the_first_node(lab: Lab) -> None:
 
 
 @pytest.mark.thorough
-def test_second_run_leaves_conda_environment_unchanged(lab: Lab) -> None:
+def test_second_run_does_not_change_conda_environment(lab: Lab) -> None:
     digest = root(lab, "node1", "sha256sum /srv/conda/installer.sh")[:64]
-    again = stand_in(lab, "conda", python_env_conda_installer_sha256=digest)
-    assert unchanged(again), again.output
+    rerun = stand_in(lab, "conda", python_env_conda_installer_sha256=digest)
+    assert unchanged(rerun), rerun.output
 
 
 @pytest.fixture
 def gpus(lab: Lab) -> Iterator[None]:
-    """GPUs of a kind, as far as nvidia-smi tells."""
+    """Give each node a fake nvidia-smi with an A100."""
     for node in NODES:
         root(
             lab,
@@ -315,16 +321,17 @@ def test_flash_attention_is_installed_from_a_matching_wheel(lab: Lab, gpus: None
 
 @pytest.mark.thorough  # the refusals are in tests/unit/plugins/module_utils/torch/test_flash_attention.py
 def test_second_run_keeps_flash_attention_and_mismatch_is_refused(lab: Lab, gpus: None) -> None:
-    again = stand_in(lab, "flash")
-    assert unchanged(again), again.output
+    rerun = stand_in(lab, "flash")
+    assert unchanged(rerun), rerun.output
 
     refused = stand_in(lab, "flash", flash_attention_version="2.7.4.post1")
     assert refused.rc == 2
-    assert "The nearest matches: flash-attention 2.8.3 with torch 2.8" in said(refused)
+    assert "The nearest matches: flash-attention 2.8.3 with torch 2.8" in flat_output(refused)
 
     root(lab, "node2", "printf '#!/bin/sh\\necho Tesla T4, 7.5\\n' > /usr/local/bin/nvidia-smi")
     refused = stand_in(lab, "flash")
     assert refused.rc == 2
-    assert "the Tesla T4 GPU has compute capability 7.5, but FlashAttention 2 needs 8.0 or higher (Ampere)" in said(
-        refused
+    assert (
+        "the Tesla T4 GPU has compute capability 7.5, but FlashAttention 2 needs 8.0 or higher (Ampere)"
+        in flat_output(refused)
     )

@@ -1,4 +1,4 @@
-"""Every node can log in to every node, and only as it should; what was there before is unchanged."""
+"""Every node can log in to every node, only as intended; existing configuration is unchanged."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ CHECKOUT = Path(__file__).resolve().parents[4]
 def as_user(lab: Lab, node: str, command: str) -> tuple[int, str]:
     """Run a command as the user on a node; return its exit code and output, including stderr only if it failed.
 
-    mpirun, for one, sometimes warns about a race of its own ("setpgid failed") and continues.
+    For example, mpirun sometimes warns about an internal race ("setpgid failed") and continues.
     """
-    done = lab.exec(node, ["runuser", "--login", "muster", "-c", command], timeout=120)
-    return done.returncode, (done.stdout + (done.stderr if done.returncode else "")).strip()
+    completed = lab.exec(node, ["runuser", "--login", "muster", "-c", command], timeout=120)
+    return completed.returncode, (completed.stdout + (completed.stderr if completed.returncode else "")).strip()
 
 
 def logins(lab: Lab, node: str, targets: Sequence[str]) -> dict[str, str]:
@@ -142,7 +142,7 @@ def test_pdsh_rsync_and_mpirun_work_over_the_mesh(lab: Lab) -> None:
 
 
 def _with_nodes(lab: Lab, path: Path, names: Sequence[str]) -> Path:
-    """An inventory like the lab's, of these nodes only."""
+    """Write an inventory like the lab's with only these nodes; return its path."""
     inventory = yaml.safe_load(lab.inventory.read_text())
     hosts = inventory["training"]["hosts"]
     inventory["training"]["hosts"] = {name: hosts[name] for name in names}
@@ -158,9 +158,11 @@ def _mesh(inventory: Path, authority: Path, *options: str, **extra: Any) -> driv
 
 
 def _files(lab: Lab, node: str) -> str:
-    done = lab.exec(node, ["find", "/etc/ssh", "/home/muster/.ssh", "-type", "f", "-exec", "sha256sum", "{}", "+"])
-    assert done.returncode == 0 and "/etc/ssh/" in done.stdout and "/.ssh/" in done.stdout, done.stdout + done.stderr
-    return "\n".join(sorted(done.stdout.splitlines()))
+    completed = lab.exec(node, ["find", "/etc/ssh", "/home/muster/.ssh", "-type", "f", "-exec", "sha256sum", "{}", "+"])
+    assert completed.returncode == 0 and "/etc/ssh/" in completed.stdout and "/.ssh/" in completed.stdout, (
+        completed.stdout + completed.stderr
+    )
+    return "\n".join(sorted(completed.stdout.splitlines()))
 
 
 def _validity(lab: Lab, node: str) -> float:
@@ -171,7 +173,7 @@ def _validity(lab: Lab, node: str) -> float:
 
 
 def test_next_run_completes_an_interrupted_one(lab: Lab) -> None:
-    """The files of sshd were written, and it has not read them."""
+    """Reload sshd when its files were written but not read."""
     path = "/etc/ssh/sshd_config.d/10-muster-ssh-mesh.conf"
     assert lab.exec("node2", ["bash", "-c", f"mv {path} /root/kept && systemctl reload ssh"]).returncode == 0
     drive.eventually("the port is closed", lambda: ":2222 " not in lab.exec("node2", ["ss", "-Hltn"]).stdout, 120)
@@ -181,12 +183,12 @@ def test_next_run_completes_an_interrupted_one(lab: Lab) -> None:
     play = drive.run(playbook, lab.inventory, options=options)
     assert play.rc == 0, play.output
     assert ":2222 " in lab.exec("node2", ["ss", "-Hltn"]).stdout
-    again = drive.run(playbook, lab.inventory, options=options)
-    assert unchanged(again), again.output
+    rerun = drive.run(playbook, lab.inventory, options=options)
+    assert unchanged(rerun), rerun.output
 
 
-def test_node_can_join_leave_and_return(lab: Lab, tmp_path: Path) -> None:
-    """With an authority of its own, whose certificates end in a few hours: node4 is a stranger to it at first."""
+def test_node_can_join_be_removed_and_return(lab: Lab, tmp_path: Path) -> None:
+    """The mesh has its own authority, with certificates for a few hours; node4 is unknown to it at first."""
     two = _with_nodes(lab, tmp_path / "two.yml", ["node1", "node2"])
     three = _with_nodes(lab, tmp_path / "three.yml", ["node1", "node2", "node4"])
     addresses = {node.name: node.address for node in lab.nodes}
@@ -205,7 +207,7 @@ def test_node_can_join_leave_and_return(lab: Lab, tmp_path: Path) -> None:
     assert {node: _files(lab, node) for node in before} == before, "a new node touches only itself"
     for node in before:
         assert logins(lab, "node4", [node]) == {node: node}
-    # The other nodes trust the certificate authority for the nodes in their known_hosts.
+    # the other nodes trust the certificate authority only for the nodes in their known_hosts
     assert "verification failed" in logins(lab, "node1", [addresses["node4"]])[addresses["node4"]]
     _mesh(three, tmp_path / "ca", **short)
     for node in before:
@@ -228,7 +230,7 @@ def test_node_can_join_leave_and_return(lab: Lab, tmp_path: Path) -> None:
 
 
 def test_machine_gets_no_certificate_for_a_name_that_it_chose_itself(lab: Lab, tmp_path: Path) -> None:
-    """node3 calls itself github.com; and an earlier certificate that says so is revoked."""
+    """node3 has the hostname github.com; an earlier certificate for that name is revoked."""
     authority = tmp_path / "ca"
     pair = _with_nodes(lab, tmp_path / "pair.yml", ["node1", "node3"])
     playbook = tmp_path / "wrong.yml"
@@ -250,9 +252,9 @@ def test_machine_gets_no_certificate_for_a_name_that_it_chose_itself(lab: Lab, t
         _mesh(pair, authority)
         principals = lab.exec("node3", ["ssh-keygen", "-L", "-f", certificate]).stdout
         assert "node3" in principals and "github" not in principals
-        asked = ["ssh-keygen", "-Q", "-f", "/etc/ssh/muster_ssh_mesh_revoked"]
-        assert "REVOKED" in lab.exec("node3", [*asked, "/var/tmp/wrong-cert.pub"]).stdout
-        assert lab.exec("node3", [*asked, certificate]).returncode == 0
+        query = ["ssh-keygen", "-Q", "-f", "/etc/ssh/muster_ssh_mesh_revoked"]
+        assert "REVOKED" in lab.exec("node3", [*query, "/var/tmp/wrong-cert.pub"]).stdout
+        assert lab.exec("node3", [*query, certificate]).returncode == 0
         # the node cannot impersonate github.com, even with the earlier certificate
         lab.exec("node3", ["sh", "-c", f"cp /var/tmp/wrong-cert.pub {certificate} && systemctl reload ssh"])
         code, output = as_user(lab, "node1", stranger)
@@ -263,11 +265,11 @@ def test_machine_gets_no_certificate_for_a_name_that_it_chose_itself(lab: Lab, t
 
 
 def test_faults_that_keep_a_node_out_are_named_before_any_change(lab: Lab, tmp_path: Path) -> None:
-    """Each fault is really made, and reported with the node's name before anything is changed."""
+    """Each real fault is reported with the node's name before anything is changed."""
     playbook = str(CHECKOUT / "extensions" / "molecule" / "ssh_mesh" / "converge.yml")
     before = _files(lab, "node2")
-    set_up = "/etc/ssh/sshd_config"
-    faults = f"sed -i.orig 's/^Include/#Include/' {set_up}; echo RevokedKeys /etc/mine >> {set_up}"
+    config_path = "/etc/ssh/sshd_config"
+    faults = f"sed -i.orig 's/^Include/#Include/' {config_path}; echo RevokedKeys /etc/mine >> {config_path}"
     lab.exec("node2", ["sh", "-c", faults])
     try:
         play = drive.run(playbook, lab.inventory, ssh_mesh_user="muster", ssh_mesh_host_key="/etc/ssh/none")

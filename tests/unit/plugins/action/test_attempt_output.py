@@ -1,4 +1,4 @@
-"""./muster logs --attempt: what is shown of a node's replies; and the headings of attempts in ./muster logs."""
+"""Rendering of a node's replies for ./muster logs --attempt, and headings of attempts in ./muster logs."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def output(text: str, active: bool = False, **more: Any) -> dict[str, Any]:
     return {"ranks": [2, 3], "newest": 1, **fields, **more}
 
 
-def shown(capsys: pytest.CaptureFixture[str], *replies: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return the result and the lines that are shown if a node replies so."""
+def show_replies(capsys: pytest.CaptureFixture[str], *replies: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Return the result and the printed lines for these replies of a node."""
     remaining = list(replies)
     module = ActionModule.__new__(ActionModule)
     result = module.show(dict(REQUEST), lambda _request: remaining.pop(0))
@@ -29,18 +29,18 @@ def shown(capsys: pytest.CaptureFixture[str], *replies: dict[str, Any]) -> tuple
 
 
 def test_output_of_an_attempt_has_a_heading(capsys: pytest.CaptureFixture[str]) -> None:
-    result, lines = shown(capsys, output('a\nMUSTER_RESULT {"b": 1}\n', active=True), output("c\x1b[2J\n"))
+    result, lines = show_replies(capsys, output('a\nMUSTER_RESULT {"b": 1}\n', active=True), output("c\x1b[2J\n"))
     assert lines == ["[muster] attempt 1, rank 3, on gpu1:", "a", "c"]
     assert result == {"changed": False, "has_rank": True, "newest": 1}
 
 
 def test_other_nodes_show_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    result, lines = shown(capsys, {"ranks": [], "newest": 0})
+    result, lines = show_replies(capsys, {"ranks": [], "newest": 0})
     assert (result["has_rank"], result["newest"], lines) == (False, 0, [])
 
 
 def test_skipped_output_names_the_whole_log(capsys: pytest.CaptureFixture[str]) -> None:
-    _result, lines = shown(capsys, output("end\n", left_out={"/r/x.log": 3_000_000}))
+    _result, lines = show_replies(capsys, output("end\n", left_out={"/r/x.log": 3_000_000}))
     assert lines[1:] == ["[muster] 3 MB of output skipped; full log: gpu1:/r/x.log", "end"]
 
 
@@ -64,7 +64,7 @@ RESTARTS: list[dict[str, Any]] = [
 
 
 def logs(*attempts: int) -> dict[str, str]:
-    """Output of attempts, by log."""
+    """Return the output of attempts by log."""
     names = {number: f"attempt-{number}/" if number else "" for number in attempts}
     return {f"/runs/r/node0/{name}ranks/x/attempt_0/0/stdout.log": f"output {number}" for number, name in names.items()}
 
@@ -83,7 +83,7 @@ def test_ended_run_is_shown_attempt_by_attempt() -> None:
 
 
 def test_output_without_the_event_of_its_attempt_has_a_heading() -> None:
-    """Only the node that leads the run has the events, and a long log comes in several replies."""
+    """Only the node that leads the run has the events, and a long log arrives in several replies."""
     assert pieces([], logs(0, 1, 2)) == [
         *("output 0", "output of attempt 1:", "output 1", "output of attempt 2:", "output 2")
     ]

@@ -1,4 +1,4 @@
-"""A bucket is moved on a real S3 server: completely, with metadata and tags, after an interruption, and verified."""
+"""A bucket is moved on a fake S3 server: completely, with metadata and tags, verified, and after interruptions."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def s3() -> Iterator[S3Server]:
         client.put_object_tagging(
             Bucket="source", Key="few/07", Tagging={"TagSet": [{"Key": "split", "Value": "train + test"}]}
         )
-        in_parts(client, "big.bin", [BIG[:PART], BIG[PART : 2 * PART], BIG[2 * PART :]])
+        upload_in_parts(client, "big.bin", [BIG[:PART], BIG[PART : 2 * PART], BIG[2 * PART :]])
         yield server
         for bucket in client.list_buckets()["Buckets"]:
-            empty(client, bucket["Name"])
+            empty_bucket(client, bucket["Name"])
 
 
-def empty(client: Any, bucket: str) -> None:
-    """Remove a bucket: all servers of a process share moto's memory."""
+def empty_bucket(client: Any, bucket: str) -> None:
+    """Remove a bucket, because all servers of a process share moto's state."""
     for entry in client.list_multipart_uploads(Bucket=bucket).get("Uploads", ()):
         client.abort_multipart_upload(Bucket=bucket, Key=entry["Key"], UploadId=entry["UploadId"])
     for entry in client.list_objects_v2(Bucket=bucket).get("Contents", ()):
@@ -48,16 +48,16 @@ def empty(client: Any, bucket: str) -> None:
     client.delete_bucket(Bucket=bucket)
 
 
-def in_parts(client: Any, key: str, parts: list[bytes]) -> None:
+def upload_in_parts(client: Any, key: str, parts: list[bytes]) -> None:
     upload = client.create_multipart_upload(
         Bucket="source", Key=key, ContentType="video/mp4", Metadata={"camera": "3"}, Tagging="split=train%2Btest"
     )["UploadId"]
     arguments = {"Bucket": "source", "Key": key, "UploadId": upload}
-    done = [
+    uploaded = [
         {"PartNumber": number, "ETag": client.upload_part(PartNumber=number, Body=body, **arguments)["ETag"]}
         for number, body in enumerate(parts, 1)
     ]
-    client.complete_multipart_upload(MultipartUpload={"Parts": done}, **arguments)
+    client.complete_multipart_upload(MultipartUpload={"Parts": uploaded}, **arguments)
 
 
 def move(s3: S3Server, check: bool = False, **more: Any) -> dict[str, Any]:
@@ -77,21 +77,21 @@ def content(client: Any, bucket: str) -> dict[str, str]:
     return result
 
 
-def copies(s3: S3Server) -> int:
+def count_copies(s3: S3Server) -> int:
     return sum(method in ("PUT", "POST") for method, _path in s3.requests)
 
 
 def test_objects_are_moved_with_content_type_metadata_and_tags(s3: S3Server) -> None:
     client = s3.client()
     before = content(client, "source")
-    answer = move(s3)
-    assert answer["changed"] and answer["created"]
-    assert (answer["objects"], answer["copied"], answer["verified"], answer["extra"]) == (21, 21, 21, 0)
+    result = move(s3)
+    assert result["changed"] and result["created"]
+    assert (result["objects"], result["copied"], result["verified"], result["extra"]) == (21, 21, 21, 0)
     assert content(client, "target") == before == content(client, "source")
     for key, kind in (("big.bin", "video/mp4"), ("few/07", "text/x-few")):
-        there = client.head_object(Bucket="target", Key=key)
-        assert there["ContentType"] == kind
-        assert there["ETag"] == client.head_object(Bucket="source", Key=key)["ETag"]
+        copied = client.head_object(Bucket="target", Key=key)
+        assert copied["ContentType"] == kind
+        assert copied["ETag"] == client.head_object(Bucket="source", Key=key)["ETag"]
     assert client.head_object(Bucket="target", Key="big.bin")["Metadata"] == {"camera": "3"}
     for key, value in (("big.bin", "train+test"), ("few/07", "train + test")):
         assert client.get_object_tagging(Bucket="target", Key=key)["TagSet"] == [{"Key": "split", "Value": value}]
@@ -100,20 +100,20 @@ def test_objects_are_moved_with_content_type_metadata_and_tags(s3: S3Server) -> 
 def test_a_second_move_copies_nothing(s3: S3Server) -> None:
     move(s3)
     s3.requests.clear()
-    answer = move(s3)
-    assert not answer["changed"]
-    assert answer["copied"] == 0
-    assert copies(s3) == 0
+    result = move(s3)
+    assert not result["changed"]
+    assert result["copied"] == 0
+    assert count_copies(s3) == 0
 
 
 def test_check_mode_shows_size_and_price_and_creates_nothing(s3: S3Server, capsys: pytest.CaptureFixture[str]) -> None:
     s3.requests.clear()
-    answer = move(s3, check=True, price_per_gb=1000.0)
+    result = move(s3, check=True, price_per_gb=1000.0)
     size = len(BIG) + sum(range(20))
-    assert (answer["changed"], answer["copied"], answer["copied_bytes"]) == (True, 21, size)
-    assert "21 objects, 10.5 MB" in answer["msg"]
-    assert answer["price"] == round(answer["requests"] / 1000 * 0.005, 4), "within a region transfer is free"
-    assert copies(s3) == 0
+    assert (result["changed"], result["copied"], result["copied_bytes"]) == (True, 21, size)
+    assert "21 objects, 10.5 MB" in result["msg"]
+    assert result["price"] == round(result["requests"] / 1000 * 0.005, 4), "within a region transfer is free"
+    assert count_copies(s3) == 0
     assert [bucket["Name"] for bucket in s3.client().list_buckets()["Buckets"]] == ["source"]
 
 
@@ -126,24 +126,24 @@ def test_price_includes_transfer_to_another_region() -> None:
 
 def test_interrupted_move_resumes(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     client = s3.client()
-    judge, parts_seen = s3._judge, []
+    judge, uploaded_parts = s3._judge, []
 
-    def dies(environ: dict[str, Any]) -> tuple[str, dict[str, str]]:
+    def fail_after_first_part(environ: dict[str, Any]) -> tuple[str, dict[str, str]]:
         if environ["REQUEST_METHOD"] == "PUT" and "partNumber=" in environ["QUERY_STRING"]:
-            parts_seen.append(environ["PATH_INFO"])
-        return ("AccessDenied", {}) if len(parts_seen) > 1 else judge(environ)
+            uploaded_parts.append(environ["PATH_INFO"])
+        return ("AccessDenied", {}) if len(uploaded_parts) > 1 else judge(environ)
 
-    monkeypatch.setattr(s3, "_judge", dies)
+    monkeypatch.setattr(s3, "_judge", fail_after_first_part)
     with pytest.raises(Exception, match="AccessDenied"):
         move(s3, workers=1)
     monkeypatch.undo()
-    left = client.list_multipart_uploads(Bucket="target")["Uploads"]
-    assert [upload["Key"] for upload in left] == ["big.bin"]
+    pending_uploads = client.list_multipart_uploads(Bucket="target")["Uploads"]
+    assert [upload["Key"] for upload in pending_uploads] == ["big.bin"]
     s3.requests.clear()
-    answer = move(s3)
+    result = move(s3)
     parts = [path for method, path in s3.requests if (method, path) == ("PUT", "/target/big.bin")]
     assert len(parts) == 2, "one of three parts was there"
-    assert answer["verified"] == 21
+    assert result["verified"] == 21
     assert content(client, "target") == content(client, "source")
 
 
@@ -186,9 +186,9 @@ def test_archived_objects_are_refused_before_copying(s3: S3Server) -> None:
     ],
 )
 def test_errors_are_explained_in_one_line_without_secrets(s3: S3Server, more: dict[str, Any], message: str) -> None:
-    with pytest.raises(Exception) as caught:
+    with pytest.raises(Exception) as excinfo:
         move(s3, **more)
-    text = explain(caught.value, more.get("source", "source"))
+    text = explain(excinfo.value, more.get("source", "source"))
     assert re.search(message, text)
     assert "\n" not in text
     assert s3.secret_key not in text
@@ -202,9 +202,9 @@ def test_a_target_in_another_region_is_refused(s3: S3Server) -> None:
 
 def test_playbook_names_missing_variables(tmp_path: Path) -> None:
     give_collection(tmp_path)
-    done = typed(tmp_path, ["ansible-playbook", "muster.training.bucket_move", "-e", "source=a"])
-    assert done.returncode == 2
-    assert "target and region must be set: -e target=..." in done.stdout
+    completed = typed(tmp_path, ["ansible-playbook", "muster.training.bucket_move", "-e", "source=a"])
+    assert completed.returncode == 2
+    assert "target and region must be set: -e target=..." in completed.stdout
 
 
 @pytest.mark.parametrize("missing", ["boto3", "botocore"])  # other programs install botocore without boto3
@@ -222,8 +222,8 @@ def test_missing_boto3_is_reported_with_install_command(tmp_path: Path, missing:
         "-e",
         "region=c",
     ]
-    done = typed(tmp_path, arguments, PYTHONPATH=str(tmp_path / "without"))
-    assert done.returncode == 2
+    completed = typed(tmp_path, arguments, PYTHONPATH=str(tmp_path / "without"))
+    assert completed.returncode == 2
     output = f"the Python that runs ansible-playbook does not have boto3. Install it: {sys.executable} -m pip"
-    assert output in " ".join(done.stdout.split()), done.stdout
-    assert "No module named" not in done.stdout
+    assert output in " ".join(completed.stdout.split()), completed.stdout
+    assert "No module named" not in completed.stdout

@@ -35,9 +35,9 @@ def test_probe_token_is_in_a_private_file_and_not_in_output(tmp_path: Path) -> N
         "    - ansible.builtin.shell: stat -c 'mode %a' {{ chosen.probe.token_file }};"
         " sed 's/[0-9a-f]\\{32\\}/read/' {{ chosen.probe.token_file }}\n"
     )
-    done = typed(tmp_path, ["ansible-playbook", "play.yml", "-i", "machines.yml", "-vvv"])
-    assert done.returncode == 0 and "mode 600" in done.stdout and "read" in done.stdout, done.stdout
-    assert not re.search(r"(?<![0-9a-f])[0-9a-f]{32}(?![0-9a-f])", done.stdout), done.stdout
+    completed = typed(tmp_path, ["ansible-playbook", "play.yml", "-i", "machines.yml", "-vvv"])
+    assert completed.returncode == 0 and "mode 600" in completed.stdout and "read" in completed.stdout, completed.stdout
+    assert not re.search(r"(?<![0-9a-f])[0-9a-f]{32}(?![0-9a-f])", completed.stdout), completed.stdout
     assert not list(tmp_path.rglob("muster-probe-*")), "it is left"
 
 
@@ -46,9 +46,9 @@ def names(nnodes: object = None, chosen: list[str] | None = None, hosts: dict[st
 
 
 def refusal(nnodes: object = None, chosen: list[str] | None = None, hosts: dict[str, Any] | None = None) -> str:
-    with pytest.raises(AnsibleActionFail) as caught:
+    with pytest.raises(AnsibleActionFail) as excinfo:
         names(nnodes, chosen, hosts)
-    return str(caught.value.message)
+    return str(excinfo.value.message)
 
 
 @pytest.mark.parametrize(
@@ -120,9 +120,9 @@ def test_nodes_outside_the_group_are_refused() -> None:
 def test_group_without_hosts_is_refused() -> None:
     none: list[dict[str, list[str]]] = [{}, {"training": []}]
     for groups in none:
-        with pytest.raises(AnsibleActionFail, match="the group 'training' has no hosts") as caught:
+        with pytest.raises(AnsibleActionFail, match="the group 'training' has no hosts") as excinfo:
             choose("training", groups, HOSTS, None, [])
-        assert "ansible-inventory --graph" in str(caught.value.message)
+        assert "ansible-inventory --graph" in str(excinfo.value.message)
 
 
 @pytest.mark.parametrize(

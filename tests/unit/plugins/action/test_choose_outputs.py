@@ -1,4 +1,4 @@
-"""Which outputs of a job are fetched, how large they are, and whether to ask for confirmation."""
+"""Selection of the job outputs to fetch, their size, and requests for confirmation."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ def file(name: str, size: int) -> dict[str, Any]:
     return {"name": name, "size": size, "mtime": 1}
 
 
-def chosen(monkeypatch: pytest.MonkeyPatch, directory: Path, listed: dict[str, Any], **given: Any) -> dict[str, Any]:
+def choose(monkeypatch: pytest.MonkeyPatch, directory: Path, listed: dict[str, Any], **options: Any) -> dict[str, Any]:
     action = ActionModule.__new__(ActionModule)
-    arguments = {"nodes": ["a", "b"], "listed": listed, "directory": str(directory), **given}
+    arguments = {"nodes": ["a", "b"], "listed": listed, "directory": str(directory), **options}
     action._task = type("Task", (), {"check_mode": False, "args": arguments})()
     monkeypatch.setattr(ActionBase, "run", lambda *_arguments: {})
     return action.run(None, {})
@@ -28,15 +28,15 @@ def test_identical_files_on_several_nodes_are_fetched_once(
 ) -> None:
     same = file("run/last.pt", 3_000_000)
     document = {"a": {"files": [same]}, "b": {"files": [same, file("run/rank1.pt", 1_000_000)]}}
-    assert chosen(monkeypatch, tmp_path, document)["compare"] == {"a": ["run/last.pt"], "b": ["run/last.pt"]}
+    assert choose(monkeypatch, tmp_path, document)["compare"] == {"a": ["run/last.pt"], "b": ["run/last.pt"]}
     assert capsys.readouterr().out == ""
     hashes = {name: {"hashes": {"run/last.pt": "x"}} for name in document}
-    answer = chosen(monkeypatch, tmp_path, document, compared=hashes)
-    assert answer["selected"] == {
+    result = choose(monkeypatch, tmp_path, document, compared=hashes)
+    assert result["selected"] == {
         "a": {"directory": f"{tmp_path}/node0", "files": [same]},
         "b": {"directory": f"{tmp_path}/node1", "files": [file("run/rank1.pt", 1_000_000)]},
     }
-    assert (answer["count"], answer["size"], answer["needs_confirmation"]) == (2, 4_000_000, False)
+    assert (result["count"], result["size"], result["needs_confirmation"]) == (2, 4_000_000, False)
     assert capsys.readouterr().out == (
         "the run's outputs: 2 files, 4 MB\n  identical on several nodes, fetched once: 1 file\n"
         f"  to fetch: 2 files, 4 MB, into {tmp_path}\n"
@@ -48,23 +48,23 @@ def test_files_that_are_not_outputs_are_named_with_the_setting_that_fetches_them
 ) -> None:
     hostile = {"logs\x1b[31m\n": 1, "{{ x }}": 1, 7: 1, "many": -1, "text": "1", "yes": True}
     document = {"a": {"files": [], "unlisted": {"logs": 4, "w": 1}}, "b": {"files": [], "unlisted": {"logs": 1}}}
-    chosen(monkeypatch, tmp_path, document, compared={})
+    choose(monkeypatch, tmp_path, document, compared={})
     assert capsys.readouterr().out == (
         f"the run's outputs: 0 files, 0 MB\n  to fetch: 0 files, 0 MB, into {tmp_path}\n"
         "  not fetched (files in the working directory that the job may have written): logs (5 files), w (1 file)\n"
         """  to fetch them, add -e '{"launch_outputs": ["logs", "w"]}'; for later runs, set outputs in the job file\n"""
     )
-    chosen(monkeypatch, tmp_path, {"a": {"files": [], "unlisted": hostile}, "b": {"unlisted": 7}}, compared={})
+    choose(monkeypatch, tmp_path, {"a": {"files": [], "unlisted": hostile}, "b": {"unlisted": 7}}, compared={})
     output = capsys.readouterr().out
     assert '["logs [31m"]' in output and "\x1b" not in output and "{{" not in output
 
 
 def test_large_fetch_asks_for_confirmation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     document = {"a": {"files": [file("run/1", CONFIRM_SIZE)]}, "b": {"files": []}}
-    assert not chosen(monkeypatch, tmp_path, document, compared={})["needs_confirmation"]
+    assert not choose(monkeypatch, tmp_path, document, compared={})["needs_confirmation"]
     document["b"] = {"files": [file("run/2", 1)]}
-    assert chosen(monkeypatch, tmp_path, document, compared={})["needs_confirmation"]
-    assert not chosen(monkeypatch, tmp_path, document, compared={}, confirm=True)["needs_confirmation"]
+    assert choose(monkeypatch, tmp_path, document, compared={})["needs_confirmation"]
+    assert not choose(monkeypatch, tmp_path, document, compared={}, confirm=True)["needs_confirmation"]
 
 
 @pytest.mark.parametrize(
@@ -82,12 +82,12 @@ def test_files_that_are_not_fetched_are_reported(
     listed: dict[str, Any],
     expected_text: str,
 ) -> None:
-    answer = chosen(monkeypatch, tmp_path, listed, compared={})
-    assert (answer["count"], answer["size"]) == (0, 0)
+    result = choose(monkeypatch, tmp_path, listed, compared={})
+    assert (result["count"], result["size"]) == (0, 0)
     assert expected_text in " ".join(capsys.readouterr().err.split())
 
 
 def test_malformed_replies_are_tolerated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     document = {"a": None, "b": {"files": "x", "hashes": 1}}
-    answer = chosen(monkeypatch, tmp_path, document, compared={"a": None, "b": {"hashes": []}})
-    assert answer["count"] == 0
+    result = choose(monkeypatch, tmp_path, document, compared={"a": None, "b": {"hashes": []}})
+    assert result["count"] == 0

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which runs are old, by number and by age: never one that is or may be alive."""
+"""Selection of old runs by number and age, excluding runs that are or may be active."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ NOW = 1_800_000_000.0
 DAY = 86400.0
 
 
-def listed(*runs: tuple[str, float, str]) -> dict[str, Any]:
-    """Return a node's list of runs on nodes a and b: names, ages in days, states."""
+def make_reply(*runs: tuple[str, float, str]) -> dict[str, Any]:
+    """Return a node's reply with runs on the nodes a and b, given as name, age in days and state."""
     return {
         "runs": [
             {
@@ -39,13 +39,13 @@ def listed(*runs: tuple[str, float, str]) -> dict[str, Any]:
     }
 
 
-RUNS = listed(("new", 1, "succeeded"), ("live", 40, "running"), ("failed", 50, "failed"), ("oldest", 60, "stopped"))
+RUNS = make_reply(("new", 1, "succeeded"), ("live", 40, "running"), ("failed", 50, "failed"), ("oldest", 60, "stopped"))
 BOTH = {"a": RUNS, "b": RUNS}
 
 
-def old(results: dict[str, Any], keep: str = "", older_than: str = "") -> list[str]:
-    asked = {name for name, answer in results.items() if answer and "runs" in answer}
-    return old_runs(merge_runs(results), keep, older_than, asked, NOW)
+def choose_old(results: dict[str, Any], keep: str = "", older_than: str = "") -> list[str]:
+    queried = {name for name, reply in results.items() if reply and "runs" in reply}
+    return old_runs(merge_runs(results), keep, older_than, queried, NOW)
 
 
 def test_each_run_is_listed_once_newest_first() -> None:
@@ -61,12 +61,12 @@ def test_each_run_is_listed_once_newest_first() -> None:
 
 
 def test_runs_show_their_job_and_outcome() -> None:
-    results = listed(("new", 1, "failed"), ("old", 2, "succeeded"))
+    results = make_reply(("new", 1, "failed"), ("old", 2, "succeeded"))
     results["runs"][0].update(
         job=f"train.py --lr {'1' * 80}", project="/home/me/toy", outcome="ValueError: \x1b[2Jboom"
     )
     results["runs"][1].update(job="eval.py", project="/home/me/other/", outcome="loss 0.31")
-    runs = merge_runs({"b": listed(("new", 1, "failed")), "a": results})
+    runs = merge_runs({"b": make_reply(("new", 1, "failed")), "a": results})
     lines = render_table(runs).splitlines()
     assert lines[0].split()[-2:] == ["JOB", "OUTCOME"]
     assert f"train.py --lr {'1' * 45}… in toy" in lines[1] and lines[1].endswith("ValueError: [2Jboom")
@@ -82,7 +82,7 @@ def test_runs_show_their_job_and_outcome() -> None:
 
 
 @pytest.mark.parametrize(
-    ("keep", "older_than", "gone"),
+    ("keep", "older_than", "removed"),
     [
         ("", "", []),
         ("0", "", ["new", "failed", "oldest"]),
@@ -97,26 +97,26 @@ def test_runs_show_their_job_and_outcome() -> None:
         ("1", "8w", ["oldest"]),
     ],
 )
-def test_old_runs_are_chosen_by_number_and_age_except_live_ones(keep: str, older_than: str, gone: list[str]) -> None:
-    assert old(BOTH, keep, older_than) == gone
+def test_old_runs_are_chosen_by_number_and_age_except_live_ones(keep: str, older_than: str, removed: list[str]) -> None:
+    assert choose_old(BOTH, keep, older_than) == removed
 
 
 def test_run_alive_on_any_node_is_kept() -> None:
-    assert old({"a": listed(("x", 9, "died")), "b": listed(("x", 9, "running"))}, keep="0") == []
+    assert choose_old({"a": make_reply(("x", 9, "died")), "b": make_reply(("x", 9, "running"))}, keep="0") == []
 
 
 @pytest.mark.parametrize("silent", [None, {"unreachable": True, "msg": "timed out"}, {"failed": True}])
 def test_run_with_unresponsive_node_is_kept(silent: Any) -> None:
-    assert old({"a": RUNS, "b": silent}, keep="0") == []
-    assert old({"a": RUNS}, keep="0") == []
+    assert choose_old({"a": RUNS, "b": silent}, keep="0") == []
+    assert choose_old({"a": RUNS}, keep="0") == []
 
 
 def test_node_cannot_change_the_age_or_nodes_of_a_run() -> None:
-    """The latest start and every node named by any answer count."""
-    lie = listed(("new", 900, "succeeded"))
-    lie["runs"][0]["nodes"] = ["b"]
-    assert old({"a": RUNS, "b": lie}, older_than="30d") == ["failed", "oldest"]
-    assert merge_runs({"b": lie, "a": RUNS})[0]["nodes"] == ["b", "a"]
+    """The latest start and all nodes of all replies apply."""
+    forged = make_reply(("new", 900, "succeeded"))
+    forged["runs"][0]["nodes"] = ["b"]
+    assert choose_old({"a": RUNS, "b": forged}, older_than="30d") == ["failed", "oldest"]
+    assert merge_runs({"b": forged, "a": RUNS})[0]["nodes"] == ["b", "a"]
 
 
 @pytest.mark.parametrize(
@@ -129,6 +129,6 @@ def test_node_cannot_change_the_age_or_nodes_of_a_run() -> None:
     ],
 )
 def test_invalid_keep_or_older_than_is_refused(keep: str, older_than: str, text: str) -> None:
-    with pytest.raises(AnsibleActionFail) as refused:
-        old(BOTH, keep, older_than)
-    assert text in str(refused.value)
+    with pytest.raises(AnsibleActionFail) as excinfo:
+        choose_old(BOTH, keep, older_than)
+    assert text in str(excinfo.value)

@@ -15,7 +15,7 @@ from ansible.utils.plugin_docs import get_plugin_docs
 CHECKOUT = Path(__file__).resolve().parents[4]
 COLLECTION = "muster.training"
 ACTIONS = sorted(path.stem for path in (CHECKOUT / "plugins" / "action").glob("*.py"))
-SAID = ("type", "elements", "default", "choices", "required")
+COMPARED_KEYS = ("type", "elements", "default", "choices", "required")
 
 
 def specification(action: str) -> dict[str, dict[str, Any]]:
@@ -33,8 +33,11 @@ def documentation(module: str) -> dict[str, Any]:
 
 
 def comparable(options: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return both sides' statements on each option; a missing statement is equivalent to an empty value or false."""
-    return {name: {key: option[key] for key in SAID if option.get(key) is not None} for name, option in options.items()}
+    """Return the comparable keys of each option; a missing key is equivalent to an empty value or false."""
+    return {
+        name: {key: option[key] for key in COMPARED_KEYS if option.get(key) is not None}
+        for name, option in options.items()
+    }
 
 
 @pytest.mark.parametrize("action", ACTIONS)
@@ -67,8 +70,8 @@ def test_comparison_detects_changed_option() -> None:
     assert documented != comparable(changed)
 
 
-def written(module: str) -> dict[str, Any]:
-    """The documentation of a module as it stands in its file, without what it takes from fragments."""
+def read_documentation(module: str) -> dict[str, Any]:
+    """Return the documentation in the file of a module, without documentation fragments."""
     text = (CHECKOUT / "plugins" / "modules" / f"{module}.py").read_text()
     result: dict[str, Any] = yaml.safe_load(text.partition('DOCUMENTATION = r"""')[2].partition('"""')[0])
     return result
@@ -77,7 +80,7 @@ def written(module: str) -> dict[str, Any]:
 def test_documentation_shared_by_three_modules_is_in_a_fragment() -> None:
     document: dict[str, list[str]] = {}
     for path in sorted((CHECKOUT / "plugins" / "modules").glob("*.py")):
-        docs = written(path.stem)
+        docs = read_documentation(path.stem)
         blocks = [*docs.get("options", {}).items(), ("attributes", docs.get("attributes"))]
         for name, block in blocks:
             if block:

@@ -1,4 +1,4 @@
-"""A misspelt variable of a role is refused with the nearest right name."""
+"""A misspelt variable of a role is refused with the most similar valid name."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SHORT = ("nnodes", "nproc_per_node", "run_id", "detach", "replace", "nodes")
 
 
 @pytest.mark.parametrize(
-    ("wrong", "right"),
+    ("misspelt", "suggestion"),
     [
         ("launch_enviroment", "launch_environment"),
         ("launch_masterport", "launch_master_port"),
@@ -41,8 +41,8 @@ SHORT = ("nnodes", "nproc_per_node", "run_id", "detach", "replace", "nodes")
         ("launch_qqqqqqq", ""),
     ],
 )
-def test_nearest_variable_name_is_suggested(wrong: str, right: str) -> None:
-    assert nearest_name(wrong, LAUNCH, "launch_") == right
+def test_nearest_variable_name_is_suggested(misspelt: str, suggestion: str) -> None:
+    assert nearest_name(misspelt, LAUNCH, "launch_") == suggestion
 
 
 def test_only_prefixed_variables_are_checked_and_hosts_are_named() -> None:
@@ -99,28 +99,28 @@ def test_error_names_the_source_of_the_variable() -> None:
 
 @pytest.mark.parametrize("name", ["lanch_script", "launchscript", "laucnh_environment", "lauch_run_id"])
 def test_an_extra_variable_with_a_misspelt_prefix_is_refused(name: str) -> None:
-    right = misspelled_prefixes("launch_", LAUNCH, [name])[name]
-    assert right in LAUNCH
+    suggestion = misspelled_prefixes("launch_", LAUNCH, [name])[name]
+    assert suggestion in LAUNCH
     assert describe_unknown_variables("launch_", LAUNCH, {}, [], [name]) == [
-        f"{name} is set (with -e), but nothing reads it; did you mean {right}?"
+        f"{name} is set (with -e), but nothing reads it; did you mean {suggestion}?"
     ]
     assert describe_unknown_variables("launch_", LAUNCH, {}, [], [name], lambda: {name}) == [], "another role knows it"
 
 
 @pytest.mark.parametrize(
-    ("short", "meant", "counts", "message"),
+    ("short", "value", "effective", "message"),
     [
         ("nnodes", "4", 4, ""),
         ("nnodes", "4", None, ""),
         ("detach", "yes", True, ""),
         ("detach", "false", True, "detach is false (with -e), but launch_detach is set to True"),
         ("nproc_per_node", "2", 8, "nproc_per_node is 2 (with -e), but launch_nproc_per_node is set to 8"),
-        ("nodes", "a,b", "c", ""),  # the role has no such variable
+        ("nodes", "a,b", "c", ""),  # not a variable of the role
     ],
 )
-def test_short_name_without_effect_is_refused(short: str, meant: str, counts: object, message: str) -> None:
+def test_short_name_without_effect_is_refused(short: str, value: str, effective: object, message: str) -> None:
     result = describe_overridden_names(
-        CHECKOUT / "roles" / "launch", SHORT, {short: meant, "other": "1"}, lambda _name: counts
+        CHECKOUT / "roles" / "launch", SHORT, {short: value, "other": "1"}, lambda _name: effective
     )
     assert bool(result) == bool(message) and all(message in item for item in result)
 
@@ -132,10 +132,21 @@ def test_variables_of_one_role_are_not_misspellings_of_another() -> None:
         for path in CHECKOUT.glob("roles/*/meta/argument_specs.yml")
     }
     everything = set().union(*roles.values())
-    own = [*SHORT, "script", "python", "user", "group", "port", "code_dir", "torch_home", "batch_size", "site_group"]
-    for role, known in roles.items():
-        names = [*(everything - known), *own]
-        assert describe_unknown_variables(f"{role.name}_", known, {}, [], names, lambda: everything) == [], role.name
+    common_names = [
+        *SHORT,
+        "script",
+        "python",
+        "user",
+        "group",
+        "port",
+        "code_dir",
+        "torch_home",
+        "batch_size",
+        "site_group",
+    ]
+    for role, options in roles.items():
+        names = [*(everything - options), *common_names]
+        assert describe_unknown_variables(f"{role.name}_", options, {}, [], names, lambda: everything) == [], role.name
 
 
 @given(st.sets(st.sampled_from(sorted(LAUNCH))))
@@ -172,7 +183,7 @@ training:
 
 
 @pytest.mark.parametrize(
-    ("of_node1", "extra", "message"),
+    ("node1_variable", "extra", "message"),
     [
         ("launch_python", "nnodes=2", ""),
         ("launch_pyton", "nnodes=2", "launch_pyton is set (for node1), but the role has no such variable"),
@@ -191,14 +202,14 @@ training:
     ],
 )
 def test_ansible_stops_at_a_misspelt_variable_of_any_host(
-    tmp_path: Path, of_node1: str, extra: str, message: str
+    tmp_path: Path, node1_variable: str, extra: str, message: str
 ) -> None:
     namespace = tmp_path / "ansible_collections" / "muster"
     namespace.mkdir(parents=True)
     (namespace / "training").symlink_to(CHECKOUT)
     (tmp_path / "play.yml").write_text(PLAYBOOK)
-    (tmp_path / "hosts.yml").write_text(INVENTORY % of_node1)
-    done = subprocess.run(
+    (tmp_path / "hosts.yml").write_text(INVENTORY % node1_variable)
+    completed = subprocess.run(
         [Path(sys.executable).with_name("ansible-playbook"), "-i", "hosts.yml", "play.yml", "-e", extra],
         check=False,
         cwd=tmp_path,
@@ -207,6 +218,6 @@ def test_ansible_stops_at_a_misspelt_variable_of_any_host(
         capture_output=True,
         text=True,
     )
-    assert (done.returncode != 0) == bool(message), done.stdout + done.stderr
-    assert message in done.stdout + done.stderr
-    assert ("the names are right" in done.stdout) == (not message)
+    assert (completed.returncode != 0) == bool(message), completed.stdout + completed.stderr
+    assert message in completed.stdout + completed.stderr
+    assert ("the names are right" in completed.stdout) == (not message)

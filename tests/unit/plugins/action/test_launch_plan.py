@@ -1,4 +1,4 @@
-"""The plan of a run: made from nodes, facts and a job, it says what each node does."""
+"""The plan of a run, created from nodes, facts and a job."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from tests.unit.healthy import arguments, cluster
 from tests.unit.supervised import make_job
 
 
-def with_slots(read: dict[str, Any], *slots: object, **given: Any) -> dict[str, Any]:
-    """Arguments for the nodes of these facts, with other slots in the inventory."""
-    made = arguments(read, **given)
-    for node, count in zip(made["nodes"], slots, strict=True):
+def with_slots(read: dict[str, Any], *slots: object, **overrides: Any) -> dict[str, Any]:
+    """Return arguments for the nodes of these facts, with these slots in the inventory."""
+    request = arguments(read, **overrides)
+    for node, count in zip(request["nodes"], slots, strict=True):
         node["slots"] = count
-    return made
+    return request
 
 
 def test_run_takes_all_nodes_by_default() -> None:
@@ -52,8 +52,8 @@ def test_spares_are_planned_in_addition_to_the_nodes() -> None:
         and table.nnodes == 3
         and exclude_spares(job, table).nnodes == 2
     )
-    shown = render_restarts(job, table, {"node3": 1.5}, "USD")
-    assert shown == [
+    lines = render_restarts(job, table, {"node3": 1.5}, "USD")
+    assert lines == [
         "  restarts     1 at most, after node_lost, hardware, interrupted, hang",
         "  spares       node3, 1.50 USD an hour of the costs above",
     ]
@@ -77,10 +77,10 @@ def test_unequal_slots_with_env_launcher_are_a_finding() -> None:
 
 
 def test_nodes_without_a_reply_are_findings() -> None:
-    made = arguments(cluster(3))
-    made["facts"]["node2"] = {"unreachable": True, "msg": "timed out"}
-    made["facts"]["node3"] = None
-    findings = make_plan(made)[2]
+    request = arguments(cluster(3))
+    request["facts"]["node2"] = {"unreachable": True, "msg": "timed out"}
+    request["facts"]["node3"] = None
+    findings = make_plan(request)[2]
     result = {finding.nodes: finding.problem for finding in findings if finding.id == "unreachable"}
     assert set(result) == {("node2",), ("node3",)}
     assert result[("node2",)] == "it did not respond in time"
@@ -90,14 +90,14 @@ def test_nodes_without_a_reply_are_findings() -> None:
 # --- Order ------------------------------------------------------------------------------------------------------------
 
 
-def in_order(*order: str, ranked: bool = True, **given: Any) -> tuple[list[str], list[Any]]:
-    """Return, for a run with the nodes in this node_rank order, the resulting order and the findings."""
-    made = arguments(cluster(len(order)), **given)
-    made["nodes"].sort(key=lambda node: order.index(node["name"]))
+def in_order(*order: str, ranked: bool = True, **overrides: Any) -> tuple[list[str], list[Any]]:
+    """Return the order of nodes and the findings for a run with this node_rank order."""
+    request = arguments(cluster(len(order)), **overrides)
+    request["nodes"].sort(key=lambda node: order.index(node["name"]))
     if ranked:
-        for rank, node in enumerate(made["nodes"]):
+        for rank, node in enumerate(request["nodes"]):
             node["node_rank"] = rank
-    _job, table, findings = make_plan(made)
+    _job, table, findings = make_plan(request)
     return [node.name for node in table.nodes], findings
 
 
@@ -118,24 +118,26 @@ def test_rank_order_warning_does_not_suggest_static_for_elastic_run() -> None:
 
 
 @pytest.mark.parametrize(
-    ("order", "given"),
+    ("order", "overrides"),
     [
-        (("node1", "node2", "node3"), {"rdzv_backend": "c10d"}),  # also torch's order
+        (("node1", "node2", "node3"), {"rdzv_backend": "c10d"}),  # identical to torch's order
         (("node3", "node2", "node1"), {}),
         (("node3", "node2", "node1"), {"launcher": "env"}),
         (("node3", "node2", "node1"), {"rdzv_backend": "c10d", "ranked": False}),  # no order was requested
     ],
 )
-def test_no_warning_when_rank_order_is_kept_or_not_prescribed(order: tuple[str, ...], given: dict[str, Any]) -> None:
-    assert in_order(*order, **given)[1] == []
+def test_no_warning_when_rank_order_is_kept_or_not_prescribed(
+    order: tuple[str, ...], overrides: dict[str, Any]
+) -> None:
+    assert in_order(*order, **overrides)[1] == []
 
 
 # --- Slots ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("nothing", [None, ""])
-def test_slots_default_to_gpu_count(nothing: object) -> None:
-    _job, table, findings = make_plan(with_slots(cluster(2, gpu_count=8), nothing, nothing))
+@pytest.mark.parametrize("empty", [None, ""])
+def test_slots_default_to_gpu_count(empty: object) -> None:
+    _job, table, findings = make_plan(with_slots(cluster(2, gpu_count=8), empty, empty))
     assert [node.slots for node in table.nodes] == [8, 8]
     assert findings == []
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the live page prints, and which nodes it cannot ask."""
+"""Messages of the live page, and nodes that it cannot query."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def test_a_user_who_logged_in_over_ssh_gets_the_command_that_forwards_the_port(
 
 def test_a_port_in_use_is_reported_as_a_user_error() -> None:
     api: Any = None
-    with PageServer(api) as server, pytest.raises(UserError) as caught:
+    with PageServer(api) as server, pytest.raises(UserError) as excinfo:
         ActionModule.open_server(api, server.port)
-    assert f"port {server.port} on this machine cannot be used: Address already in use" in str(caught.value)
+    assert f"port {server.port} on this machine cannot be used: Address already in use" in str(excinfo.value)
 
 
 @pytest.mark.parametrize(
@@ -52,9 +52,9 @@ def test_a_node_that_cannot_be_queried_reports_the_reason_once(
     action: Any = SimpleNamespace(_play_context=SimpleNamespace(), _templar=SimpleNamespace(template=str))
     hostvars = {} if variables is None else {"gpu0": variables}
     caller = NodeCaller(action, {"hostvars": hostvars}, "", "~/.muster/runs")
-    with pytest.raises(NodeCallError) as caught:
+    with pytest.raises(NodeCallError) as excinfo:
         caller("gpu0", {"operation": "page"}, 1.0)
-    assert str(caught.value).startswith(reason) and caught.value.is_final
+    assert str(excinfo.value).startswith(reason) and excinfo.value.is_final
 
 
 def test_the_token_is_not_logged(

@@ -1,4 +1,4 @@
-"""How long a node waits for its peers, which Ansible contacts in batches when it has few forks."""
+"""Timeouts of nodes that wait for their peers, which Ansible contacts in batches if there are few forks."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A cluster is created and removed over real HTTP: completely, after a break anywhere, touching nothing foreign."""
+"""A cluster is created and removed over HTTP: completely, after any interruption, keeping foreign resources."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ from tests.support.paperspace_server.strangers import add_foreign_resources, rem
 pytestmark = pytest.mark.one_core
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGkUeJcbx0vDN5hXgL5sWm3YpMMmxYHcGEYfCjRTsk1U"
-ASK = PaperspaceRequest(
+REQUEST = PaperspaceRequest(
     nnodes=2,
     machine_types=["A6000x2"],
     region="ny2",
@@ -68,7 +68,7 @@ ASK = PaperspaceRequest(
 
 
 class LostChange(PaperspaceFault):
-    """The answer to one of the changes is lost, whichever they are."""
+    """Loses the reply to a change of any kind."""
 
     def applies(self, method: str, path: str) -> bool:
         self.method = method
@@ -76,7 +76,7 @@ class LostChange(PaperspaceFault):
 
 
 class EverySecond(PaperspaceFault):
-    """It goes wrong at every second request."""
+    """Fails every second request."""
 
     def applies(self, method: str, path: str) -> bool:
         self.skip = 1 - self.skip
@@ -84,15 +84,15 @@ class EverySecond(PaperspaceFault):
 
 
 class Killed(BaseException):
-    """The command ends here, as if by a signal that cannot be caught."""
+    """Simulates SIGKILL of the command."""
 
 
 def exchange(method: str, url: str, headers: Mapping[str, str], body: bytes | None, timeout: float) -> Response:
-    """Send one request with http.client, which takes a fiftieth of the time that Ansible's own client takes."""
-    split = urllib.parse.urlsplit(url)
-    connection = http.client.HTTPConnection(split.netloc, timeout=timeout)
+    """Send a request with http.client, which is 50 times faster than Ansible's client."""
+    parts = urllib.parse.urlsplit(url)
+    connection = http.client.HTTPConnection(parts.netloc, timeout=timeout)
     try:
-        connection.request(method, f"{split.path}?{split.query}".rstrip("?"), body, dict(headers))
+        connection.request(method, f"{parts.path}?{parts.query}".rstrip("?"), body, dict(headers))
         with connection.getresponse() as reply:
             return Response(reply.status, {name.lower(): value for name, value in reply.headers.items()}, reply.read())
     except (OSError, http.client.HTTPException) as error:
@@ -102,20 +102,20 @@ def exchange(method: str, url: str, headers: Mapping[str, str], body: bytes | No
 
 
 class Bench:
-    """One account behind one server, a clock that only sleeping moves, and a transport that can be cut."""
+    """An account on a fake server, a clock that advances only by sleeping, and an interruptible transport."""
 
     def __init__(self, server: PaperspaceServer, directory: Path) -> None:
         self.server = server
         self.directory = directory
         self.now = 1_800_000_000.0
-        self.said: list[str] = []
+        self.messages: list[str] = []
         self.kill_before: int | None = None
         self.kill_after: int | None = None
         self.sent = self.changed = 0
         self.fresh()
 
     def fresh(self) -> None:
-        """Another account, with other people's things in it, and no record."""
+        """Reset to an account with foreign resources and without a record."""
         self.account = self.server.account = PaperspaceAccount(
             now=lambda: datetime.datetime.fromtimestamp(self.now, datetime.UTC)
         )
@@ -136,10 +136,10 @@ class Bench:
             assert [item for item in record["entries"] if not item["id"]], "the intent is recorded before the request"
         if self.sent == self.kill_before:
             raise Killed
-        answer = exchange(method, url, headers, body, timeout)
+        response = exchange(method, url, headers, body, timeout)
         if method != "GET" and self.changed == self.kill_after:
             raise Killed
-        return answer
+        return response
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds
@@ -148,10 +148,10 @@ class Bench:
         self.sent = self.changed = 0
         client = Client("test-key", self.server.url, transport=self.transport, sleep=self.sleep, clock=lambda: self.now)
         record = read_journal(self.directory, "bert", "paperspace")
-        return PaperspaceCloud("bert", client, record, "", self.said.append, self.sleep, lambda: self.now)
+        return PaperspaceCloud("bert", client, record, "", self.messages.append, self.sleep, lambda: self.now)
 
-    def provide(self, ask: PaperspaceRequest = ASK, **changes: Any) -> ProvisionResult:
-        return provision(self.work(), ask._replace(**changes))
+    def provide(self, request: PaperspaceRequest = REQUEST, **changes: Any) -> ProvisionResult:
+        return provision(self.work(), request._replace(**changes))
 
     def remove(self, remove_drive: bool = True, remove_templates: bool = True) -> TeardownResult:
         return teardown(self.work(), Removal(remove_drive, remove_templates))
@@ -160,18 +160,18 @@ class Bench:
         return ensure_template(self.work(), node, name, **more)
 
     def changes(self) -> list[str]:
-        """Requests that change something."""
+        """Return the requests that change resources."""
         return [f"{item.method} {item.path}" for item in self.server.requests if item.method != "GET"]
 
     def nodes(self) -> list[str]:
         return sorted(item["name"] for item in self.account.machines if item["id"] not in self.account.foreign_keys)
 
-    def own(self) -> dict[str, dict[str, Any]]:
-        """Machines that are not other people's, by name."""
+    def own_machines(self) -> dict[str, dict[str, Any]]:
+        """Return the machines that are not foreign, by name."""
         return {item["name"]: item for item in self.account.machines if item["id"] not in self.account.foreign_keys}
 
-    def nothing_left(self) -> None:
-        """What every teardown promises."""
+    def assert_no_resources(self) -> None:
+        """Assert that no resources remain and foreign ones are unchanged."""
         assert remaining_keys(self.account) == []
         assert self.account.usd_per_hour() == 0
         assert serialize_foreign(self.account) == self.foreign
@@ -192,20 +192,19 @@ def bench(server: PaperspaceServer, tmp_path: Path) -> Bench:
 
 
 @pytest.fixture
-def unjudged(server: PaperspaceServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tests with many requests, nothing is validated against the API document. All other tests validate the same
-    requests.
-    """
+def without_validation(server: PaperspaceServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Disable validation against the API document in tests with many requests, which other tests validate."""
     monkeypatch.setattr(server, "document", None)
 
 
 # --- Interruptions
 
 
-def broken_off(bench: Bench, how: str, at: int, command: Callable[[], object]) -> bool:
-    """Run a command that is broken off at one request; return whether it came so far.
+def run_interrupted(bench: Bench, how: str, at: int, command: Callable[[], object]) -> bool:
+    """Run a command that is interrupted at a request; return whether the request was reached.
 
-    at: the number of the request before which it is killed, or of the change after which it is killed or unanswered.
+    Args:
+        at: Number of the request or change at which the command is killed, or which gets no reply.
     """
     bench.kill_before = at if how == "killed before" else None
     bench.kill_after = at if how == "killed after a change" else None
@@ -218,15 +217,15 @@ def broken_off(bench: Bench, how: str, at: int, command: Callable[[], object]) -
     return (bench.sent if how == "killed before" else bench.changed) >= at
 
 
-def test_teardown_right_after_killed_provision_leaves_no_resources(bench: Bench) -> None:
+def test_teardown_right_after_killed_provision_removes_all_resources(bench: Bench) -> None:
     bench.account.hidden_lists = 10
-    assert broken_off(bench, "killed after a change", 5, bench.provide)
+    assert run_interrupted(bench, "killed after a change", 5, bench.provide)
     bench.remove()
-    bench.nothing_left()
+    bench.assert_no_resources()
 
 
 def test_rate_limited_requests_are_retried(bench: Bench) -> None:
-    """429 to every second request, with and without the seconds to wait."""
+    """Every second request gets HTTP 429, with and without Retry-After."""
     for retry_after in (None, 7):
         bench.fresh()
         bench.server.faults.append(
@@ -235,19 +234,19 @@ def test_rate_limited_requests_are_retried(bench: Bench) -> None:
         bench.provide()
         assert bench.nodes() == ["bert-0", "bert-1"]
         bench.remove()
-        bench.nothing_left()
+        bench.assert_no_resources()
 
 
 def test_post_carried_out_behind_proxy_error_is_not_repeated(bench: Bench) -> None:
     bench.server.faults.append(bad_gateway(times=None))
     bench.provide()
     assert (bench.nodes(), bench.networks()) == (["bert-0", "bert-1"], ["muster-bert"])
-    assert any(line.startswith("found machine bert-1 (") for line in bench.said)
+    assert any(line.startswith("found machine bert-1 (") for line in bench.messages)
     bench.remove()
-    bench.nothing_left()
+    bench.assert_no_resources()
 
 
-def test_unavailable_service_leaves_machines_and_lists_them(bench: Bench) -> None:
+def test_unavailable_service_keeps_machines_and_lists_them(bench: Bench) -> None:
     bench.server.faults.append(PaperspaceFault("/machines", "POST", skip=1, status=503, carried_out=False))
     with pytest.raises(
         ClusterError,
@@ -263,16 +262,16 @@ def test_unavailable_service_leaves_machines_and_lists_them(bench: Bench) -> Non
 
 
 def test_nodes_are_created_as_requested(bench: Bench) -> None:
-    done = bench.provide()
-    assert done.changed
-    assert [(item["name"], item["state"]) for item in done.current["nodes"]] == [
+    result = bench.provide()
+    assert result.changed
+    assert [(item["name"], item["state"]) for item in result.current["nodes"]] == [
         ("bert-0", "ready"),
         ("bert-1", "ready"),
     ]
     network = next(item for item in bench.account.networks if item["name"] == "muster-bert")
-    posted = [item.body for item in bench.server.requests if (item.method, item.path) == ("POST", "/machines")]
+    bodies = [item.body for item in bench.server.requests if (item.method, item.path) == ("POST", "/machines")]
     script = next(item for item in bench.account.scripts if item["name"].startswith("muster-bert-first-boot-"))
-    assert posted[1] == {
+    assert bodies[1] == {
         "name": "bert-1",
         "machineType": "A6000x2",
         "templateId": "twnlo3zj",
@@ -285,8 +284,8 @@ def test_nodes_are_created_as_requested(bench: Bench) -> None:
         "startupScriptId": script["id"],
     }
     assert KEY in bench.account.script_texts[script["id"]]
-    of_networks = [item.body for item in bench.server.requests if item.path == "/private-networks" and item.body]
-    assert of_networks[0]["migrateMachines"] is False, "everybody's machines of the account would be moved"
+    network_bodies = [item.body for item in bench.server.requests if item.path == "/private-networks" and item.body]
+    assert network_bodies[0]["migrateMachines"] is False, "everybody's machines of the account would be moved"
 
 
 def test_record_is_owner_only_and_holds_no_secret(bench: Bench) -> None:
@@ -297,7 +296,7 @@ def test_record_is_owner_only_and_holds_no_secret(bench: Bench) -> None:
     assert all(item["settled"] and item["id"] for item in record["entries"])
     password = next(item["password"] for item in bench.account.drives if item["name"] == "bert-data")
     for secret in (password, "test-key"):
-        assert secret not in path.read_text() + "\n".join(bench.said)
+        assert secret not in path.read_text() + "\n".join(bench.messages)
 
 
 def test_a_second_run_changes_nothing(bench: Bench) -> None:
@@ -309,40 +308,40 @@ def test_a_second_run_changes_nothing(bench: Bench) -> None:
 
 def test_missing_node_is_created_and_stopped_node_is_started(bench: Bench) -> None:
     bench.provide(nnodes=3, max_usd_per_hour=12.0)
-    own = bench.own()
-    bench.account.power_off_guest(own["bert-2"]["id"])
-    bench.account.machines.remove(own["bert-1"])  # removed in the console
+    machines = bench.own_machines()
+    bench.account.power_off_guest(machines["bert-2"]["id"])
+    bench.account.machines.remove(machines["bert-1"])  # removed in the console
     bench.server.requests.clear()
     bench.provide(nnodes=3, max_usd_per_hour=12.0)
     assert bench.nodes() == ["bert-0", "bert-1", "bert-2"]
-    assert bench.changes() == ["POST /machines", f"PATCH /machines/{own['bert-2']['id']}/start"]
-    assert own["bert-2"]["state"] == "ready"
+    assert bench.changes() == ["POST /machines", f"PATCH /machines/{machines['bert-2']['id']}/start"]
+    assert machines["bert-2"]["state"] == "ready"
 
 
 def test_check_mode_only_reads_and_shows_the_plan(bench: Bench) -> None:
-    done = provision(bench.work(), ASK._replace(max_usd_per_hour=None), check=True)
-    assert done.changed
+    result = provision(bench.work(), REQUEST._replace(max_usd_per_hour=None), check=True)
+    assert result.changed
     assert bench.changes() == []
-    assert done.cost["per_hour"] == pytest.approx(7.56)
-    assert "create: machine bert-1 of type A6000x2 with 250 GB" in bench.said
-    assert any("7.56 USD an hour, 181.44 USD a day" in line for line in bench.said)
-    assert "the team has 5 of at most 20 machines" in bench.said
+    assert result.cost["per_hour"] == pytest.approx(7.56)
+    assert "create: machine bert-1 of type A6000x2 with 250 GB" in bench.messages
+    assert any("7.56 USD an hour, 181.44 USD a day" in line for line in bench.messages)
+    assert "the team has 5 of at most 20 machines" in bench.messages
 
 
-def occupy(bench: Bench) -> None:
+def add_foreign_network(bench: Bench) -> None:
     """Create another network with the cluster's name."""
     for number in (1, 2):
         bench.account.networks.append(network(number + 20, name="muster-bert"))
 
 
-def settle_in(bench: Bench) -> None:
-    """A network of the cluster's name, with other people's machines in it."""
+def add_foreign_machines(bench: Bench) -> None:
+    """Create a network with the cluster's name and foreign machines."""
     bench.account.networks.append(network(21, name="muster-bert"))
     bench.account.machines.append(machine(77, name="photos", networkId=network(21)["id"]))
 
 
 def foreign_template(bench: Bench) -> None:
-    """Create one of the team's own templates in another region."""
+    """Create a template of the team in another region."""
     bench.account.templates.append(custom_template(9, name="golden", region="ams1"))
 
 
@@ -357,8 +356,8 @@ def foreign_template(bench: Bench) -> None:
         (None, {"template": "Fedora"}, "no template is named 'Fedora'. Existing ones: ML-in-a-Box"),
         (None, {"disk_gb": 10}, "disk_gb is 10, but the template ML-in-a-Box needs at least 50"),
         (foreign_template, {"template": "golden"}, "the template golden is in ams1"),
-        (occupy, {}, "2 networks are named muster-bert: nw0000015 in ny2, nw0000016 in ny2"),
-        (settle_in, {}, "the name bert is taken: the network muster-bert (nw0000015) contains photos"),
+        (add_foreign_network, {}, "2 networks are named muster-bert: nw0000015 in ny2, nw0000016 in ny2"),
+        (add_foreign_machines, {}, "the name bert is taken: the network muster-bert (nw0000015) contains photos"),
         (lambda bench: bench.account.unavailable.add("A6000x2"), {}, "no A6000x2 is currently available in ny2"),
     ],
 )
@@ -367,16 +366,16 @@ def test_impossible_request_is_refused_in_one_line_and_creates_nothing(
 ) -> None:
     if prepare:
         prepare(bench)
-    with pytest.raises(PlanRefusedError) as refused:
+    with pytest.raises(PlanRefusedError) as excinfo:
         bench.provide(**{"max_usd_per_hour": 70.0, **changes})
-    assert expected_text in str(refused.value)
-    assert "\n" not in str(refused.value)
+    assert expected_text in str(excinfo.value)
+    assert "\n" not in str(excinfo.value)
     assert bench.changes() == []
 
 
 @pytest.mark.parametrize(("seconds", "expected_text"), [(7200, "2:00:00 behind"), (-400, "0:06:40 ahead of")])
 def test_wrong_clock_is_refused_and_creates_nothing(bench: Bench, seconds: float, expected_text: str) -> None:
-    """seconds: how far the API's clock is ahead."""
+    """The API's clock is ahead by `seconds`."""
     bench.account.now = lambda: datetime.datetime.fromtimestamp(bench.now + seconds, datetime.UTC)
     with pytest.raises(
         PlanRefusedError, match=f"this machine's clock is {expected_text} the API's.*timedatectl set-ntp true"
@@ -389,13 +388,13 @@ def test_wrong_api_key_is_reported_as_such(bench: Bench) -> None:
     work = bench.work()
     work.client = Client("wrong", bench.server.url, transport=bench.transport)
     with pytest.raises(AuthenticationError, match="The API key is wrong"):
-        provision(work, ASK)
+        provision(work, REQUEST)
 
 
 def test_unavailable_or_too_expensive_type_is_skipped(bench: Bench) -> None:
     bench.account.unavailable.add("A6000x2")
     bench.provide(machine_types=["A100-80Gx8", "A6000x2", "A5000x2"], template="t0nspur5")
-    kinds = {item["machineType"] for item in bench.own().values()}
+    kinds = {item["machineType"] for item in bench.own_machines().values()}
     assert kinds == {"A5000x2"}
 
 
@@ -405,60 +404,60 @@ def test_unavailable_or_too_expensive_type_is_skipped(bench: Bench) -> None:
 def test_partial_cluster_is_removed_and_next_type_is_tried(bench: Bench) -> None:
     bench.account.capacity["A6000x2"] = 3 + 2  # two belong to other users
     bench.provide(nnodes=4, machine_types=["A6000x2", "A5000x2"], max_usd_per_hour=20.0)
-    own = list(bench.own().values())
-    assert [(item["name"], item["machineType"], item["state"]) for item in own] == [
+    machines = list(bench.own_machines().values())
+    assert [(item["name"], item["machineType"], item["state"]) for item in machines] == [
         (f"bert-{number}", "A5000x2", "ready") for number in range(4)
     ]
-    assert "trying A5000x2 instead" in bench.said
+    assert "trying A5000x2 instead" in bench.messages
     bench.remove()
-    bench.nothing_left()
+    bench.assert_no_resources()
 
 
-def test_lack_of_capacity_without_another_type_leaves_no_resources(bench: Bench) -> None:
+def test_lack_of_capacity_without_another_type_removes_all_resources(bench: Bench) -> None:
     bench.account.capacity["A6000x2"] = 3
-    with pytest.raises(ClusterError) as failed:
+    with pytest.raises(ClusterError) as excinfo:
         bench.provide(nnodes=4, max_usd_per_hour=20.0)
-    assert re.search(r"of 4 A6000x2 are ready, bert-\d got no capacity in ny2 \(off after", str(failed.value))
-    assert "no resources of bert remain, 0 USD an hour" in str(failed.value)
-    bench.nothing_left()
+    assert re.search(r"of 4 A6000x2 are ready, bert-\d got no capacity in ny2 \(off after", str(excinfo.value))
+    assert "no resources of bert remain, 0 USD an hour" in str(excinfo.value)
+    bench.assert_no_resources()
 
 
 def test_existing_nodes_survive_failed_extension(bench: Bench) -> None:
     """A machine that was off and was started for the extension is stopped again."""
     bench.provide()
-    own = bench.own()["bert-1"]
-    bench.account.power_off_guest(own["id"])
+    stopped_node = bench.own_machines()["bert-1"]
+    bench.account.power_off_guest(stopped_node["id"])
     bench.account.outcomes["create bert-2"] = EventOutcome("error", "no host found")
     with pytest.raises(ClusterError, match="bert-2 create failed: no host found"):
         bench.provide(nnodes=3, max_usd_per_hour=20.0)
     assert bench.nodes() == ["bert-0", "bert-1"]
-    assert own["state"] == "off"
+    assert stopped_node["state"] == "off"
 
 
 def test_rollback_removes_only_machines_of_the_last_hour(bench: Bench) -> None:
-    """Machines of an earlier, killed command are rolled back with the next one's, but only within an hour."""
-    for minutes, left in ((59, []), (61, ["bert-0", "bert-1"])):
+    """Machines of a killed command are rolled back with those of the next command, but only within an hour."""
+    for minutes, remaining in ((59, []), (61, ["bert-0", "bert-1"])):
         bench.fresh()
-        assert broken_off(bench, "killed after a change", 5, bench.provide)
+        assert run_interrupted(bench, "killed after a change", 5, bench.provide)
         assert bench.nodes() == ["bert-0", "bert-1"]
         bench.now += minutes * 60
         bench.account.outcomes["create bert-2"] = EventOutcome("error", "no host found")
         with pytest.raises(ClusterError, match="no host found"):
             bench.provide(nnodes=3, max_usd_per_hour=20.0)
-        assert bench.nodes() == left
-        assert len(bench.networks()) == bool(left)
+        assert bench.nodes() == remaining
+        assert len(bench.networks()) == bool(remaining)
 
 
 def test_refused_rollback_names_machines_and_tries_no_further_type(bench: Bench) -> None:
     bench.account.capacity["A6000x2"] = 1 + 2
     body = '{"code": "BAD_REQUEST", "message": "no"}'
     bench.server.faults.append(PaperspaceFault(r"/machines/\w+", "DELETE", status=400, body=body))
-    with pytest.raises(ClusterError) as failed:
+    with pytest.raises(ClusterError) as excinfo:
         bench.provide(machine_types=["A6000x2", "A5000x2"])
-    own = [item["id"] for item in bench.own().values()]
-    assert len(own) == 2
-    assert all(machine_id in str(failed.value) for machine_id in own)
-    assert "https://console.paperspace.com" in str(failed.value)
+    machine_ids = [item["id"] for item in bench.own_machines().values()]
+    assert len(machine_ids) == 2
+    assert all(machine_id in str(excinfo.value) for machine_id in machine_ids)
+    assert "https://console.paperspace.com" in str(excinfo.value)
     assert not any("A5000x2" in str(item.body) for item in bench.server.requests), "no further type is tried"
 
 
@@ -473,22 +472,22 @@ def test_provision_waits_for_missing_capacity(bench: Bench) -> None:
 
     work = bench.work()
     work.sleep = sleep
-    provision(work, ASK._replace(nnodes=4, max_usd_per_hour=20.0, on_shortage="wait"))
+    provision(work, REQUEST._replace(nnodes=4, max_usd_per_hour=20.0, on_shortage="wait"))
     assert bench.nodes() == [f"bert-{number}" for number in range(4)]
     posts = [item for item in bench.changes() if item == "POST /machines"]
     assert len(posts) == 4, "none is made again"
 
 
-def test_provision_waits_for_capacity_until_wait_minutes(bench: Bench, unjudged: None) -> None:
+def test_provision_waits_for_capacity_until_wait_minutes(bench: Bench, without_validation: None) -> None:
     bench.account.capacity["A6000x2"] = 3
-    began = bench.now
+    start = bench.now
     with pytest.raises(ClusterError, match="got no capacity"):
         bench.provide(nnodes=4, max_usd_per_hour=20.0, on_shortage="wait", wait_minutes=10.0)
-    assert 600 <= bench.now - began < 1800
-    bench.nothing_left()
+    assert 600 <= bench.now - start < 1800
+    bench.assert_no_resources()
 
 
-def test_stuck_machine_is_named_and_kept(bench: Bench, unjudged: None) -> None:
+def test_stuck_machine_is_named_and_kept(bench: Bench, without_validation: None) -> None:
     bench.account.outcomes["create bert-1"] = EventOutcome(stuck=True)
     with pytest.raises(ClusterError, match=r"bert-1 \(ps\w+\) has been provisioning for .* support ticket"):
         bench.provide()
@@ -505,12 +504,14 @@ def test_error_event_without_text_is_ignored(bench: Bench) -> None:
 
 def test_stopped_machines_are_started_again(bench: Bench) -> None:
     bench.provide()
-    done = stop(bench.work())
-    assert "2 machines are off; 0 USD an hour; disks, whether machines are on or off: 20.00 USD a month" in done.message
-    assert {item["state"] for item in bench.own().values()} == {"off"}
+    result = stop(bench.work())
+    assert (
+        "2 machines are off; 0 USD an hour; disks, whether machines are on or off: 20.00 USD a month" in result.message
+    )
+    assert {item["state"] for item in bench.own_machines().values()} == {"off"}
     assert not stop(bench.work()).changed
     bench.provide()
-    assert {item["state"] for item in bench.own().values()} == {"ready"}
+    assert {item["state"] for item in bench.own_machines().values()} == {"ready"}
 
 
 def test_second_teardown_changes_nothing(bench: Bench) -> None:
@@ -534,83 +535,83 @@ def test_teardown_works_without_the_record(bench: Bench) -> None:
     bench.provide()
     (bench.directory / "bert.json").unlink()
     bench.remove()
-    bench.nothing_left()
+    bench.assert_no_resources()
 
 
 def test_addresses_of_machines_removed_in_console_are_released(bench: Bench) -> None:
     bench.provide()
     stop(bench.work())
     work = bench.work()
-    own = list(bench.own().values())
-    work.journal.record_addresses({item["publicIp"]: item["id"] for item in own})
-    for item in own:
+    machines = list(bench.own_machines().values())
+    work.journal.record_addresses({item["publicIp"]: item["id"] for item in machines})
+    for item in machines:
         bench.account.delete_machine(item["id"])
     bench.remove()
-    bench.nothing_left()
+    bench.assert_no_resources()
 
 
 def test_machines_that_must_be_off_to_be_removed_are_stopped_first(bench: Bench) -> None:
     bench.provide()
     bench.account.delete_needs_off = True
     bench.remove()
-    bench.nothing_left()
+    bench.assert_no_resources()
 
 
 def test_starting_machines_are_removed(bench: Bench) -> None:
     bench.provide()
     stop(bench.work())
-    for item in bench.own().values():
+    for item in bench.own_machines().values():
         bench.account.change_power(item["id"], "start")
     bench.remove()
-    bench.nothing_left()
+    bench.assert_no_resources()
 
 
 def test_drive_and_its_network_are_kept_with_remove_drive_false(bench: Bench) -> None:
     bench.provide()
-    done = bench.remove(remove_drive=False)
-    assert (done.remaining, bench.nodes(), bench.networks()) == ([], [], ["muster-bert"])
-    assert "no machines of bert remain; the drive bert-data" in done.message
-    assert "no resources of bert remain" not in done.message
+    result = bench.remove(remove_drive=False)
+    assert (result.remaining, bench.nodes(), bench.networks()) == ([], [], ["muster-bert"])
+    assert "no machines of bert remain; the drive bert-data" in result.message
+    assert "no resources of bert remain" not in result.message
     bench.remove()
-    bench.nothing_left()
+    bench.assert_no_resources()
 
 
 def test_machine_that_cannot_be_removed_is_named_and_the_others_are_removed(bench: Bench) -> None:
     bench.provide()
-    kept = bench.own()["bert-0"]
+    reserved = bench.own_machines()["bert-0"]
     body = '{"code": "BAD_REQUEST", "message": "it is reserved"}'
-    bench.server.faults.append(PaperspaceFault(f"/machines/{kept['id']}", "DELETE", status=400, body=body))
-    done = bench.remove()
+    bench.server.faults.append(PaperspaceFault(f"/machines/{reserved['id']}", "DELETE", status=400, body=body))
+    result = bench.remove()
     assert bench.nodes() == ["bert-0"]
-    assert f"machine bert-0 ({kept['id']})" in done.message
-    assert "it is reserved" in done.message
-    assert "nothing of bert" not in done.message
+    assert f"machine bert-0 ({reserved['id']})" in result.message
+    assert "it is reserved" in result.message
+    assert "nothing of bert" not in result.message
     bench.server.faults.clear()
     bench.remove()
-    bench.nothing_left()
+    bench.assert_no_resources()
 
 
 def test_network_with_foreign_machine_is_kept(bench: Bench) -> None:
     bench.provide()
     home = next(item["id"] for item in bench.account.networks if item["name"] == "muster-bert")
     bench.account.machines.append(machine(77, name="photos", networkId=home))
-    done = bench.remove()
+    result = bench.remove()
     assert bench.nodes() == ["photos"]
     assert bench.networks() == ["muster-bert"]
-    assert done.remaining == [
+    assert result.remaining == [
         "the network muster-bert is kept: it contains photos (ps00004d), not part of this cluster"
     ]
 
 
 def test_address_reassigned_to_foreign_machine_is_not_released(bench: Bench) -> None:
     bench.provide()
-    own = bench.own()["bert-0"]
-    ip = own["publicIp"]
-    bench.work().journal.record_addresses({ip: own["id"]})
-    other = next(item for item in bench.account.machines if item["name"] == "bert")
-    bench.account.assign_public_ip(ip, other["id"])
+    node = bench.own_machines()["bert-0"]
+    ip = node["publicIp"]
+    bench.work().journal.record_addresses({ip: node["id"]})
+    foreign = next(item for item in bench.account.machines if item["name"] == "bert")
+    bench.account.assign_public_ip(ip, foreign["id"])
     bench.remove()
-    assert [item["ip"] for item in bench.account.public_ips if item.get("assignedMachineId") == other["id"]] == [ip]
+    assert [item["ip"] for item in bench.account.public_ips if item.get("assignedMachineId") == foreign["id"]] == [ip]
     assert bench.nodes() == []
 
 
@@ -625,25 +626,25 @@ def templates(bench: Bench) -> list[str]:
     ("how", "visible_after"), [("killed before", 0), ("killed after a change", 3), ("answer lost", 0)]
 )
 def test_template_is_created_once_after_break_at_any_request(
-    bench: Bench, unjudged: None, how: str, visible_after: int
+    bench: Bench, without_validation: None, how: str, visible_after: int
 ) -> None:
-    """One template, the node on again, machines from it; then nothing at all. Other people's things are as before."""
+    """The node restarts, the only template serves for new machines, and teardown keeps foreign resources."""
     for at in range(1, 60):
         bench.fresh()
         bench.provide(nnodes=1)
         bench.account.hidden_lists = visible_after
-        came = broken_off(bench, how, at, bench.image)
+        interrupted = run_interrupted(bench, how, at, bench.image)
         bench.image()
         assert templates(bench) == ["golden"], at
-        assert [item["state"] for item in bench.own().values()] == ["ready"], at
+        assert [item["state"] for item in bench.own_machines().values()] == ["ready"], at
         bench.provide(template="golden")
         (golden,) = [item["id"] for item in bench.account.templates if item["name"] == "golden"]
-        posted = [item.body for item in bench.server.requests if (item.method, item.path) == ("POST", "/machines")]
-        assert posted[-1]["templateId"] == golden
-        came = broken_off(bench, how, at, bench.remove) or came
+        bodies = [item.body for item in bench.server.requests if (item.method, item.path) == ("POST", "/machines")]
+        assert bodies[-1]["templateId"] == golden
+        interrupted = run_interrupted(bench, how, at, bench.remove) or interrupted
         bench.remove()
-        bench.nothing_left()
-        if not came:
+        bench.assert_no_resources()
+        if not interrupted:
             return
     raise AssertionError("no command ends")
 
@@ -653,7 +654,7 @@ def test_existing_template_is_not_created_again(bench: Bench) -> None:
     first = bench.image()
     assert (first.changed, bool(first.template_id)) == (True, True)
     assert "the template costs 11.00 USD a month (Paperspace's page about custom templates, 2023)" in " ".join(
-        bench.said
+        bench.messages
     )
     bench.server.requests.clear()
     again = bench.image()
@@ -668,10 +669,10 @@ def test_image_in_check_mode_only_reads(bench: Bench) -> None:
     assert bench.changes() == []
 
 
-def test_start_false_leaves_imaged_node_off(bench: Bench) -> None:
+def test_start_false_keeps_imaged_node_off(bench: Bench) -> None:
     bench.provide()
     bench.image(start=False)
-    assert bench.own()["bert-0"]["state"] == "off"
+    assert bench.own_machines()["bert-0"]["state"] == "off"
 
 
 @pytest.mark.parametrize(
@@ -705,13 +706,13 @@ def test_failed_template_shows_error_of_service_and_can_be_retried(bench: Bench)
 def test_teardown_can_keep_template_and_reports_it(bench: Bench) -> None:
     bench.provide()
     bench.image()
-    done = bench.remove(remove_templates=False)
-    assert re.search(r"no machines of bert remain; the template golden \(\w+\) is kept; remove it with", done.message)
+    result = bench.remove(remove_templates=False)
+    assert re.search(r"no machines of bert remain; the template golden \(\w+\) is kept; remove it with", result.message)
     assert templates(bench) == ["golden"]
     again = bench.remove(remove_templates=False)  # the machine no longer exists, but its name is in the record
     assert "the template golden" in again.message
     bench.remove()
-    bench.nothing_left()
+    bench.assert_no_resources()
 
 
 def test_template_is_removed_alone(bench: Bench) -> None:

@@ -11,8 +11,8 @@ import pytest
 from tests.unit.typed import give_collection, typed
 
 
-def written(directory: Path, files: list[dict[str, Any]], *options: str) -> str:
-    """Return the output of ansible-playbook for one task."""
+def write_files(directory: Path, files: list[dict[str, Any]], *options: str) -> str:
+    """Run a task that writes project files; return the output."""
     give_collection(directory)
     task = {"muster.training.project_files": {"directory": str(directory / "project"), "files": files}}
     (directory / "play.yml").write_text(json.dumps([{"hosts": "localhost", "gather_facts": False, "tasks": [task]}]))
@@ -31,7 +31,7 @@ def test_existing_file_is_kept_and_missing_one_is_written(tmp_path: Path, option
     project.mkdir()
     (project / "program").write_text("mine")
     files = [{**FILES[0], "content": "{% raw %}{{ never }}{% endraw %} é\n"}, FILES[1]]
-    output = written(tmp_path, files, *options)
+    output = write_files(tmp_path, files, *options)
     assert "changed=1" in output, output
     assert (project / "program").read_text() == "mine"
     if options:
@@ -43,11 +43,11 @@ def test_existing_file_is_kept_and_missing_one_is_written(tmp_path: Path, option
 
 
 def test_program_is_executable(tmp_path: Path) -> None:
-    written(tmp_path, FILES[1:])
+    write_files(tmp_path, FILES[1:])
     assert (tmp_path / "project/program").stat().st_mode & 0o777 == 0o755
 
 
 def test_unwritable_directory_is_reported(tmp_path: Path) -> None:
     (tmp_path / "project").write_text("a file")
-    output = written(tmp_path, FILES[1:])
+    output = write_files(tmp_path, FILES[1:])
     assert "project/program cannot be written: " in output and "Choose another directory" in output, output

@@ -1,4 +1,4 @@
-"""The steps of a layer on both sides, what an installation changed, and what a failed one shows."""
+"""The steps of a layer in action plugin and module, the diff of an installation, and the error of a failed one."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ def test_action_and_module_have_the_same_steps() -> None:
 
 
 def test_diff_lists_installed_and_removed_packages() -> None:
-    answer: dict[str, Any] = {"changed": True, "installed": ["numpy", "torch"], "removed": ["six"]}
-    assert python_layer.package_diff(answer) == {"before": "six\n", "after": "numpy\ntorch\n"}
+    result: dict[str, Any] = {"changed": True, "installed": ["numpy", "torch"], "removed": ["six"]}
+    assert python_layer.package_diff(result) == {"before": "six\n", "after": "numpy\ntorch\n"}
 
 
 def test_role_sets_each_shared_option_in_module_defaults() -> None:
-    """Except for options of a single step; a forgotten option would mean a different lock on the node."""
+    """Options of a single step are excluded; a missing option would change the lock on the node."""
     (block,) = (task for task in yaml.safe_load(LAYER.read_text()) if "module_defaults" in task)
-    given = block["module_defaults"]["muster.training.python_layer"]
-    assert {name: f"{{{{ __python_env_settings.{name} }}}}" for name in given} == given
-    of_a_step = {"step", "lock", "from", "url", "address", "token"}
-    assert set(given) == set(python_layer.ARGUMENT_SPEC) - of_a_step
+    defaults = block["module_defaults"]["muster.training.python_layer"]
+    assert {name: f"{{{{ __python_env_settings.{name} }}}}" for name in defaults} == defaults
+    step_options = {"step", "lock", "from", "url", "address", "token"}
+    assert set(defaults) == set(python_layer.ARGUMENT_SPEC) - step_options
 
 
 @pytest.mark.parametrize(
@@ -73,26 +73,26 @@ def build_wheel(directory, settings=None, metadata=None):
 """A build script for a package whose compiler fails."""
 
 
-def put_uv(given: dict[str, Any]) -> None:
-    with zipfile.ZipFile(f"{given['directory']}/store/uv-1-py3-none-any.whl", "w") as wheel:
+def put_uv(request: dict[str, Any]) -> None:
+    with zipfile.ZipFile(f"{request['directory']}/store/uv-1-py3-none-any.whl", "w") as wheel:
         wheel.writestr("uv-1.data/scripts/uv", f"#!/bin/sh\n{TALK}")
-    given.update(manager="uv", uv_version="1")
+    request.update(manager="uv", uv_version="1")
 
 
-def put_conda(given: dict[str, Any]) -> None:
-    """Whose installer works, and which finds no packages."""
-    installer = Path(given["directory"], "installer.sh")
-    made = f'mkdir -p "$3/bin"\ncat > "$3/bin/conda" <<"END"\n#!/bin/sh\n{TALK}END\nchmod +x "$3/bin/conda"\n'
-    installer.write_text(made)
-    digest = hashlib.sha256(made.encode()).hexdigest()
-    given.update(manager="conda", conda_installer_url=installer.as_uri(), conda_installer_sha256=digest)
+def put_conda(request: dict[str, Any]) -> None:
+    """Provide a conda installer that works, with a conda that fails."""
+    installer = Path(request["directory"], "installer.sh")
+    script = f'mkdir -p "$3/bin"\ncat > "$3/bin/conda" <<"END"\n#!/bin/sh\n{TALK}END\nchmod +x "$3/bin/conda"\n'
+    installer.write_text(script)
+    digest = hashlib.sha256(script.encode()).hexdigest()
+    request.update(manager="conda", conda_installer_url=installer.as_uri(), conda_installer_sha256=digest)
 
 
 def put_source(name: str) -> Callable[[dict[str, Any]], None]:
-    """A package of which there is only the source, as the role of that name asks for a build."""
+    """Return a function that provides only the source of a package, as for the role with that name."""
 
-    def put(given: dict[str, Any]) -> None:
-        source = Path(given["directory"], f"{name}-1.0.tar.gz")
+    def put(request: dict[str, Any]) -> None:
+        source = Path(request["directory"], f"{name}-1.0.tar.gz")
         project = "[build-system]\nrequires = []\nbuild-backend = 'build'\nbackend-path = ['.']\n"
         with tarfile.open(source, "w:gz") as archive:
             for file, text in (("pyproject.toml", project), ("build.py", BUILD.replace("NAME", name))):
@@ -100,8 +100,8 @@ def put_source(name: str) -> Callable[[dict[str, Any]], None]:
                 member.size = len(text.encode())
                 archive.addfile(member, io.BytesIO(text.encode()))
         options = ["--no-build-isolation", "--no-cache-dir", "--no-index", "--disable-pip-version-check"]
-        given.update(layer=name, requirements=[f"{name}==1.0"], find_links=[given["directory"]], options=options)
-        given.update(environment={"ASKED": name})
+        request.update(layer=name, requirements=[f"{name}==1.0"], find_links=[request["directory"]], options=options)
+        request.update(environment={"ASKED": name})
 
     return put
 
@@ -124,19 +124,19 @@ def test_failed_program_shows_its_last_output_and_path_of_full_log(
     (pip,) = Path(bundled).glob("pip-*.whl")
     (tmp_path / "store").mkdir()
     shutil.copy(pip, tmp_path / "store")
-    given = {name: option.get("default", "") for name, option in python_layer.ARGUMENT_SPEC.items()}
-    given.update(step="solve", layer="base", directory=str(tmp_path), python=sys.executable)
-    given.update(pip_version=pip.name.split("-")[1])
-    put(given)
+    request = {name: option.get("default", "") for name, option in python_layer.ARGUMENT_SPEC.items()}
+    request.update(step="solve", layer="base", directory=str(tmp_path), python=sys.executable)
+    request.update(pip_version=pip.name.split("-")[1])
+    put(request)
     names = {"inventory_hostname": "node0"}
-    failed = run_code(here(), names, "choosing packages", sys.executable, "_python_env.steps", given)
-    first, *shown, last = failed["msg"].split("\n")
+    failed = run_code(here(), names, "choosing packages", sys.executable, "_python_env.steps", request)
+    first, *lines, last = failed["msg"].split("\n")
     arguments = (
         rf"node0: choosing packages: `.*{command}.* \.\.\.` failed \(exit code \d\)\. The last lines of its output:"
     )
     assert re.fullmatch(arguments, first), failed["msg"]
-    assert len(shown) == 40 and any(message in line for line in shown), failed["msg"]
-    assert not any(re.search(r"\bstep 1$", line) for line in shown)
+    assert len(lines) == 40 and any(message in line for line in lines), failed["msg"]
+    assert not any(re.search(r"\bstep 1$", line) for line in lines)
     log = Path(last.removeprefix("All of its output is on that node, in "))
     try:
         assert log.stat().st_mode & 0o77 == 0

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the node that leads a run may say about the nodes that have joined it."""
+"""Validation of reports about joined nodes from the node that leads a run."""
 
 from __future__ import annotations
 

@@ -21,8 +21,8 @@ from ansible_collections.muster.training.plugins.action.run_logs import ActionMo
 from ansible_collections.muster.training.plugins.plugin_utils._record import free_space
 
 
-def packed(*members: tuple[str, bytes, str]) -> io.BytesIO:
-    """Return an archive of entries, each given as (name, type, text or target)."""
+def pack(*members: tuple[str, bytes, str]) -> io.BytesIO:
+    """Return an archive of entries, each specified as (name, type, text or target)."""
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w:gz") as tar:
         for name, kind, text in members:
@@ -40,7 +40,7 @@ def packed(*members: tuple[str, bytes, str]) -> io.BytesIO:
 
 def test_unpacked_logs_are_readable_by_owner_only(tmp_path: Path) -> None:
     unpack(
-        packed(
+        pack(
             ("node0/ranks", tarfile.DIRTYPE, ""),
             ("node0/ranks/0.log", tarfile.REGTYPE, "new"),
             ("node0/supervisor.log", tarfile.REGTYPE, "x" * 200_000),
@@ -53,7 +53,7 @@ def test_unpacked_logs_are_readable_by_owner_only(tmp_path: Path) -> None:
     assert stat.S_IMODE(log.stat().st_mode) == 0o600
     assert stat.S_IMODE(log.parent.stat().st_mode) == 0o700
     assert (tmp_path / "node0" / "supervisor.log").stat().st_size == 200_000
-    unpack(packed(("node0/ranks/0.log", tarfile.REGTYPE, "and")), tmp_path, "node0")
+    unpack(pack(("node0/ranks/0.log", tarfile.REGTYPE, "and")), tmp_path, "node0")
     assert log.read_text() == "and", "a second fetch takes the place of the first"
 
 
@@ -65,20 +65,20 @@ def test_path_outside_target_is_refused(tmp_path: Path, name: str) -> None:
     target = tmp_path / "logs"
     target.mkdir()
     with pytest.raises(AnsibleActionFail, match="would be written outside"):
-        unpack(packed((name, tarfile.REGTYPE, "x")), target, "node0")
+        unpack(pack((name, tarfile.REGTYPE, "x")), target, "node0")
     assert list(tmp_path.rglob("*")) == [target]
 
 
 def test_path_with_too_many_directories_is_refused(tmp_path: Path) -> None:
     name = "node0/" + "d/" * 80 + "x"
     with pytest.raises(AnsibleActionFail, match="has a file nested 82 directories deep: nothing more was unpacked"):
-        unpack(packed((name, tarfile.REGTYPE, "x")), tmp_path, "node0")
+        unpack(pack((name, tarfile.REGTYPE, "x")), tmp_path, "node0")
     assert list(tmp_path.rglob("d")) == []
 
 
 def test_links_and_devices_are_not_unpacked(tmp_path: Path) -> None:
     kinds = (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE)
-    unpack(packed(*((f"node0/{kind.decode()}", kind, "/etc/passwd") for kind in kinds)), tmp_path, "node0")
+    unpack(pack(*((f"node0/{kind.decode()}", kind, "/etc/passwd") for kind in kinds)), tmp_path, "node0")
     assert list(tmp_path.rglob("*")) == []
 
 
@@ -87,19 +87,19 @@ def test_existing_symlink_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "node0").mkdir()
     (tmp_path / "node0" / "0.log").symlink_to(tmp_path / "mine")
     with pytest.raises(OSError, match="0.log"):
-        unpack(packed(("node0/0.log", tarfile.REGTYPE, "theirs")), tmp_path, "node0")
+        unpack(pack(("node0/0.log", tarfile.REGTYPE, "theirs")), tmp_path, "node0")
     assert (tmp_path / "mine").read_text() == "mine"
 
 
-def with_free(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+def set_free_space(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     """Simulate a number of free bytes on all local disks."""
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: types.SimpleNamespace(free=size))
 
 
 def test_decompression_bomb_does_not_fill_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bomb = packed(("node0/1.log", tarfile.REGTYPE, "few"), ("node0/2.log", tarfile.REGTYPE, "\0" * 5_000_000))
+    bomb = pack(("node0/1.log", tarfile.REGTYPE, "few"), ("node0/2.log", tarfile.REGTYPE, "\0" * 5_000_000))
     assert len(bomb.getvalue()) < 10_000
-    with_free(monkeypatch, free_space.KEEP_FREE + 4_000_000)
+    set_free_space(monkeypatch, free_space.KEEP_FREE + 4_000_000)
     with pytest.raises(
         AnsibleActionFail, match=r"the logs up to node0/2.log take 0.0 GB, .* 1.1 GB are reserved: free up space"
     ):
@@ -109,21 +109,21 @@ def test_decompression_bomb_does_not_fill_the_disk(tmp_path: Path, monkeypatch: 
 
 def test_measurements_above_size_limit_are_not_unpacked(tmp_path: Path) -> None:
     members = [(f"node0/measured/{number}", tarfile.REGTYPE, "x" * 1000) for number in range(3)]
-    unpack(packed(*members), tmp_path, "node0", limit=3000)
+    unpack(pack(*members), tmp_path, "node0", limit=3000)
     with pytest.raises(AnsibleActionFail, match="more than any run's measurements take up"):
-        unpack(packed(*members, ("node0/gpus.csv", tarfile.REGTYPE, "x")), tmp_path / "new", "node0", limit=3000)
+        unpack(pack(*members, ("node0/gpus.csv", tarfile.REGTYPE, "x")), tmp_path / "new", "node0", limit=3000)
     assert not (tmp_path / "new" / "node0" / "gpus.csv").exists()
 
 
 def test_unpacking_stops_at_too_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_logs, "MAX_FILES", 3)
     with pytest.raises(AnsibleActionFail, match="more than 3 files"):
-        unpack(packed(*((f"node0/{number}.log", tarfile.REGTYPE, "x") for number in range(9))), tmp_path, "node0")
+        unpack(pack(*((f"node0/{number}.log", tarfile.REGTYPE, "x") for number in range(9))), tmp_path, "node0")
     assert len(list(tmp_path.rglob("*.log"))) == 3
 
 
 class Node:
-    """A node that packs whatever it is given, and reports any size for it."""
+    """A node that returns arbitrary archives and reports arbitrary sizes."""
 
     def __init__(self, size: int, last: bool) -> None:
         self.size, self.last, self.sent = size, last, 0
@@ -133,15 +133,15 @@ class Node:
     ) -> dict[str, Any]:
         self.sent += 1
         piece = {"data": base64.b64encode(bytes(100)).decode("ascii"), "last": self.last}
-        return {"size": self.size, "left_out": LEFT, **piece} if request["operation"] == "pack" else piece
+        return {"size": self.size, "left_out": OMITTED, **piece} if request["operation"] == "pack" else piece
 
 
-def fetch(monkeypatch: pytest.MonkeyPatch, node: Any, directory: Path, **given: Any) -> dict[str, Any]:
+def fetch(monkeypatch: pytest.MonkeyPatch, node: Any, directory: Path, **options: Any) -> dict[str, Any]:
     """Fetch the logs of a run from a node."""
     (directory / "plan.json").write_text(json.dumps({"nodes": [{"name": "node0"}, {"name": "node1"}]}))
     monkeypatch.setattr(run_logs, "call_node", node)
     action = ActionModule.__new__(ActionModule)
-    arguments = {"run_id": "first", "directory": str(directory / "logs"), **given}
+    arguments = {"run_id": "first", "directory": str(directory / "logs"), **options}
     action._task = types.SimpleNamespace(check_mode=False, args=arguments)
     monkeypatch.setattr(ActionBase, "run", lambda *_arguments: {})
     return action.run(None, {"inventory_hostname": "node1"})
@@ -149,7 +149,7 @@ def fetch(monkeypatch: pytest.MonkeyPatch, node: Any, directory: Path, **given: 
 
 def test_fetch_stops_when_logs_exceed_free_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     node = Node(size=2_000_000_000, last=False)
-    with_free(monkeypatch, free_space.KEEP_FREE + 1_900_000_000)
+    set_free_space(monkeypatch, free_space.KEEP_FREE + 1_900_000_000)
     with pytest.raises(
         AnsibleActionFail, match=r"the packed logs of node1 take 2.0 GB, but the disk that holds /\S+ has 3.0 GB free"
     ):
@@ -170,7 +170,7 @@ def test_reply_that_is_not_an_archive_is_refused(
 
 
 def test_piece_that_is_not_base64_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    reply = {"size": 1, "data": "?", "last": True, "left_out": LEFT}
+    reply = {"size": 1, "data": "?", "last": True, "left_out": OMITTED}
     with pytest.raises(AnsibleActionFail, match="node1 sent an invalid reply instead of its logs"):
         fetch(monkeypatch, lambda *_arguments: reply, tmp_path)
 
@@ -191,8 +191,8 @@ def test_optional_measurements_that_cannot_be_fetched_give_a_warning(
     def refuse(*_arguments: object) -> None:
         raise problem
 
-    answer = fetch(monkeypatch, refuse, tmp_path, selection="measured", required=False)
-    assert answer["directory"] is None and not answer.get("failed")
+    result = fetch(monkeypatch, refuse, tmp_path, selection="measured", required=False)
+    assert result["directory"] is None and not result.get("failed")
     warned = " ".join(capsys.readouterr().err.split())
     assert "the measurements of run first on node1 are not in its record" in warned
     assert "logs.yml -e run_id=first -e fetch=true" in warned
@@ -201,10 +201,10 @@ def test_optional_measurements_that_cannot_be_fetched_give_a_warning(
 
 
 def test_node_cannot_replace_the_files_of_another_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = packed(("node0/job_results.jsonl", tarfile.REGTYPE, "{}")).getvalue()
+    data = pack(("node0/job_results.jsonl", tarfile.REGTYPE, "{}")).getvalue()
 
     def node(*_arguments: object) -> dict[str, Any]:
-        return {"size": len(data), "data": base64.b64encode(data).decode("ascii"), "last": True, "left_out": LEFT}
+        return {"size": len(data), "data": base64.b64encode(data).decode("ascii"), "last": True, "left_out": OMITTED}
 
     with pytest.raises(AnsibleActionFail, match="would be written outside .*/logs/node1"):
         fetch(monkeypatch, node, tmp_path)
@@ -220,29 +220,29 @@ def test_node_outside_the_run_is_refused(tmp_path: Path) -> None:
 
 # --- Archive contents -------------------------------------------------------------------------------------------------
 
-LEFT: dict[str, Any] = {"limit_count": 10_000, "limit": 64 << 20, "files": [], "count": 0, "size": 0}
+OMITTED: dict[str, Any] = {"limit_count": 10_000, "limit": 64 << 20, "files": [], "count": 0, "size": 0}
 
 
 def test_measurements_left_on_node_are_listed() -> None:
-    kept = {"file": "measured/\x1b[2Jbig.csv", "size": 70_000_000, "retained": 0}
+    omitted = {"file": "measured/\x1b[2Jbig.csv", "size": 70_000_000, "retained": 0}
     shortened = {"file": "launcher.log", "size": 90_000_000, "retained": 8_000_000}
-    assert describe_left_out("gpu1", "first", LEFT) == ""
-    assert describe_left_out("gpu1", "first", {**LEFT, "files": [shortened], "count": 1}) == ""
-    assert describe_left_out("gpu1", "first", {**LEFT, "files": [kept], "count": 1}) == (
+    assert describe_left_out("gpu1", "first", OMITTED) == ""
+    assert describe_left_out("gpu1", "first", {**OMITTED, "files": [shortened], "count": 1}) == ""
+    assert describe_left_out("gpu1", "first", {**OMITTED, "files": [omitted], "count": 1}) == (
         "gpu1 did not send 70 MB of run first: measured/ [2Jbig.csv (at most 64 MiB in 10000 files are fetched "
         "per node, smallest first). To fetch all of them: ansible-playbook fetch.yml -e run_id=first"
     )
-    many = describe_left_out("gpu1", "first", {**LEFT, "files": [kept, shortened, kept], "count": 5})
-    assert "140 MB" in many and "big.csv and 3 others (" in many
+    message = describe_left_out("gpu1", "first", {**OMITTED, "files": [omitted, shortened, omitted], "count": 5})
+    assert "140 MB" in message and "big.csv and 3 others (" in message
 
 
 def test_logs_left_on_node_are_fetched_by_a_different_command_from_job_files() -> None:
-    """Because fetch.yml copies no logs, and logs.yml nothing that the job wrote."""
+    """fetch.yml copies no logs, and logs.yml copies no job outputs."""
     log = {"file": "launcher.log", "size": 100_000_000, "retained": 0}
     data = {"file": "measured/big.csv", "size": 70_000_000, "retained": 0}
-    only_log = describe_left_out("gpu1", "first", {**LEFT, "files": [log], "count": 1})
+    only_log = describe_left_out("gpu1", "first", {**OMITTED, "files": [log], "count": 1})
     assert only_log.endswith("To fetch all of them: ansible-playbook logs.yml -e run_id=first -e fetch=true")
-    both = describe_left_out("gpu1", "first", {**LEFT, "files": [log, data], "count": 2})
+    both = describe_left_out("gpu1", "first", {**OMITTED, "files": [log, data], "count": 2})
     assert both.endswith(
         "ansible-playbook fetch.yml -e run_id=first, and for the logs: "
         "ansible-playbook logs.yml -e run_id=first -e fetch=true"

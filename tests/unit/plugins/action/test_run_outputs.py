@@ -1,4 +1,4 @@
-"""Outputs of a job are fetched, whatever happens on the way."""
+"""Fetching of job outputs, including interruptions and invalid replies."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ FILES = [{"name": name, "size": len(text), "mtime": 1_700_000_000_000_000_000} f
 
 
 class Node:
-    """A node with these files, whose connection breaks after a number of calls."""
+    """A node with these files, whose connection fails after a number of calls."""
 
     def __init__(self, calls: int = 1000, problems: dict[str, str] | None = None) -> None:
-        self.calls, self.problems, self.asked = calls, problems or {}, list[tuple[str, int, int]]()
+        self.calls, self.problems, self.requested = calls, problems or {}, list[tuple[str, int, int]]()
 
     def __call__(self, _action: object, _modules: object, request: dict[str, Any], _variables: object) -> Any:
         if self.calls == 0:
             raise AnsibleConnectionFailure("the network is gone")
         self.calls -= 1
-        self.asked += [(part["name"], part["offset"], part["length"]) for part in request["parts"]]
-        return {"parts": [self.answer(part) for part in request["parts"]]}
+        self.requested += [(part["name"], part["offset"], part["length"]) for part in request["parts"]]
+        return {"parts": [self.make_reply(part) for part in request["parts"]]}
 
-    def answer(self, part: dict[str, Any]) -> Any:
+    def make_reply(self, part: dict[str, Any]) -> Any:
         if part["name"] in self.problems:
             return {"problem": self.problems[part["name"]]}
         data = CONTENT[part["name"]][part["offset"] : part["offset"] + part["length"]]
@@ -57,7 +57,7 @@ def fetch(monkeypatch: pytest.MonkeyPatch, node: Any, target: Path, files: Any =
     return action.run(None, {"inventory_hostname": "gpu1"})
 
 
-def here(target: Path) -> dict[str, bytes]:
+def read_files(target: Path) -> dict[str, bytes]:
     return {str(path.relative_to(target)): path.read_bytes() for path in target.rglob("*") if path.is_file()}
 
 
@@ -65,12 +65,12 @@ def test_outputs_keep_their_mtime_and_are_fetched_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert fetch(monkeypatch, Node(), tmp_path)["failures"] == {}
-    assert here(tmp_path) == CONTENT
+    assert read_files(tmp_path) == CONTENT
     last = (tmp_path / "run/deep/last.pt").stat()
     assert last.st_mtime_ns == FILES[0]["mtime"] and last.st_mode & 0o777 == 0o600
     assert "[muster] gpu1: 0 MB after 0:00:00, in " in capsys.readouterr().out
     node = Node()
-    assert not fetch(monkeypatch, node, tmp_path)["changed"] and node.asked == []
+    assert not fetch(monkeypatch, node, tmp_path)["changed"] and node.requested == []
 
 
 def test_progress_shows_amount_and_remaining_time(
@@ -81,34 +81,38 @@ def test_progress_shows_amount_and_remaining_time(
     monkeypatch.setattr(run_outputs, "time", types.SimpleNamespace(monotonic=lambda: next(clock)))
     fetch(monkeypatch, Node(), tmp_path)
     messages = [line for line in capsys.readouterr().out.splitlines() if line.endswith(" to go")]
-    left = [line.rpartition(", ")[2] for line in messages]
-    assert left == sorted(left, reverse=True) and left[0] == "0:01:30 to go" and left[-1] == "0:00:00 to go"
+    remaining_times = [line.rpartition(", ")[2] for line in messages]
+    assert (
+        remaining_times == sorted(remaining_times, reverse=True)
+        and remaining_times[0] == "0:01:30 to go"
+        and remaining_times[-1] == "0:00:00 to go"
+    )
     assert messages[0].startswith("[muster] gpu1: 0.0 of 0.0 GB, 0 MB/s, ")
 
 
 def test_interrupted_fetch_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(AnsibleConnectionFailure):
         fetch(monkeypatch, Node(calls=2), tmp_path)
-    assert list(here(tmp_path).values()) == [b"01234567"], "nothing has its final name yet"
+    assert list(read_files(tmp_path).values()) == [b"01234567"], "nothing has its final name yet"
     old = tmp_path / "run" / f"{PARTIAL}of-another-version"
     old.write_text("x")
     node = Node()
     fetch(monkeypatch, node, tmp_path)
-    assert node.asked[0] == ("run/deep/last.pt", 8, 2)
-    assert here(tmp_path) == CONTENT
+    assert node.requested[0] == ("run/deep/last.pt", 8, 2)
+    assert read_files(tmp_path) == CONTENT
 
 
 def test_file_that_cannot_be_read_is_reported_and_others_are_fetched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    answer = fetch(monkeypatch, Node(problems={"run/deep/last.pt": "it has changed\x1b[2J since"}), tmp_path)
-    assert answer["failures"] == {"run/deep/last.pt": "it has changed [2J since"} and answer["changed"]
-    assert set(here(tmp_path)) == {"work/empty", "root/scratch/log"}
+    result = fetch(monkeypatch, Node(problems={"run/deep/last.pt": "it has changed\x1b[2J since"}), tmp_path)
+    assert result["failures"] == {"run/deep/last.pt": "it has changed [2J since"} and result["changed"]
+    assert set(read_files(tmp_path)) == {"work/empty", "root/scratch/log"}
     assert "gpu1 did not send run/deep/last.pt: it has changed" in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.parametrize(
-    "answer",
+    "reply",
     [
         {"parts": None},
         {"parts": []},
@@ -119,9 +123,9 @@ def test_file_that_cannot_be_read_is_reported_and_others_are_fetched(
         {},
     ],
 )
-def test_malformed_reply_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Any) -> None:
-    failures = fetch(monkeypatch, lambda *_arguments: answer, tmp_path, FILES[:1])["failures"]
-    assert set(failures) == {"run/deep/last.pt"} and here(tmp_path) == {}
+def test_malformed_reply_creates_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reply: Any) -> None:
+    failures = fetch(monkeypatch, lambda *_arguments: reply, tmp_path, FILES[:1])["failures"]
+    assert set(failures) == {"run/deep/last.pt"} and read_files(tmp_path) == {}
 
 
 def test_existing_symlink_is_replaced_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,7 +141,7 @@ def test_path_outside_target_is_refused_before_any_transfer(tmp_path: Path, monk
     node = Node()
     with pytest.raises(AnsibleActionFail, match="gpu1 has files that cannot be fetched: 'run/../../x'"):
         fetch(monkeypatch, node, tmp_path, [*FILES, {"name": "run/../../x", "size": 1, "mtime": 1}])
-    assert node.asked == [] and here(tmp_path) == {}
+    assert node.requested == [] and read_files(tmp_path) == {}
 
 
 def test_outputs_larger_than_free_space_are_not_requested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,7 +154,7 @@ def test_outputs_larger_than_free_space_are_not_requested(tmp_path: Path, monkey
         r"fewer",
     ):
         fetch(monkeypatch, node, tmp_path)
-    assert node.asked == []
+    assert node.requested == []
 
 
 def test_check_mode_fetches_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

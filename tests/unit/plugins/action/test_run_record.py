@@ -28,9 +28,9 @@ from ansible_collections.muster.training.plugins.plugin_utils._record.record_pat
 PLAN = {"run_id": "first", "world_size": 2, "nodes": [{"name": "node0"}, {"name": "node1"}]}
 
 
-def ended(state: str = "succeeded", code: int = 0, **more: Any) -> dict[str, Any]:
+def make_result(state: str = "succeeded", code: int = 0, **more: Any) -> dict[str, Any]:
     report = {"exit_code": code, "ranks": [], "launcher_error": "", "launcher_log": "/l", "oom_kills": 0, "stuck": []}
-    there = {"state": "ended", "since": 1.5, "report": report, "launcher_log": "/l"}
+    node_state = {"state": "ended", "since": 1.5, "report": report, "launcher_log": "/l"}
     return {
         "run_id": "first",
         "state": state,
@@ -40,12 +40,12 @@ def ended(state: str = "succeeded", code: int = 0, **more: Any) -> dict[str, Any
         "nnodes": 2,
         "started": 1.0,
         "ended": 2.0,
-        "nodes": [{"name": f"node{n}", "node_rank": n, **there} for n in (0, 1)],
+        "nodes": [{"name": f"node{n}", "node_rank": n, **node_state} for n in (0, 1)],
         **more,
     }
 
 
-def closed(directory: Path, **given: Any) -> dict[str, Any]:
+def close(directory: Path, **options: Any) -> dict[str, Any]:
     arguments = {
         "run_id": "first",
         "plan": PLAN,
@@ -53,7 +53,7 @@ def closed(directory: Path, **given: Any) -> dict[str, Any]:
         "runs_by_node": {},
         "job_results": {},
         "fail": True,
-        **given,
+        **options,
     }
     try:
         return close_record(directory, arguments)
@@ -61,19 +61,19 @@ def closed(directory: Path, **given: Any) -> dict[str, Any]:
         return {**problem.result, "failed": True, "msg": problem.message}
 
 
-def opened(directory: Path, run_id: str = "first") -> Path:
+def open_run(directory: Path, run_id: str = "first") -> Path:
     return Path(open_record(directory, run_id, {**PLAN, "run_id": run_id})["record"])
 
 
 def test_record_holds_plan_and_owner_only_token(tmp_path: Path) -> None:
-    record = opened(tmp_path / "runs")
+    record = open_run(tmp_path / "runs")
     assert record == tmp_path / "runs" / "first"
     assert json.loads((record / "plan.json").read_text()) == PLAN
     assert record.stat().st_mode & 0o777 == 0o700
     assert {path.name: path.stat().st_mode & 0o777 for path in record.iterdir()} == {"token": 0o600, "plan.json": 0o600}
     token = (record / "token").read_text()
     assert len(token) == 64 and set(token) <= set("0123456789abcdef")
-    assert (opened(tmp_path, "second") / "token").read_text() != token
+    assert (open_run(tmp_path, "second") / "token").read_text() != token
 
 
 def test_record_keeps_the_code_that_the_nodes_have(tmp_path: Path) -> None:
@@ -82,54 +82,54 @@ def test_record_keeps_the_code_that_the_nodes_have(tmp_path: Path) -> None:
     assert json.loads((record / "code.json").read_text()) == code
     drop_record(tmp_path, "first")
     assert not record.exists()
-    assert not (opened(tmp_path, "second") / "code.json").exists()
+    assert not (open_run(tmp_path, "second") / "code.json").exists()
 
 
 def test_latest_points_to_run_opened_last(tmp_path: Path) -> None:
     for run_id in ("b", "a", "c"):
-        opened(tmp_path, run_id)
+        open_run(tmp_path, run_id)
         assert read_record(tmp_path, "", ["node0", "node1"])["run_id"] == run_id
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "c", "latest"]
 
 
 def test_run_id_with_a_record_is_refused(tmp_path: Path) -> None:
-    token = (opened(tmp_path) / "token").read_text()
+    token = (open_run(tmp_path) / "token").read_text()
     with pytest.raises(AnsibleActionFail, match="run_id first is taken: its record is in .*first"):
-        opened(tmp_path)
+        open_run(tmp_path)
     assert (tmp_path / "first" / "token").read_text() == token
 
 
 @pytest.mark.parametrize("before", [False, True])
 def test_run_id_latest_is_refused(tmp_path: Path, before: bool) -> None:
     if before:
-        opened(tmp_path)
+        open_run(tmp_path)
     with pytest.raises(AnsibleActionFail, match="run_id latest is reserved"):
-        opened(tmp_path, "latest")
+        open_run(tmp_path, "latest")
 
 
 def test_error_names_unwritable_records_directory(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(AnsibleActionFail, match="cannot create the run's record .*launch_runs_directory"):
-        opened(tmp_path / "file")
+        open_run(tmp_path / "file")
 
 
 def test_dropping_a_record_frees_its_name_and_restores_latest(tmp_path: Path) -> None:
-    (tmp_path / "notes").mkdir()  # somebody's own
+    (tmp_path / "notes").mkdir()  # created by the user
     for number, run_id in enumerate(("b", "a", "c")):
-        os.utime(opened(tmp_path, run_id) / "plan.json", (number, number))
+        os.utime(open_run(tmp_path, run_id) / "plan.json", (number, number))
     assert drop_record(tmp_path, "c")["changed"]
     assert read_record(tmp_path, "", ["node0"])["run_id"] == "a"
     assert not drop_record(tmp_path, "c")["changed"]
     drop_record(tmp_path, "b")
     assert read_record(tmp_path, "", ["node0"])["run_id"] == "a", "not the latest"
-    assert opened(tmp_path, "c").is_dir()
+    assert open_run(tmp_path, "c").is_dir()
     for run_id in ("a", "c"):
         drop_record(tmp_path, run_id)
     assert [path.name for path in tmp_path.iterdir()] == ["notes"]
 
 
 def test_dropping_a_record_keeps_foreign_files(tmp_path: Path) -> None:
-    record = opened(tmp_path)
+    record = open_run(tmp_path)
     (record / "notes.txt").write_text("mine")
     drop_record(tmp_path, "first")
     assert [path.name for path in record.iterdir()] == ["notes.txt"]
@@ -139,7 +139,7 @@ def test_dropping_a_record_keeps_foreign_files(tmp_path: Path) -> None:
 
 
 def test_reading_returns_plan_and_nodes_in_inventory(tmp_path: Path) -> None:
-    record = opened(tmp_path)
+    record = open_run(tmp_path)
     read = read_record(tmp_path, "first", ["node7", "node1"])
     assert read == {"changed": False, "run_id": "first", "record": str(record), "plan": PLAN, "names": ["node1"]}
     assert read_record(tmp_path, "", ["node1"])["record"] == str(record), "the link is followed"
@@ -147,15 +147,15 @@ def test_reading_returns_plan_and_nodes_in_inventory(tmp_path: Path) -> None:
 
 def test_unique_prefix_of_run_id_finds_the_run(tmp_path: Path) -> None:
     for run_id in ("train-1", "train-10", "eval-1"):
-        opened(tmp_path, run_id)
-    for given, meant in (
+        open_run(tmp_path, run_id)
+    for prefix, expected in (
         ("eval", "eval-1"),
         ("train-1", "train-1"),
         ("train-10", "train-10"),
         ("lat", "lat"),
         ("x", "x"),
     ):
-        assert read_record(tmp_path, given, ["node0"])["run_id"] == meant
+        assert read_record(tmp_path, prefix, ["node0"])["run_id"] == expected
     with pytest.raises(AnsibleActionFail, match="2 runs start with train: train-1, train-10; type more of the name"):
         read_record(tmp_path, "train", ["node0"])
 
@@ -167,13 +167,13 @@ def test_without_a_record_every_host_counts_as_a_node(tmp_path: Path) -> None:
 
 
 def test_inventory_without_nodes_of_the_run_is_refused(tmp_path: Path) -> None:
-    opened(tmp_path)
+    open_run(tmp_path)
     with pytest.raises(AnsibleActionFail, match="none of the nodes of run first is in this inventory: node0, node1"):
         read_record(tmp_path, "first", ["other"])
 
 
 @pytest.mark.parametrize(
-    ("given", "host", "expected"),
+    ("option", "host", "expected"),
     [
         ("/given", {"launch_runs_directory": "/mine", "inventory_dir": "/inventory"}, "/given"),
         ("", {"launch_runs_directory": "/mine", "inventory_dir": "/inventory"}, "/mine"),
@@ -184,11 +184,11 @@ def test_inventory_without_nodes_of_the_run_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_records_directory_comes_from_option_variable_or_inventory(
-    given: str, host: dict[str, Any], expected: str
+    option: str, host: dict[str, Any], expected: str
 ) -> None:
     task_vars = {"groups": {"training": ["node0"]}, "hostvars": {"node0": host}, "playbook_dir": "/playbook"}
-    assert records_directory(given, "training", task_vars) == Path(expected)
-    if not given:
+    assert records_directory(option, "training", task_vars) == Path(expected)
+    if not option:
         assert records_directory("", "another", task_vars) == Path("/playbook/runs")
 
 
@@ -196,8 +196,8 @@ def test_records_directory_comes_from_option_variable_or_inventory(
 
 
 def test_successful_run_writes_result_and_removes_token(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    record = opened(tmp_path)
-    result = closed(tmp_path, result=ended(), job_results={"accuracy": 0.97})
+    record = open_run(tmp_path)
+    result = close(tmp_path, result=make_result(), job_results={"accuracy": 0.97})
     assert "failed" not in result
     written = json.loads((record / "result.json").read_text())
     assert written == {**result["verdict"], "job_results": {"accuracy": 0.97}}
@@ -208,8 +208,8 @@ def test_successful_run_writes_result_and_removes_token(tmp_path: Path, capsys: 
 
 @pytest.mark.parametrize("state", ["failed", "stopped"])
 def test_failed_or_stopped_run_fails_the_task(tmp_path: Path, state: str, capsys: pytest.CaptureFixture[str]) -> None:
-    record = opened(tmp_path)
-    result = closed(tmp_path, result=ended(state, 1, reason="because"))
+    record = open_run(tmp_path)
+    result = close(tmp_path, result=make_result(state, 1, reason="because"))
     assert result["failed"] and result["msg"] == f"run first {state}"
     assert "verdict" not in result, "Ansible would print it behind the last lines"
     assert capsys.readouterr().out.count(f"run first {state}") == 1
@@ -217,19 +217,19 @@ def test_failed_or_stopped_run_fails_the_task(tmp_path: Path, state: str, capsys
 
 
 def test_result_of_a_run_with_a_joined_node_is_accepted(tmp_path: Path) -> None:
-    """The command that launched the run, and has followed it since, knows only the nodes of the launch."""
-    record = opened(tmp_path)
+    """The command that launched the run and watches it has only the nodes of the launch."""
+    record = open_run(tmp_path)
     joined = {**PLAN, "nodes": [{"name": "node0"}, {"name": "fresh"}]}
     (record / "plan.json").write_text(json.dumps(joined))
-    result = ended()
+    result = make_result()
     result["nodes"][1]["name"] = "fresh"
-    verdict = closed(tmp_path, result=result)["verdict"]
+    verdict = close(tmp_path, result=result)["verdict"]
     assert verdict["state"] == "succeeded" and [node["name"] for node in verdict["nodes"]] == ["node0", "fresh"]
 
 
 def test_failure_can_be_raised_after_the_record_is_closed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    opened(tmp_path)
-    result = closed(tmp_path, result=ended("failed", 1), fail=False)
+    open_run(tmp_path)
+    result = close(tmp_path, result=make_result("failed", 1), fail=False)
     assert result["verdict"]["state"] == "failed" and "run first failed" in capsys.readouterr().out
     with pytest.raises(AnsibleActionFail, match="^run first failed$"):
         require_success(result["verdict"])
@@ -250,8 +250,8 @@ DIED = {**RUNNING, "state": "died"}
 
 
 def test_verdict_comes_from_other_nodes_when_rank_0_is_lost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    record = opened(tmp_path)
-    result = closed(tmp_path, runs_by_node={"node0": None, "node1": FAILED})
+    record = open_run(tmp_path)
+    result = close(tmp_path, runs_by_node={"node0": None, "node1": FAILED})
     assert result["failed"] and "node0 is lost: no sign of life" in capsys.readouterr().out
     assert json.loads((record / "result.json").read_text())["first_failure"]["node"] == "node0"
 
@@ -268,15 +268,15 @@ def test_verdict_comes_from_other_nodes_when_rank_0_is_lost(tmp_path: Path, caps
 def test_run_that_may_still_be_active_gets_no_verdict(
     tmp_path: Path, runs_by_node: dict[str, Any], expected_text: str
 ) -> None:
-    record = opened(tmp_path)
-    result = closed(tmp_path, runs_by_node=runs_by_node)
+    record = open_run(tmp_path)
+    result = close(tmp_path, runs_by_node=runs_by_node)
     assert result["failed"] and expected_text in result["msg"] and "status.yml -e run_id=first" in result["msg"]
     assert not (record / "result.json").exists()
     assert (record / "token").exists()
 
 
-def failed_with(error: str, last_lines: str = "") -> dict[str, Any]:
-    result = ended("failed", -15)
+def make_failure(error: str, last_lines: str = "") -> dict[str, Any]:
+    result = make_result("failed", -15)
     rank = {"rank": 1, "local_rank": 0, "exit_code": 1, "error": error, "log": "/l"}
     document = {"ranks": [rank], "exit_code": 1, "last_log": "/l", "last_lines": last_lines}
     result["nodes"][1] = {**result["nodes"][1], "report": {**result["nodes"][1]["report"], **document}}
@@ -284,60 +284,60 @@ def failed_with(error: str, last_lines: str = "") -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("error", "known"),
+    ("error", "remedy"),
     [
         ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 56.00 MiB.", "expandable_segments:True"),
         ("ValueError: boom", ""),
     ],
 )
 def test_known_failure_is_shown_with_cause_and_remedy(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], error: str, known: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], error: str, remedy: str
 ) -> None:
-    opened(tmp_path)
-    for show in (lambda: closed(tmp_path, result=failed_with(error)), lambda: judged(tmp_path, {"node0": None})):
+    open_run(tmp_path)
+    for show in (lambda: close(tmp_path, result=make_failure(error)), lambda: judge_run(tmp_path, {"node0": None})):
         show()
         lines = " ".join(capsys.readouterr().out.split())  # the text is wrapped to the width of a terminal
         assert f"rank 1: {error}" in lines
-        assert (" cause: unknown" in lines, " what to do: " in lines) == (not known, bool(known))
-        assert known in lines
+        assert (" cause: unknown" in lines, " what to do: " in lines) == (not remedy, bool(remedy))
+        assert remedy in lines
 
 
 def test_remedy_names_the_python_of_the_user(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan = {**PLAN, "options": {"launch_python": "/opt/conda/bin/python"}}
     open_record(tmp_path, "first", plan)
-    closed(tmp_path, plan=plan, result=failed_with("RuntimeError: Ninja is required to load C++ extensions"))
+    close(tmp_path, plan=plan, result=make_failure("RuntimeError: Ninja is required to load C++ extensions"))
     assert "`/opt/conda/bin/python -m pip install PACKAGE`" in " ".join(capsys.readouterr().out.split())
 
 
 def test_last_lines_of_failed_rank_are_shown_and_explain_the_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    record = opened(tmp_path)
+    record = open_run(tmp_path)
     output = "torch.distributed.DistBackendError: NCCL error in: NCCLUtils.hpp:275, invalid usage"
-    seen = "Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 10"
-    closed(tmp_path, result=failed_with(output, f"Last error:\n{seen}\x1b[2J"))
+    error_line = "Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 10"
+    close(tmp_path, result=make_failure(output, f"Last error:\n{error_line}\x1b[2J"))
     first = capsys.readouterr().out
-    assert first.startswith(f"the last lines of rank 1 on node1:\n    Last error:\n    {seen}\nrun first failed")
-    assert f"its log says: {seen}" in " ".join(first.split()) and "torch.cuda.set_device" in first
+    assert first.startswith(f"the last lines of rank 1 on node1:\n    Last error:\n    {error_line}\nrun first failed")
+    assert f"its log says: {error_line}" in " ".join(first.split()) and "torch.cuda.set_device" in first
     assert json.loads((record / "result.json").read_text())["first_failure"]["last_lines"][0] == "Last error:"
-    judged(tmp_path, {"node0": None})
+    judge_run(tmp_path, {"node0": None})
     assert capsys.readouterr().out == first, "who asks later sees the same"
 
 
 # --- Verdict of a run that was not watched to its end -----------------------------------------------------------------
 
 
-def judged(directory: Path, runs_by_node: dict[str, Any], run_id: str = "first") -> dict[str, Any]:
+def judge_run(directory: Path, runs_by_node: dict[str, Any], run_id: str = "first") -> dict[str, Any]:
     return judge_record(directory, {"run_id": run_id, "runs_by_node": runs_by_node})
 
 
 def test_last_lines_of_the_rank_that_was_followed_are_not_repeated(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    record = opened(tmp_path)
+    record = open_run(tmp_path)
     nodes = [{"name": f"node{rank}", "first_rank": rank, "slots": 1} for rank in (0, 1)]
     (record / "plan.json").write_text(json.dumps({**PLAN, "nodes": nodes}))
-    closed(tmp_path, result=failed_with("ValueError: boom", "Traceback:\nValueError: boom"))
+    close(tmp_path, result=make_failure("ValueError: boom", "Traceback:\nValueError: boom"))
     capsys.readouterr()
     for rank, is_shown in ((1, False), (0, True), (None, True)):
         judge_record(tmp_path, {"run_id": "first", "runs_by_node": {"node0": None}, "displayed_rank": rank})
@@ -345,19 +345,24 @@ def test_last_lines_of_the_rank_that_was_followed_are_not_repeated(
 
 
 def test_values_reported_by_unwatched_job_are_recorded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    record = opened(tmp_path)
-    over = {**RUNNING, "state": "succeeded"}
-    judged(
+    record = open_run(tmp_path)
+    final_status = {**RUNNING, "state": "succeeded"}
+    judge_run(
         tmp_path,
-        {"node0": {**over, "result": ended(), "job_results": {"accuracy": 0.97}}, "node1": {**over, "job_results": {}}},
+        {
+            "node0": {**final_status, "result": make_result(), "job_results": {"accuracy": 0.97}},
+            "node1": {**final_status, "job_results": {}},
+        },
     )
     assert json.loads((record / "result.json").read_text())["job_results"] == {"accuracy": 0.97}
     assert "  accuracy: 0.97" in capsys.readouterr().out
 
 
 def test_record_is_valid_json_whatever_the_job_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    record = opened(tmp_path)
-    closed(tmp_path, result=ended(), job_results={"loss": math.nan, "best": [math.inf, {"a": -math.inf}]}, fail=False)
+    record = open_run(tmp_path)
+    close(
+        tmp_path, result=make_result(), job_results={"loss": math.nan, "best": [math.inf, {"a": -math.inf}]}, fail=False
+    )
     output = json.loads((record / "result.json").read_text(), parse_constant=pytest.fail)["job_results"]
     assert output == {"loss": None, "best": [None, {"a": None}]}
     assert "  loss: nan" in capsys.readouterr().out
@@ -369,26 +374,28 @@ def test_record_is_valid_json_whatever_the_job_reports(tmp_path: Path, capsys: p
     ids=str,
 )
 def test_result_of_another_run_is_ignored(tmp_path: Path, more: dict[str, Any]) -> None:
-    opened(tmp_path)
-    verdict = judged(tmp_path, {"node0": {**FAILED, "result": {**ended(), **more}}, "node1": FAILED})["verdict"]
+    open_run(tmp_path)
+    verdict = judge_run(tmp_path, {"node0": {**FAILED, "result": {**make_result(), **more}}, "node1": FAILED})[
+        "verdict"
+    ]
     assert verdict["state"] == "failed" and verdict["started"] is None
 
 
 def test_lost_node_that_replies_gives_the_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    opened(tmp_path)
-    result = ended("failed", -15, reason="node1 is lost: silent", first_node="node1")
+    open_run(tmp_path)
+    result = make_result("failed", -15, reason="node1 is lost: silent", first_node="node1")
     result["nodes"][1].update(state="lost", report=None, lost_reason="node1 is lost: silent")
-    closed(tmp_path, result=result, runs_by_node={"node1": {**DIED, "message": SUPERVISOR_DIED}})
-    shown = capsys.readouterr().out
-    assert f"failed first: node node1 (node_rank 1): node1 is lost: {SUPERVISOR_DIED}" in shown
-    assert "The machine stayed up" in shown and "provider" not in shown
+    close(tmp_path, result=result, runs_by_node={"node1": {**DIED, "message": SUPERVISOR_DIED}})
+    output = capsys.readouterr().out
+    assert f"failed first: node node1 (node_rank 1): node1 is lost: {SUPERVISOR_DIED}" in output
+    assert "The machine stayed up" in output and "provider" not in output
 
 
 @pytest.mark.parametrize("message", [SUPERVISOR_DIED, RESTARTED])
 def test_first_node_that_replies_explains_its_loss(tmp_path: Path, message: str) -> None:
-    opened(tmp_path)
+    open_run(tmp_path)
     died, failed = {**DIED, "message": message}, {**FAILED, "message": "node0 is lost: its supervisor is silent"}
-    failure = judged(tmp_path, {"node0": died, "node1": failed})["verdict"]["first_failure"]
+    failure = judge_run(tmp_path, {"node0": died, "node1": failed})["verdict"]["first_failure"]
     assert failure["error"] == f"node0 is lost: {message}"
 
 
@@ -399,9 +406,9 @@ def test_shutdown_is_reported_as_shutdown(error: str) -> None:
 
 
 def test_values_reported_after_watch_lost_the_run_are_added(tmp_path: Path) -> None:
-    record = opened(tmp_path)
-    read = {**RUNNING, "state": "succeeded", "result": ended(), "job_results": {"accuracy": 0.97, "loss": 0.1}}
-    closed(tmp_path, runs_by_node={"node0": read, "node1": RUNNING}, job_results={"loss": 0.1})
+    record = open_run(tmp_path)
+    read = {**RUNNING, "state": "succeeded", "result": make_result(), "job_results": {"accuracy": 0.97, "loss": 0.1}}
+    close(tmp_path, runs_by_node={"node0": read, "node1": RUNNING}, job_results={"loss": 0.1})
     assert json.loads((record / "result.json").read_text())["job_results"] == {"accuracy": 0.97, "loss": 0.1}
 
 
@@ -409,43 +416,45 @@ def test_values_reported_after_watch_lost_the_run_are_added(tmp_path: Path) -> N
 def test_verdict_is_written_when_requested_after_the_end(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], run_id: str
 ) -> None:
-    record = opened(tmp_path)
-    over = {**RUNNING, "state": "failed"}
-    answer = judged(tmp_path, {"node0": {**over, "result": ended("failed", 1)}, "node1": over}, run_id)
-    assert (answer["changed"], answer.get("failed")) == (True, None), "a question has been answered"
+    record = open_run(tmp_path)
+    final_status = {**RUNNING, "state": "failed"}
+    result = judge_run(
+        tmp_path, {"node0": {**final_status, "result": make_result("failed", 1)}, "node1": final_status}, run_id
+    )
+    assert (result["changed"], result.get("failed")) == (True, None), "a question has been answered"
     written = json.loads((record / "result.json").read_text())
-    assert written == {**answer["verdict"], "job_results": {}}
+    assert written == {**result["verdict"], "job_results": {}}
     assert written["first_failure"]["node"] == "node0"
     assert "run first failed" in capsys.readouterr().out
     assert not (record / "token").exists()
 
 
 def test_existing_verdict_is_shown_and_not_rewritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    record = opened(tmp_path)
-    closed(tmp_path, result=ended(), job_results={"accuracy": 0.97})
+    record = open_run(tmp_path)
+    close(tmp_path, result=make_result(), job_results={"accuracy": 0.97})
     before = (record / "result.json").read_bytes()
     capsys.readouterr()
-    answer = judged(tmp_path, {"node0": None})
-    assert not answer["changed"] and answer["verdict"]["state"] == "succeeded"
+    result = judge_run(tmp_path, {"node0": None})
+    assert not result["changed"] and result["verdict"]["state"] == "succeeded"
     assert "accuracy: 0.97" in capsys.readouterr().out
     assert (record / "result.json").read_bytes() == before
 
 
 def test_verdict_is_corrected_once_rank_0_replies(tmp_path: Path) -> None:
-    opened(tmp_path)
-    closed(tmp_path, runs_by_node={"node0": None, "node1": FAILED}, job_results={"accuracy": 0.97})
-    again = judged(tmp_path, {"node0": None, "node1": FAILED})
+    open_run(tmp_path)
+    close(tmp_path, runs_by_node={"node0": None, "node1": FAILED}, job_results={"accuracy": 0.97})
+    again = judge_run(tmp_path, {"node0": None, "node1": FAILED})
     assert not again["changed"] and again["verdict"]["state"] == "failed"
-    over = {**RUNNING, "state": "succeeded"}
-    answer = judged(tmp_path, {"node0": {**over, "result": ended()}, "node1": over})
-    assert answer["changed"] and answer["verdict"]["state"] == "succeeded"
+    final_status = {**RUNNING, "state": "succeeded"}
+    result = judge_run(tmp_path, {"node0": {**final_status, "result": make_result()}, "node1": final_status})
+    assert result["changed"] and result["verdict"]["state"] == "succeeded"
     assert json.loads((tmp_path / "first" / "result.json").read_text())["job_results"] == {"accuracy": 0.97}
 
 
 def test_dead_supervisor_of_rank_0_is_first_failure(tmp_path: Path) -> None:
-    opened(tmp_path)
-    answer = judged(tmp_path, {"node0": DIED, "node1": FAILED})
-    assert answer["verdict"]["first_failure"] == {
+    open_run(tmp_path)
+    result = judge_run(tmp_path, {"node0": DIED, "node1": FAILED})
+    assert result["verdict"]["first_failure"] == {
         "node": "node0",
         "node_rank": 0,
         "rank": None,
@@ -456,12 +465,17 @@ def test_dead_supervisor_of_rank_0_is_first_failure(tmp_path: Path) -> None:
 
 
 def test_unreachable_rank_0_node_is_first_failure_until_it_replies(tmp_path: Path) -> None:
-    opened(tmp_path)
-    answer = judged(tmp_path, {"node0": None, "node1": FAILED})
-    assert answer["verdict"]["first_failure"]["node"] == "node0"
+    open_run(tmp_path)
+    result = judge_run(tmp_path, {"node0": None, "node1": FAILED})
+    assert result["verdict"]["first_failure"]["node"] == "node0"
     assert sorted(path.name for path in (tmp_path / "first").iterdir()) == ["plan.json", "result.json"]
-    over = {**RUNNING, "state": "succeeded"}
-    assert judged(tmp_path, {"node0": {**over, "result": ended()}, "node1": over})["verdict"]["state"] == "succeeded"
+    final_status = {**RUNNING, "state": "succeeded"}
+    assert (
+        judge_run(tmp_path, {"node0": {**final_status, "result": make_result()}, "node1": final_status})["verdict"][
+            "state"
+        ]
+        == "succeeded"
+    )
 
 
 @pytest.mark.parametrize(
@@ -471,63 +485,63 @@ def test_unreachable_rank_0_node_is_first_failure_until_it_replies(tmp_path: Pat
         {"node0": {**RUNNING, "state": "ended"}, "node1": RUNNING},
         {"node0": DIED, "node1": RUNNING},
         {"node0": None, "node1": RUNNING},
-        # the run may have succeeded: only the nodes know
+        # the run may have succeeded; only the nodes have the result
         {"node0": None, "node1": None},
         {},
     ],
 )
 def test_no_verdict_on_run_that_is_or_may_be_active(tmp_path: Path, runs_by_node: dict[str, Any]) -> None:
-    record = opened(tmp_path)
-    assert judged(tmp_path, runs_by_node) == {"changed": False, "record": "", "verdict": None}
+    record = open_run(tmp_path)
+    assert judge_run(tmp_path, runs_by_node) == {"changed": False, "record": "", "verdict": None}
     assert sorted(path.name for path in record.iterdir()) == ["plan.json", "token"]
 
 
 def test_cost_of_active_run_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    opened(tmp_path)
+    open_run(tmp_path)
     plan = {**PLAN, "run_id": "first", "nodes": [{"name": f"node{n}", "price_per_hour": 1.8} for n in (0, 1)]}
     (tmp_path / "first" / "plan.json").write_text(json.dumps(plan))
     runs_by_node = {"node0": {**RUNNING, "started": time.time() - 3600}, "node1": RUNNING}
-    assert judged(tmp_path, runs_by_node)["verdict"] is None
+    assert judge_run(tmp_path, runs_by_node)["verdict"] is None
     assert capsys.readouterr().out == "run first costs 3.60 USD an hour, 3.60 USD so far\n"
 
 
 def test_no_verdict_on_run_without_local_record(tmp_path: Path) -> None:
-    assert judged(tmp_path / "none", {"node0": DIED})["verdict"] is None
+    assert judge_run(tmp_path / "none", {"node0": DIED})["verdict"] is None
 
 
 def test_result_of_unrecorded_run_gives_no_verdict(tmp_path: Path) -> None:
-    opened(tmp_path)
-    other = {**RUNNING, "run_id": "second", "state": "succeeded", "result": ended()}
-    assert judged(tmp_path, {"node0": other}, "")["verdict"] is None
+    open_run(tmp_path)
+    second = {**RUNNING, "run_id": "second", "state": "succeeded", "result": make_result()}
+    assert judge_run(tmp_path, {"node0": second}, "")["verdict"] is None
 
 
 def test_verdict_is_shown_when_record_is_read_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    opened(tmp_path)
+    open_run(tmp_path)
 
-    def denied(*_anything: Any) -> None:
+    def deny_write(*_anything: Any) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(run_record, "write_json", denied)
-    over = {**RUNNING, "state": "succeeded", "result": ended()}
-    answer = judged(tmp_path, {"node0": over, "node1": over})
-    assert not answer["changed"] and answer["verdict"]["state"] == "succeeded"
+    monkeypatch.setattr(run_record, "write_json", deny_write)
+    final_status = {**RUNNING, "state": "succeeded", "result": make_result()}
+    result = judge_run(tmp_path, {"node0": final_status, "node1": final_status})
+    assert not result["changed"] and result["verdict"]["state"] == "succeeded"
     assert "run first succeeded" in capsys.readouterr().out
 
 
 def test_verdict_is_shown_when_the_disk_is_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    record = opened(tmp_path)
+    record = open_run(tmp_path)
 
-    def full(*_anything: Any, **_more: Any) -> None:
+    def fail_with_full_disk(*_anything: Any, **_more: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(json, "dump", full)
-    answer = closed(tmp_path, result=ended())
-    assert "failed" not in answer and answer["record"] == ""
-    assert closed(tmp_path, result=ended("failed", 1))["failed"]
+    monkeypatch.setattr(json, "dump", fail_with_full_disk)
+    result = close(tmp_path, result=make_result())
+    assert "failed" not in result and result["record"] == ""
+    assert close(tmp_path, result=make_result("failed", 1))["failed"]
     output = capsys.readouterr()
     assert "run first succeeded" in output.out
     assert "cannot write the verdict to" in output.err and "No space left on device" in output.err
@@ -535,7 +549,7 @@ def test_verdict_is_shown_when_the_disk_is_full(
 
 
 def test_late_result_of_rank_0_decides_the_verdict(tmp_path: Path) -> None:
-    opened(tmp_path)
-    over = {**RUNNING, "state": "succeeded", "result": ended()}
-    answer = closed(tmp_path, runs_by_node={"node0": over, "node1": None})
-    assert "failed" not in answer and answer["verdict"]["started"] == 1.0
+    open_run(tmp_path)
+    final_status = {**RUNNING, "state": "succeeded", "result": make_result()}
+    result = close(tmp_path, runs_by_node={"node0": final_status, "node1": None})
+    assert "failed" not in result and result["verdict"]["started"] == 1.0

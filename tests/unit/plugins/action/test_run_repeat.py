@@ -1,4 +1,4 @@
-"""A run is repeated from a record that somebody else may have written."""
+"""A run is repeated from a record of untrusted origin."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def record_of(tmp_path: Path, source: Path, name: str = "train.py") -> tuple[Pat
     return record, snapshot
 
 
-def test_unchanged_code_is_used_in_place(tmp_path: Path) -> None:
+def test_unchanged_code_is_used_directly(tmp_path: Path) -> None:
     record, snapshot = record_of(tmp_path, tmp_path / "code")
     assert CodeToRepeat(record, snapshot, record / "restored_code").find() == (str(tmp_path / "code"), [])
 
@@ -64,7 +64,7 @@ def test_record_with_a_repository_is_refused(tmp_path: Path) -> None:
 
 
 def test_code_with_a_url_of_the_runs_notifications_is_not_recorded(tmp_path: Path) -> None:
-    """A job file next to the script; the launch passes the URLs to the task."""
+    """The job file is next to the script; the launch passes the URLs to the task."""
     (tmp_path / "job.yml").write_text("job: {script: train.py, notify: 'https://ntfy.example.org/topic'}\n")
     action = ActionModule.__new__(ActionModule)
     action.directory = tmp_path / "runs"

@@ -20,7 +20,7 @@ from ansible_collections.muster.training.plugins.action.run_status import (
 )
 
 
-def seen(name: str, rank: int, **more: Any) -> dict[str, Any]:
+def make_reply(name: str, rank: int, **more: Any) -> dict[str, Any]:
     run = {
         "run_id": "first",
         "node": name,
@@ -42,7 +42,7 @@ def seen(name: str, rank: int, **more: Any) -> dict[str, Any]:
 
 
 def test_arbitrary_job_output_does_not_break_the_status() -> None:
-    """Steps may be any numbers, such as two whose distance has no hundredth part."""
+    """Steps may be arbitrary numbers, such as two very close ones."""
     tail = "".join(
         f'MUSTER_RESULT {{"loss": 1, "step": {step}}}\n' for step in ("0", "5e-324", "-1e308", "NaN", "1e999")
     )
@@ -52,8 +52,8 @@ def test_arbitrary_job_output_does_not_break_the_status() -> None:
 
 def test_table_shows_state_of_each_node() -> None:
     nodes = [
-        node_status("node9", seen("node9", 0)),
-        node_status("node10", seen("node10", 1, ranks=[2], state="failed", message="node9 is lost: silent")),
+        node_status("node9", make_reply("node9", 0)),
+        node_status("node10", make_reply("node10", 1, ranks=[2], state="failed", message="node9 is lost: silent")),
         node_status("node11", {"changed": False, "run": None}),
         node_status(
             "node12", {"node_unreachable": True, "msg": "Task failed: ssh: connect to host a port 22: timed out"}
@@ -76,15 +76,15 @@ def test_table_shows_state_of_each_node() -> None:
 
 def test_last_line_is_shown_without_the_colors_of_the_job() -> None:
     line = "\x1b[1;34mwandb\x1b[0m: Find logs at: \x1b[1;35mwandb/run-1\x1b[0m"
-    table = render_status([node_status("a", seen("a", 0, last_line=line))], 1075.0)
+    table = render_status([node_status("a", make_reply("a", 0, last_line=line))], 1075.0)
     assert table.endswith(" wandb: Find logs at: wandb/run-1")
 
 
 def test_ranks_that_have_exited_are_named() -> None:
     nodes = [
-        node_status("node1", seen("node1", 0, ended_ranks={"1": 200.0, "0": 190.0}, seconds_since_output=200.0)),
-        node_status("node2", seen("node2", 1, ended_ranks={"3": 20.0})),
-        node_status("node3", seen("node3", 2, state="failed", ended_ranks={})),
+        node_status("node1", make_reply("node1", 0, ended_ranks={"1": 200.0, "0": 190.0}, seconds_since_output=200.0)),
+        node_status("node2", make_reply("node2", 1, ended_ranks={"3": 20.0})),
+        node_status("node3", make_reply("node3", 2, state="failed", ended_ranks={})),
     ]
     lines = render_status(nodes, 1075.0).splitlines()
     assert lines[1].endswith("ranks 0-1 exited with code 0; no output for 3 min; step 7")
@@ -108,15 +108,15 @@ def gpu(index: int, **more: float | None) -> dict[str, Any]:
 
 def test_table_shows_gpu_utilization_and_memory() -> None:
     idle = gpu(1, utilization_percent=0.0, memory_used_mib=4.0)
-    untold = gpu(0, utilization_percent=None, memory_used_mib=None)
+    unmeasured = gpu(0, utilization_percent=None, memory_used_mib=None)
     gpus = {
         "a": {"age": 3.0, "devices": [gpu(0), idle]},
         "b": {"age": 14.0, "devices": [gpu(0)]},
         "c": {"age": 95.0, "devices": [gpu(0)]},
-        "d": {"age": 3.0, "devices": [untold]},
+        "d": {"age": 3.0, "devices": [unmeasured]},
         "e": None,
     }
-    nodes = [node_status(name, seen(name, rank, gpus=gpus[name])) for rank, name in enumerate(gpus)]
+    nodes = [node_status(name, make_reply(name, rank, gpus=gpus[name])) for rank, name in enumerate(gpus)]
     assert render_status(nodes, 1075.0) == (
         "node  ranks  state    since    gpus                  last line\n"
         "a     0-1    running  0:01:15  0-97 %, 71 of 80 GiB  step 7\n"
@@ -129,23 +129,23 @@ def test_table_shows_gpu_utilization_and_memory() -> None:
 
 def test_table_shows_recent_gpu_utilization() -> None:
     gpus = {"age": 3.0, "devices": [gpu(0)], "trend": [0.0, 50.0, 100.0]}
-    table = render_status([node_status("a", seen("a", 0, gpus=gpus))], 1075.0)
+    table = render_status([node_status("a", make_reply("a", 0, gpus=gpus))], 1075.0)
     assert "▁▅█ 97 %, 71 of 80 GiB  step 7" in table
     hostile = {**gpus, "trend": ["\x1b[31m", 5]}
-    assert "  97 %, 71 of 80 GiB" in render_status([node_status("a", seen("a", 0, gpus=hostile))], 1075.0)
+    assert "  97 %, 71 of 80 GiB" in render_status([node_status("a", make_reply("a", 0, gpus=hostile))], 1075.0)
 
 
 def test_metrics_of_the_first_rank_are_shown_with_sparklines() -> None:
     tail = "cut loss\n" + "".join(f"step {step}: loss {8.5 - step}\n" for step in range(8)) + "\x1b[31mend"
-    node = node_status("a", seen("a", 0, tail=tail))
+    node = node_status("a", make_reply("a", 0, tail=tail))
     assert node["metrics"] == [{"name": "loss", "last": 1.5, "step": 7.0, "recent": [8.5 - step for step in range(8)]}]
     assert format_metrics(node["metrics"]) == "loss 1.5 █▇▆▅▄▃▂▁"
-    assert node_status("a", seen("a", 0, tail=["x"]))["metrics"] == []
+    assert node_status("a", make_reply("a", 0, tail=["x"]))["metrics"] == []
     assert format_metrics([]) == ""
 
 
 def test_node_with_clock_ahead_shows_zero_duration() -> None:
-    assert render_status([node_status("a", seen("a", 0, since=8200.0))], 1000.0).splitlines()[1].split() == [
+    assert render_status([node_status("a", make_reply("a", 0, since=8200.0))], 1000.0).splitlines()[1].split() == [
         *("a", "0-1", "running", "0:00:00", "step", "7")
     ]
 
@@ -154,9 +154,9 @@ def test_node_with_clock_ahead_shows_zero_duration() -> None:
     ("name", "reason"), [("", "Is a directory"), ("gone/status.json", "No such file or directory")]
 )
 def test_error_names_json_file_that_cannot_be_written(tmp_path: Path, name: str, reason: str) -> None:
-    with pytest.raises(AnsibleActionFail) as caught:
+    with pytest.raises(AnsibleActionFail) as excinfo:
         write_json(str(tmp_path / name), {"run_ids": [], "nodes": []})
-    assert str(caught.value).startswith(
+    assert str(excinfo.value).startswith(
         f"cannot write {tmp_path / name}: {reason}; name a writable file with -e json=FILE"
     )
 
@@ -164,8 +164,8 @@ def test_error_names_json_file_that_cannot_be_written(tmp_path: Path, name: str,
 def test_table_shows_how_long_a_job_has_been_silent() -> None:
     table = render_status(
         [
-            node_status("a", seen("a", 0, seconds_since_output=59.9)),
-            node_status("b", seen("b", 1, seconds_since_output=250.0)),
+            node_status("a", make_reply("a", 0, seconds_since_output=59.9)),
+            node_status("b", make_reply("b", 1, seconds_since_output=250.0)),
         ],
         2000.0,
     )
@@ -177,6 +177,6 @@ def test_table_shows_how_long_a_job_has_been_silent() -> None:
 
 @given(st.text())
 def test_any_last_line_takes_one_printable_table_row(text: str) -> None:
-    table = render_status([node_status("a", seen("a", 0, last_line=text))], 2000.0)
+    table = render_status([node_status("a", make_reply("a", 0, last_line=text))], 2000.0)
     assert len(table.split("\n")) == 2
     assert all(character.isprintable() or character == "\n" for character in table)

@@ -22,7 +22,7 @@ def test_table_shows_state_free_space_and_source_of_each_mount() -> None:
         "node3": reply(),
         "node4": {"msg": "Connection refused", "unreachable": True},
     }
-    rows = [row for name, answer in replies.items() for row in build_rows(name, answer)]
+    rows = [row for name, response in replies.items() for row in build_rows(name, response)]
     lines = render(rows).splitlines()
     assert [line.split()[:3] for line in lines[1:6]] == [
         ["node1", "/bucket", "mounted"],

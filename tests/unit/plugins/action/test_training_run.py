@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What `--check` shows before a run starts."""
+"""The output of `--check` for a run."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ LAUNCHERS: list[dict[str, Any]] = [
 ]
 
 
-def planned(**given: Any) -> dict[str, dict[str, Any]]:
-    """What launch_plan returns of each of two nodes, whatever launchers they have."""
-    made = arguments(cluster(2), skip=["program-missing", "package-missing"], **given)
-    given_by_task = {name: value for name, value in made.items() if value is not None and name != "facts_from"}
+def plan_nodes(**overrides: Any) -> dict[str, dict[str, Any]]:
+    """Return the result of launch_plan for each of two nodes."""
+    request = arguments(cluster(2), skip=["program-missing", "package-missing"], **overrides)
+    task_args = {name: value for name, value in request.items() if value is not None and name != "facts_from"}
     action = launch_plan.ActionModule.__new__(launch_plan.ActionModule)
-    action._task = SimpleNamespace(args=given_by_task, async_val=0, check_mode=True, action="launch_plan")
+    action._task = SimpleNamespace(args=task_args, async_val=0, check_mode=True, action="launch_plan")
     action._loader = DataLoader()
     action._connection = SimpleNamespace(_shell=SimpleNamespace(tmpdir="unused"))
     result = action.run(task_vars={"groups": {}, "hostvars": {}, "playbook_dir": "/playbooks"})
@@ -46,18 +46,20 @@ def planned(**given: Any) -> dict[str, dict[str, Any]]:
     return nodes
 
 
-def shown(plan: dict[str, Any], environment: dict[str, str]) -> dict[str, str]:
-    """The texts of the diffs by their headers."""
+def diff_texts(plan: dict[str, Any], environment: dict[str, str]) -> dict[str, str]:
+    """Return the texts of the diffs by header."""
     return {diff["after_header"]: diff["after"] for diff in planned_files(plan, environment)}
 
 
-each_launcher = pytest.mark.parametrize("launcher", LAUNCHERS, ids=lambda given: "-".join(map(str, given.values())))
+each_launcher = pytest.mark.parametrize(
+    "launcher", LAUNCHERS, ids=lambda settings: "-".join(map(str, settings.values()))
+)
 
 
 @each_launcher
 def test_check_mode_shows_each_planned_file(launcher: dict[str, Any]) -> None:
-    for node in planned(**launcher).values():
-        assert sorted(header.split()[0] for header in shown(node["plan"], {})) == node["files"]
+    for node in plan_nodes(**launcher).values():
+        assert sorted(header.split()[0] for header in diff_texts(node["plan"], {})) == node["files"]
 
 
 @each_launcher
@@ -65,19 +67,19 @@ def test_check_mode_shows_each_file_a_start_writes(
     launcher: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run_start, "spawn_detached", lambda *_arguments: None)
-    for name, node in planned(**launcher).items():
+    for name, node in plan_nodes(**launcher).items():
         plan = {**node["plan"], "supervision": "process"}
         request = {"plan": plan, "runs_directory": str(tmp_path), "replace": False, "environment": {}, "token": "t"}
-        ours = {"supervisor": {"supervisor.py": ""}, "programs": dict.fromkeys(plan["programs"], "")}
-        directory = Path(run_start.start({**request, **ours, "node": name})["directory"])
+        sources = {"supervisor": {"supervisor.py": ""}, "programs": dict.fromkeys(plan["programs"], "")}
+        directory = Path(run_start.start({**request, **sources, "node": name})["directory"])
         written = [path for path in directory.rglob("*") if path.is_file()]
-        there = {f"{path.relative_to(directory)} (0{path.stat().st_mode & 0o777:o})" for path in written}
-        assert set(shown(plan, {})) == there
+        actual = {f"{path.relative_to(directory)} (0{path.stat().st_mode & 0o777:o})" for path in written}
+        assert set(diff_texts(plan, {})) == actual
 
 
 def test_diff_hides_secrets_and_the_text_of_programs() -> None:
-    plan = planned(launcher="mpirun")["node1"]["plan"]
-    texts = shown(plan, {"API_KEY": "s3cr3t", "A": "1"})
+    plan = plan_nodes(launcher="mpirun")["node1"]["plan"]
+    texts = diff_texts(plan, {"API_KEY": "s3cr3t", "A": "1"})
     assert json.loads(texts["plan.json (0600)"]) == {**plan, "files": ["hostfile", "rank.json"]}
     assert texts["hostfile (0600)"] == plan["files"]["hostfile"]
     assert texts["rank.json (0600)"] == plan["files"]["rank.json"]

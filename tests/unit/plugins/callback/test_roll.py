@@ -130,8 +130,8 @@ def play(directory: Path, *arguments: str, **environment: str) -> subprocess.Com
         for n in range(1, 4)
     )
     (directory / "hosts.yml").write_text(f"training:\n  hosts:\n{hosts}")
-    given = {"MUSTER_ROLL_SLOW_TASK_SECONDS": "3600", "ANSIBLE_ASYNC_DIR": str(directory / "async"), **environment}
-    return typed(directory, ["ansible-playbook", "-i", "hosts.yml", *arguments], **given)
+    settings = {"MUSTER_ROLL_SLOW_TASK_SECONDS": "3600", "ANSIBLE_ASYNC_DIR": str(directory / "async"), **environment}
+    return typed(directory, ["ansible-playbook", "-i", "hosts.yml", *arguments], **settings)
 
 
 @pytest.fixture
@@ -148,28 +148,30 @@ def project(tmp_path: Path) -> Path:
 
 
 def test_output_has_one_line_per_role_and_each_failure_once(project: Path) -> None:
-    done = play(project, "site.yml")
-    took = r" +([\d.]+ s|\d+ min \d+ s)"
-    lines = [line.rstrip() for line in done.stdout.splitlines()]
+    completed = play(project, "site.yml")
+    duration = r" +([\d.]+ s|\d+ min \d+ s)"
+    lines = [line.rstrip() for line in completed.stdout.splitlines()]
     expected = [
         "site: 3 nodes: node1 node2 node3",
         "  works             the other way was taken",
-        rf"  works             changed node3{took}",
+        rf"  works             changed node3{duration}",
         r"  node1:",
         *[r"    .*"] * 20,
         r"    \.\.\. and \d+ more lines; -v shows them",
-        rf"  looks             changed node1{took}",
+        rf"  looks             changed node1{duration}",
         "FAILED fails on node2: Say that it is away",
         "    no room on node2",
         "    what was begun is away",
         "FAILED fails on node1 node3: Ask each item",
         r"    .*non-zero return code\.?",
         "    broken 3",
-        rf"site: failed on node1 node2 node3; rerun with -v for Ansible's full output{took}",
+        rf"site: failed on node1 node2 node3; rerun with -v for Ansible's full output{duration}",
     ]
-    assert done.returncode == 2 and len(lines) == len(expected), done.stdout
-    assert [line for line, like in zip(lines, expected, strict=True) if not re.fullmatch(like, line)] == [], done.stdout
-    assert "\x1b" not in done.stdout and "\r" not in done.stdout
+    assert completed.returncode == 2 and len(lines) == len(expected), completed.stdout
+    assert [line for line, like in zip(lines, expected, strict=True) if not re.fullmatch(like, line)] == [], (
+        completed.stdout
+    )
+    assert "\x1b" not in completed.stdout and "\r" not in completed.stdout
 
 
 def test_role_in_parts_names_them_and_includes_the_role_that_it_uses(tmp_path: Path) -> None:
@@ -204,7 +206,7 @@ def test_role_that_runs_again_and_changes_nothing_has_one_line(tmp_path: Path) -
 
 
 def test_v_option_shows_the_output_of_ansible(project: Path) -> None:
-    done = play(project, "site.yml", "-v")
+    completed = play(project, "site.yml", "-v")
     for arguments in (
         "TASK [off : End what is off]",
         "TASK [works : Change one of them]",
@@ -213,16 +215,16 @@ def test_v_option_shows_the_output_of_ansible(project: Path) -> None:
         "fatal: [node1]",
         "FAILED - RETRYING",
     ):
-        assert arguments in done.stdout, done.stdout
-    assert done.stdout.count("TASK [off : End what is off]") == 1, "for each node"
+        assert arguments in completed.stdout, completed.stdout
+    assert completed.stdout.count("TASK [off : End what is off]") == 1, "for each node"
 
 
 def test_check_mode_shows_what_would_change(project: Path) -> None:
     (project / "site.yml").write_text("- {hosts: training, gather_facts: false, roles: [looks]}\n")
-    done = play(project, "site.yml", "--check")
-    assert "site: 3 nodes, dry run (--check): node1 node2 node3\n" in done.stdout
-    assert re.search(r"^  looks +would change node1 ", done.stdout, re.MULTILINE), done.stdout
-    assert "site: 1 of 3 nodes would be changed " in done.stdout
+    completed = play(project, "site.yml", "--check")
+    assert "site: 3 nodes, dry run (--check): node1 node2 node3\n" in completed.stdout
+    assert re.search(r"^  looks +would change node1 ", completed.stdout, re.MULTILINE), completed.stdout
+    assert "site: 1 of 3 nodes would be changed " in completed.stdout
     assert not (project / "long").exists()
 
 
@@ -242,8 +244,8 @@ def test_play_without_roles_shows_the_messages_of_its_tasks(tmp_path: Path) -> N
     )
     (tmp_path / "library").mkdir()
     (tmp_path / "library/warns.py").write_text(WARNS)
-    done = play(tmp_path, "tell.yml")
-    output = [line for line in done.stdout.splitlines() if "pattern" not in line]
+    completed = play(tmp_path, "tell.yml")
+    output = [line for line in completed.stdout.splitlines() if "pattern" not in line]
     assert output == [
         "the same of all",
         "in two lines",
@@ -257,7 +259,7 @@ def test_play_without_roles_shows_the_messages_of_its_tasks(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("written", "lists"),
+    ("play_settings", "is_listed"),
     [
         ({"roles": ["quiet"]}, True),
         (
@@ -268,8 +270,8 @@ def test_play_without_roles_shows_the_messages_of_its_tasks(tmp_path: Path) -> N
         ({"roles": [], "tasks": None}, False),
     ],
 )
-def test_play_lists_roles_if_it_has_roles_or_imports_several(written: dict[str, Any], lists: bool) -> None:
-    assert roll.lists_roles(written) is lists
+def test_play_lists_roles_if_it_has_roles_or_imports_several(play_settings: dict[str, Any], is_listed: bool) -> None:
+    assert roll.lists_roles(play_settings) is is_listed
 
 
 def test_program_in_a_diff_is_named_but_not_shown(tmp_path: Path) -> None:
@@ -279,23 +281,23 @@ def test_program_in_a_diff_is_named_but_not_shown(tmp_path: Path) -> None:
         f"    - ansible.builtin.copy: {{src: works.py, dest: {tmp_path}/there.py}}\n"
         f"    - ansible.builtin.copy: {{content: 'echo 1', dest: {tmp_path}/there.sh}}\n"
     )
-    done = play(tmp_path, "site.yml", "--check", "--diff")
-    assert re.findall(r"^ +(.*): a program, (\d) lines?$", done.stdout, re.MULTILINE) == [
+    completed = play(tmp_path, "site.yml", "--check", "--diff")
+    assert re.findall(r"^ +(.*): a program, (\d) lines?$", completed.stdout, re.MULTILINE) == [
         (f"{tmp_path}/works.py", "2"),
         (f"{tmp_path}/there.sh", "1"),
-    ], done.stdout
-    assert "print" not in done.stdout and "echo" not in done.stdout
+    ], completed.stdout
+    assert "print" not in completed.stdout and "echo" not in completed.stdout
 
 
 def test_remote_tmp_warning_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    heard: list[str] = []
-    monkeypatch.setattr(Default, "_handle_warnings", lambda _self, res: heard.extend(res.get("warnings", [])))
+    handled: list[str] = []
+    monkeypatch.setattr(Default, "_handle_warnings", lambda _self, res: handled.extend(res.get("warnings", [])))
     callback = roll.CallbackModule()
     callback._handle_warnings({"warnings": ["Module remote_tmp /root/.ansible/tmp did not exist and was created"]})
-    assert heard == []
+    assert handled == []
     callback._handle_warnings({"warnings": ["mind this"]})
     callback._handle_warnings({})
-    assert heard == ["mind this"]
+    assert handled == ["mind this"]
 
 
 def test_long_task_is_named_while_it_runs(tmp_path: Path) -> None:
@@ -303,8 +305,10 @@ def test_long_task_is_named_while_it_runs(tmp_path: Path) -> None:
         "- hosts: training\n  gather_facts: false\n"
         "  tasks:\n    - {name: Wait here, ansible.builtin.command: sleep 1}\n"
     )
-    done = play(tmp_path, "wait.yml", MUSTER_ROLL_SLOW_TASK_SECONDS="0.1")
-    assert done.returncode == 0 and re.findall(r"^  wait +Wait here \.\.\.$", done.stdout, re.MULTILINE), done.stdout
+    completed = play(tmp_path, "wait.yml", MUSTER_ROLL_SLOW_TASK_SECONDS="0.1")
+    assert completed.returncode == 0 and re.findall(r"^  wait +Wait here \.\.\.$", completed.stdout, re.MULTILINE), (
+        completed.stdout
+    )
 
 
 def test_unreachable_nodes_are_reported_in_one_block(tmp_path: Path) -> None:
@@ -313,30 +317,30 @@ def test_unreachable_nodes_are_reported_in_one_block(tmp_path: Path) -> None:
         "  vars: {ansible_connection: ssh, ansible_host: 127.0.0.1, ansible_port: 9}\n"
         "  tasks:\n    - {name: Ask, ansible.builtin.command: /bin/true}\n"
     )
-    done = play(tmp_path, "ask.yml")
-    assert done.returncode == 4 and done.stdout.count("FAILED") == 1, done.stdout
-    assert done.stdout.splitlines()[0] == "FAILED on node1 node2 node3: Ask"
-    assert re.findall(r"^    (\w+.*?: )", done.stdout, re.MULTILINE) == [
+    completed = play(tmp_path, "ask.yml")
+    assert completed.returncode == 4 and completed.stdout.count("FAILED") == 1, completed.stdout
+    assert completed.stdout.splitlines()[0] == "FAILED on node1 node2 node3: Ask"
+    assert re.findall(r"^    (\w+.*?: )", completed.stdout, re.MULTILINE) == [
         "nothing is listening on its port 9: ",
         "needed: ",
         "do: ",
-    ], done.stdout
+    ], completed.stdout
 
 
 def test_every_event_of_the_default_callback_is_overridden() -> None:
-    """An event of this ansible-core that we do not handle would print Ansible's banners."""
-    ours = {name for name in vars(roll.CallbackModule) if name.startswith("v2_")}
-    theirs = {name for name in vars(Default) if name.startswith("v2_")}
-    known = {name for name in vars(CallbackBase) if name.startswith("v2_")}
-    assert theirs - ours == set() and ours - known == set()
+    """An unhandled event of this ansible-core would print Ansible's banners."""
+    overridden = {name for name in vars(roll.CallbackModule) if name.startswith("v2_")}
+    default_events = {name for name in vars(Default) if name.startswith("v2_")}
+    base_events = {name for name in vars(CallbackBase) if name.startswith("v2_")}
+    assert default_events - overridden == set() and overridden - base_events == set()
 
 
 @pytest.mark.parametrize(
-    ("nodes", "shown"),
+    ("nodes", "expected"),
     [([], ""), (["a", "b", "a"], "a b"), ([f"n{n}" for n in range(64)], "n0 n1 n2 n3 n4 n5 n6 and 57 more")],
 )
-def test_long_list_of_node_names_is_shortened(nodes: list[str], shown: str) -> None:
-    assert roll.join_names(nodes) == shown
+def test_long_list_of_node_names_is_shortened(nodes: list[str], expected: str) -> None:
+    assert roll.join_names(nodes) == expected
 
 
 @pytest.mark.parametrize(
@@ -391,7 +395,7 @@ def test_interruption_names_the_playbook_at_any_verbosity(verbosity: int, monkey
 def test_interruption_is_explained_after_ansible_has_handled_it(
     launched: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Ansible's handler fails if a worker has just ended: then, too, the interruption is one."""
+    """An interruption is also reported if Ansible's handler fails because a worker has just ended."""
 
     def fail(_number: int, _frame: Any) -> None:
         raise ValueError("process object is closed")
@@ -433,15 +437,15 @@ def test_run_is_mentioned_until_it_was_watched_to_completion(monkeypatch: pytest
     messages: list[str] = []
     monkeypatch.setattr(callback, "say", messages.append)
 
-    def heard(action: str, **result: Any) -> list[str]:
+    def messages_after(action: str, **result: Any) -> list[str]:
         callback.remember_run(SimpleNamespace(task=SimpleNamespace(action=action), result=result))
         callback.show_remaining()
         matches, messages[:] = list(messages), []
         return matches
 
     opened = {"run_id": "first", "run_commands": "  stop: stop"}
-    assert heard("run_record", **opened) == ["run first was starting and may be running.\n  stop: stop"]
+    assert messages_after("run_record", **opened) == ["run first was starting and may be running.\n  stop: stop"]
     callback.watched = True
-    assert heard("debug") == ["run first keeps running on its nodes.\n  stop: stop"]
-    assert heard(roll.WATCH, lost=True) == ["run first keeps running on its nodes.\n  stop: stop"]
-    assert heard(roll.WATCH, lost=False) == []
+    assert messages_after("debug") == ["run first keeps running on its nodes.\n  stop: stop"]
+    assert messages_after(roll.WATCH, lost=True) == ["run first keeps running on its nodes.\n  stop: stop"]
+    assert messages_after(roll.WATCH, lost=False) == []

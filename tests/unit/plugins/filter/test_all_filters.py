@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""All filters at once, as Ansible loads them in each process that looks one of them up."""
+"""All filters together, as Ansible loads them in each process that uses a filter."""
 
 from __future__ import annotations
 
@@ -29,5 +29,7 @@ def test_loading_the_filters_imports_no_large_modules() -> None:
     names = [f"{COLLECTION}.filter.{path.stem}" for path in sorted(Path(filters.__path__[0]).glob("[a-z]*.py"))]
     assert len(names) > 5
     program = LOAD.format(path=sys.path, names=names, large=LARGE)
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=240)
-    assert (done.stdout, done.stderr) == ("[]\n", "")
+    completed = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=240
+    )
+    assert (completed.stdout, completed.stderr) == ("[]\n", "")

@@ -1,4 +1,4 @@
-"""The filter explains faults in words; what it renders is tested with plugin_utils/_cluster/etc_hosts."""
+"""Error messages of the filter; the tests of plugin_utils/_cluster/etc_hosts cover its output."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Files that are already up to date need not be written: what a node reports about them, and which are chosen."""
+"""Selection of outdated files from the report of a node."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def is_outdated(path: Path, mark: str = "", **expected: Any) -> bool:
-    """Whether a file is to be written; without more it is as it is in the fixture."""
+    """Return whether a file is outdated; its attributes default to those of the fixture."""
     expected = expected if "line" in expected else {"content": TEXT, **expected}
     result = file_state.read_files([str(path)], mark)
     return bool(outdated_files([{"path": str(path), "mode": "0644", "user": ME, **expected}], result))

@@ -1,4 +1,4 @@
-"""The filter software_choice, on facts as node_facts has them."""
+"""The filter software_choice with the output of node_facts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ software_choice = FilterModule().filters()["software_choice"]
 
 
 def facts(capability: list[int] | None = None, interpreter: str = "/usr/bin/python3", **software: Any) -> Any:
-    """Facts of two nodes; with GPUs of this capability if one is given."""
+    """Return facts of two nodes, with GPUs if a capability is specified."""
     read = healthy.cluster(2, gpu_count=2 if capability else 0)
     for item in read.values():
         item["interpreter"] = interpreter
@@ -37,10 +37,10 @@ def test_choice_includes_requirements_and_reasons() -> None:
 
 
 def test_python_of_an_existing_environment_is_kept() -> None:
-    ours = facts(interpreter="/data/muster/env/bin/python", python="3.9.2")
-    assert software_choice(ours, directory="/data/muster")["version"] == "2.8.0"
-    assert software_choice(ours, directory="/data/muster/")["version"] == "2.8.0"
-    assert software_choice(ours, directory="/opt/muster")["python"] == "3.12"
+    node_facts = facts(interpreter="/data/muster/env/bin/python", python="3.9.2")
+    assert software_choice(node_facts, directory="/data/muster")["version"] == "2.8.0"
+    assert software_choice(node_facts, directory="/data/muster/")["version"] == "2.8.0"
+    assert software_choice(node_facts, directory="/opt/muster")["python"] == "3.12"
 
 
 def test_missing_python_is_installed_except_with_venv() -> None:

@@ -1,4 +1,4 @@
-"""Files in which working trees differ, reported in as few words as possible."""
+"""Concise reports of differences between working trees."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ NODES = [f"node{number}" for number in range(4)]
 
 
 def trees(**changed: dict[str, str | None]) -> dict[str, dict[str, str]]:
-    """Return four nodes with the same two files, except for the given differences; None: a file that is missing."""
-    made = {}
+    """Return four nodes with the same two files, except for these differences; None means a missing file."""
+    result = {}
     for node in NODES:
         files = {"model.py": "1", "train.py": "1", **changed.get(node, {})}
-        made[node] = {path: digest for path, digest in files.items() if digest is not None}
-    return made
+        result[node] = {path: digest for path, digest in files.items() if digest is not None}
+    return result
 
 
 def test_equal_trees_have_no_difference() -> None:
@@ -41,7 +41,7 @@ def test_first_node_wins_a_tie() -> None:
 
 
 def test_differences_beyond_the_limit_are_counted() -> None:
-    many = trees(node1={f"{number:03}.py": "1" for number in range(100)})
-    result = tree_differences(many, max_lines=3)
+    large_trees = trees(node1={f"{number:03}.py": "1" for number in range(100)})
+    result = tree_differences(large_trees, max_lines=3)
     assert result == ["000.py: only on node1", "001.py: only on node1", "and 98 more"]
-    assert len(tree_differences(many, max_lines=100)) == 100
+    assert len(tree_differences(large_trees, max_lines=100)) == 100

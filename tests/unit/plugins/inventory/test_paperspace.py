@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The plugin from the user's perspective: the real ansible-inventory command queries the test server over real HTTP."""
+"""End-to-end tests of the plugin: ansible-inventory queries a test server over HTTP."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PREFIX = "muster.training.paperspace: "
 
 
 class Run(NamedTuple):
-    """One run of a command."""
+    """The result of a command."""
 
     code: int
     stdout: str
@@ -41,7 +41,7 @@ class Run(NamedTuple):
 
     @property
     def hosts(self) -> dict[str, dict[str, Any]]:
-        """The host variables that ansible-inventory --list printed."""
+        """Return the host variables from the output of ansible-inventory --list."""
         hosts: dict[str, dict[str, Any]] = json.loads(self.stdout)["_meta"]["hostvars"]
         return {name: {key: plain(value) for key, value in values.items()} for name, values in hosts.items()}
 
@@ -52,19 +52,19 @@ class Run(NamedTuple):
 
     @property
     def message(self) -> str:
-        """The plugin's own error, as the first line that shows it."""
+        """Return the plugin's error from the first line that contains it."""
         lines = [line for line in self.stderr.splitlines() if PREFIX in line]
         assert lines, self.stderr
         return lines[0].partition(PREFIX)[2]
 
 
 def plain(value: Any) -> Any:
-    """What ansible-inventory marks as data and never a template, without the mark."""
+    """Return a value without the markers of untrusted data."""
     return value["__ansible_unsafe"] if isinstance(value, dict) and "__ansible_unsafe" in value else value
 
 
 class Project:
-    """A directory with an inventory file, from which commands are run with an environment of their own."""
+    """A directory with an inventory file, in which commands run with a separate environment."""
 
     def __init__(self, directory: Path, server: PaperspaceServer) -> None:
         self.directory = directory
@@ -84,7 +84,7 @@ class Project:
         }
 
     def run(self, *command: str, **environment: str) -> Run:
-        done = subprocess.run(
+        completed = subprocess.run(
             command,
             check=False,
             cwd=self.directory,
@@ -93,7 +93,7 @@ class Project:
             text=True,
             timeout=300,
         )
-        return Run(done.returncode, done.stdout, done.stderr)
+        return Run(completed.returncode, completed.stdout, completed.stderr)
 
     def inventory(self, options: dict[str, Any] | None = None, *arguments: str, **environment: str) -> Run:
         """Run ansible-inventory -i paperspace.yml --list on a file with these options."""
@@ -101,16 +101,14 @@ class Project:
         return self.run("ansible-inventory", "-i", self.file.name, "--list", *arguments, **environment)
 
     def refusal(self, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> str:
-        """Return the plugin's error for such a file in this process, since a command takes half a second of CPU
-        time.
-        """
+        """Return the plugin's error for these options, in this process to save CPU time."""
         self.file.write_text(yaml.safe_dump({"plugin": "muster.training.paperspace", **options}))
         for name, value in self.environment.items():
             monkeypatch.setenv(name, value)
-        with pytest.raises(AnsibleError) as refused:
+        with pytest.raises(AnsibleError) as excinfo:
             plugin = inventory_loader.get("muster.training.paperspace")
             plugin.parse(InventoryData(), DataLoader(), str(self.file), cache=False)
-        message = str(refused.value)
+        message = str(excinfo.value)
         assert message.startswith(PREFIX) and KEY not in message
         return message.removeprefix(PREFIX)
 
@@ -231,7 +229,7 @@ def test_query_selects_machines(project: Project, server: PaperspaceServer) -> N
     [("[?usageRate <]", "is invalid at character 14, at ']'"), ("length(@)", "does not return a list of machines")],
 )
 def test_invalid_query_is_an_error(project: Project, query: str, expected_text: str) -> None:
-    assert expected_text in failed(project.inventory({"query": query}))
+    assert expected_text in failure_message(project.inventory({"query": query}))
 
 
 @pytest.mark.one_core
@@ -272,7 +270,7 @@ def test_empty_inventory_gives_a_warning_with_the_reason(project: Project, serve
 
 @pytest.fixture
 def cluster(server: PaperspaceServer) -> dict[str, Any]:
-    """A cluster with a drive, and a drive of the same name in another network."""
+    """Provide a cluster with a drive, and a drive with the same name in another network."""
     server.account.networks = [network(1), network(2, name="muster-bert")]
     server.account.machines = [machine(0, name="bert-0", networkId=network(2)["id"])]
     server.account.drives = [
@@ -283,7 +281,7 @@ def cluster(server: PaperspaceServer) -> dict[str, Any]:
 
 
 def test_cluster_drive_becomes_a_cifs_share_mount(project: Project, cluster: dict[str, Any]) -> None:
-    """Its password is requested when needed, is not a template, and is not in any listing."""
+    """Its password is requested on demand, is not a template, and is not listed."""
     run = project.inventory({"cluster": "bert"})
     assert (run.code, run.stderr) == (0, "")
     assert "{{ 1 + 1 }}" not in run.stdout
@@ -318,16 +316,16 @@ def test_no_password_is_in_the_cache(project: Project, cluster: dict[str, Any]) 
     options = {"cache": True, "cache_plugin": "ansible.builtin.jsonfile", "cache_connection": "kept"}
     for _turn in range(2):
         assert "cifs_share_mounts" in project.inventory({"cluster": "bert", **options}).hosts["bert-0"]
-    (kept,) = (project.directory / "kept").iterdir()
-    assert "bert-data" in kept.read_text()
-    assert "1 + 1" not in kept.read_text()
+    (cache_file,) = (project.directory / "kept").iterdir()
+    assert "bert-data" in cache_file.read_text()
+    assert "1 + 1" not in cache_file.read_text()
 
 
-# --- Errors as a person reads them
+# --- Error messages
 
 
-def failed(run: Run) -> str:
-    """Return the message of a run that failed as a whole: no hosts, a one-line error, but success for Ansible."""
+def failure_message(run: Run) -> str:
+    """Return the one-line error of a run without hosts, which Ansible considers a success."""
     assert (run.code, run.hosts) == (0, {})
     assert "Traceback" not in run.stderr
     assert KEY not in run.stdout + run.stderr
@@ -339,14 +337,14 @@ LIVE_401 = "GET /machines: HTTP 401 UNAUTHORIZED: You must be logged in to acces
 
 @pytest.mark.one_core
 def test_missing_api_key_is_an_error(project: Project) -> None:
-    message = failed(project.inventory(PAPERSPACE_API_KEY=""))
+    message = failure_message(project.inventory(PAPERSPACE_API_KEY=""))
     assert "no API key in the option api_key, PAPERSPACE_API_KEY, ~/.paperspace/credentials.toml or" in message
     assert "Create a key at https://console.paperspace.com/settings/apikeys" in message
 
 
 @pytest.mark.one_core
 def test_wrong_api_key_is_an_error(project: Project) -> None:
-    message = failed(project.inventory(PAPERSPACE_API_KEY="wrong"))
+    message = failure_message(project.inventory(PAPERSPACE_API_KEY="wrong"))
     assert message == (
         f"{LIVE_401} The API key is wrong or was deleted. Check PAPERSPACE_API_KEY (or the option api_key); "
         "create keys at https://console.paperspace.com/settings/apikeys."
@@ -358,7 +356,7 @@ def body(code: str, message: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("fault", "texts"),
+    ("injected", "texts"),
     [
         (
             PaperspaceFault(status=403, body=body("FORBIDDEN", "Not your team.")),
@@ -418,10 +416,10 @@ def test_error_replies_are_explained(
     project: Project,
     server: PaperspaceServer,
     monkeypatch: pytest.MonkeyPatch,
-    fault: PaperspaceFault,
+    injected: PaperspaceFault,
     texts: list[str],
 ) -> None:
-    server.faults = [fault]
+    server.faults = [injected]
     message = project.refusal({"retries": 1}, monkeypatch)
     for text in texts:
         assert text in message
@@ -430,7 +428,7 @@ def test_error_replies_are_explained(
 
 
 @pytest.mark.parametrize(
-    ("fault", "text"),
+    ("injected", "text"),
     [
         (
             PaperspaceFault(status=500, body=body("X", "Oops.")),
@@ -451,10 +449,10 @@ def test_error_replies_are_explained(
 )
 @pytest.mark.one_core
 def test_temporary_failures_are_explained_when_retries_are_off(
-    project: Project, server: PaperspaceServer, monkeypatch: pytest.MonkeyPatch, fault: PaperspaceFault, text: str
+    project: Project, server: PaperspaceServer, monkeypatch: pytest.MonkeyPatch, injected: PaperspaceFault, text: str
 ) -> None:
-    server.faults = [fault]
-    timeout = 0.5 if fault.delay else 30  # even an immediate reply may be slow to arrive on a busy machine
+    server.faults = [injected]
+    timeout = 0.5 if injected.delay else 30  # even an immediate reply may be slow to arrive on a busy machine
     message = project.refusal({"retries": 0, "timeout": timeout}, monkeypatch)
     assert text in message
     assert message.startswith("GET /machines")
@@ -469,9 +467,9 @@ def test_busy_server_is_retried_and_the_wait_is_shown(project: Project, server: 
         PaperspaceFault(status=502, times=1, headers={"Retry-After": "0"}, body="<html>"),
         PaperspaceFault(path="/private-networks", drop=True, times=1),
     ]
-    began = time.monotonic()
+    start = time.monotonic()
     run = project.inventory()
-    assert time.monotonic() - began > 2
+    assert time.monotonic() - start > 2
     assert len(run.hosts) == 2
     assert [line.partition(PREFIX)[2] for line in run.stderr.splitlines() if PREFIX in line] == [
         "GET /machines: HTTP 429 TOO_MANY_REQUESTS: Slow down.; retrying in 1 s (1 of 4)",
@@ -486,26 +484,26 @@ def test_failure_of_the_last_page_fails_the_whole_inventory(project: Project, se
     server.account.machines = [machine(number) for number in range(250)]
     server.faults = [PaperspaceFault(path="/machines", skip=2, status=500, body=body("INTERNAL_SERVER_ERROR", "Oops."))]
     run = project.inventory({"retries": 0})
-    assert "GET /machines: HTTP 500" in failed(run)
+    assert "GET /machines: HTTP 500" in failure_message(run)
     strict = project.inventory({"retries": 0}, ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED="true")
     assert strict.code != 0
 
 
 @pytest.mark.one_core
 def test_unusable_api_url_is_explained(project: Project) -> None:
-    with PaperspaceServer() as gone:
-        url = gone.url
-    message = failed(project.inventory({"retries": 0}, PAPERSPACE_API_URL=url))
+    with PaperspaceServer() as closed_server:
+        url = closed_server.url
+    message = failure_message(project.inventory({"retries": 0}, PAPERSPACE_API_URL=url))
     assert "the connection failed: Connection refused. Check this machine's network and proxy settings" in message
-    message = failed(project.inventory({"api_url": "https://nothing.invalid/v1"}))
+    message = failure_message(project.inventory({"api_url": "https://nothing.invalid/v1"}))
     assert message.startswith("GET /machines at nothing.invalid: cannot resolve the server's name:")
-    message = failed(project.inventory({"api_url": "http://api.paperspace.com/v1"}))
+    message = failure_message(project.inventory({"api_url": "http://api.paperspace.com/v1"}))
     assert message.startswith("http://api.paperspace.com would send the API key unencrypted. Omit PAPERSPACE_API_URL")
 
 
 @pytest.mark.one_core
 def test_failed_tls_connection_is_explained(project: Project, server: PaperspaceServer) -> None:
-    message = failed(project.inventory({"retries": 0, "api_url": server.url.replace("http:", "https:")}))
+    message = failure_message(project.inventory({"retries": 0, "api_url": server.url.replace("http:", "https:")}))
     assert "the TLS connection failed: " in message
     assert "Check this machine's clock, and whether a proxy intercepts TLS connections" in message
 
@@ -535,7 +533,7 @@ def test_machines_that_cannot_form_a_cluster_are_refused(
 
 @pytest.mark.one_core
 def test_unknown_network_is_refused(project: Project) -> None:
-    message = failed(project.inventory({"private_network": "mine"}))
+    message = failure_message(project.inventory({"private_network": "mine"}))
     assert message.startswith("private_network: no network has the name or id 'mine'; existing: net-1 (nw0000001).")
 
 
@@ -583,12 +581,12 @@ def test_key_can_come_from_a_template(project: Project) -> None:
 
 def test_key_never_appears_in_output_logs_or_files(project: Project, server: PaperspaceServer) -> None:
     options = {"cache": True, "cache_plugin": "ansible.builtin.jsonfile", "cache_connection": "cache", "retries": 0}
-    for fault in (
+    for injected in (
         PaperspaceFault(times=0),
         PaperspaceFault(status=500, body="you sent {authorization}"),
         PaperspaceFault(drop=True),
     ):
-        server.faults = [fault]
+        server.faults = [injected]
         run = project.inventory(options, "-vvvvv", "--flush-cache", ANSIBLE_LOG_PATH="log.txt", ANSIBLE_DEBUG="1")
         assert KEY not in run.stdout + run.stderr
     assert KEY not in project.run("ansible-config", "dump", "--type", "all").stdout
@@ -611,10 +609,10 @@ def test_cache_holds_the_raw_reply_so_changed_options_apply_immediately(
 ) -> None:
     server.account.machines.append(machine(2, state="off"))
     assert len(project.inventory(CACHE).hosts) == 2
-    asked = len(server.requests)
+    request_count = len(server.requests)
     assert len(project.inventory(CACHE | {"names": ["node-1"]}).hosts) == 1
     assert len(project.inventory(CACHE | {"states": []}).hosts) == 3
-    assert len(server.requests) == asked
+    assert len(server.requests) == request_count
     (file,) = (project.directory / "cache").iterdir()
     assert json.loads(json.loads(file.read_text())["__payload__"])["machines"] == server.account.machines
 
@@ -632,12 +630,12 @@ def test_flush_cache_repeats_the_request_and_caches_the_new_reply(project: Proje
 def test_wrong_key_is_not_hidden_by_a_cached_reply(project: Project) -> None:
     project.inventory(CACHE)
     run = project.inventory(CACHE, "--flush-cache", PAPERSPACE_API_KEY="wrong")
-    assert LIVE_401 in failed(run)
+    assert LIVE_401 in failure_message(run)
 
 
 @pytest.mark.one_core
 def test_malformed_cache_file_is_not_trusted(project: Project) -> None:
-    """Each new request writes a good file again, so each malformed content replaces that one in turn."""
+    """Each request rewrites the file, so each malformed content replaces a valid one."""
     project.inventory(CACHE)
     (file,) = (project.directory / "cache").iterdir()
     good = file.read_text()

@@ -1,4 +1,4 @@
-"""The inventory plugin that ranks the hosts of a group, after real sources and through Ansible's own commands."""
+"""The inventory plugin that ranks the hosts of a group, with real sources and Ansible's commands."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ansible.template import is_trusted_as_template
 from ansible.utils.collection_loader import AnsibleCollectionConfig
 
 CHECKOUT = Path(__file__).resolve().parents[4]
-OURS = ("node_rank", "node_address", "node_slots")
+RANK_VARIABLES = ("node_rank", "node_address", "node_slots")
 STATIC = """
 training:
   hosts:
@@ -58,10 +58,10 @@ def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sources:
 
 
 def hosts_of(*paths: str) -> dict[str, dict[str, Any]]:
-    """Return the values of our variables in the inventory, by host."""
+    """Return the rank variables of each host in the inventory."""
     inventory = InventoryManager(loader=DataLoader(), sources=list(paths))
     return {
-        host.name: {name: host.get_vars()[name] for name in OURS if name in host.get_vars()}
+        host.name: {name: host.get_vars()[name] for name in RANK_VARIABLES if name in host.get_vars()}
         for host in inventory.get_hosts()
     }
 
@@ -71,14 +71,14 @@ def ranks_of(*paths: str) -> dict[str, int]:
 
 
 def error_of(before: list[str], path: str) -> str:
-    """What the plugin says when it reads the file after these sources."""
+    """Return the plugin's error for a file that follows these sources."""
     loader = DataLoader()
     inventory = InventoryManager(loader=loader, sources=before)
-    with pytest.raises(AnsibleParserError) as caught:
+    with pytest.raises(AnsibleParserError) as excinfo:
         inventory_loader.get("muster.training.ranks").parse(inventory._inventory, loader, path)
-    for line in str(caught.value).split("\n"):
+    for line in str(excinfo.value).split("\n"):
         assert line.isprintable()
-    return str(caught.value)
+    return str(excinfo.value)
 
 
 # --- Settings ---------------------------------------------------------------------------------------------------------
@@ -223,10 +223,10 @@ def test_api_values_are_never_rendered_as_templates(sources: Sources, tmp_path: 
     inventory = InventoryManager(loader=loader, sources=[sources.write("hosts.yml", STATIC)])
     host = inventory.get_host("node8")
     host.set_variable("ansible_host", "{{ lookup('ansible.builtin.pipe', 'touch " + str(trace) + "') }}\x1b[2J")
-    with pytest.raises(AnsibleParserError) as caught:
+    with pytest.raises(AnsibleParserError) as excinfo:
         inventory_loader.get("muster.training.ranks").parse(inventory._inventory, loader, sources.ranks())
-    assert "node8: its address \"{{ lookup('ansible.builtin.pipe'" in str(caught.value)
-    assert "\x1b" not in str(caught.value)
+    assert "node8: its address \"{{ lookup('ansible.builtin.pipe'" in str(excinfo.value)
+    assert "\x1b" not in str(excinfo.value)
     assert not trace.exists()
 
     host.set_variable("ansible_host", "10.0.0.8")

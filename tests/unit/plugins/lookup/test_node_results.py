@@ -1,4 +1,4 @@
-"""The results of calls of all nodes, from one process or from one for each node."""
+"""Results of node calls, from a single process or from one process per node."""
 
 from __future__ import annotations
 

@@ -17,11 +17,11 @@ def render(template: str, **variables: Any) -> Any:
 def test_variables_are_selected_by_name_and_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"WANDB_API_KEY": "k", "WANDB_MODE": "{{ 1 + 1 }}", "HF_TOKEN": "t", "OTHER": "o"}.items():
         monkeypatch.setenv(name, value)
-    own = render(
+    selected = render(
         "{{ lookup('muster.training.own_environment', patterns) }}", patterns=["WANDB_*", "HF_TOKEN", "NONE_*"]
     )
-    assert own == {"WANDB_API_KEY": "k", "WANDB_MODE": "{{ 1 + 1 }}", "HF_TOKEN": "t"}
-    assert not is_trusted_as_template(own["WANDB_MODE"])
+    assert selected == {"WANDB_API_KEY": "k", "WANDB_MODE": "{{ 1 + 1 }}", "HF_TOKEN": "t"}
+    assert not is_trusted_as_template(selected["WANDB_MODE"])
     assert render("{{ lookup('muster.training.own_environment', patterns) }}", patterns=[]) == {}
     assert render("{{ lookup('muster.training.own_environment', '[HF_TOKEN,OTHER]') }}") == {
         "HF_TOKEN": "t",

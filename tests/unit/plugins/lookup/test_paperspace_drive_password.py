@@ -49,9 +49,9 @@ def test_missing_drive_and_missing_key_give_one_line_errors(
 ) -> None:
     template = password_template(parse_drive(server.account.drives[0]), server.url)
     server.account.drives.clear()
-    with pytest.raises(AnsibleError, match="this API key's account has no network drive") as gone:
+    with pytest.raises(AnsibleError, match="this API key's account has no network drive") as no_drive:
         render(template)
     monkeypatch.delenv("PAPERSPACE_API_KEY")
     with pytest.raises(AnsibleError, match="cannot read the password of the network drive: no API key") as missing:
         render(template)
-    assert not any("Traceback" in str(item.value) for item in (gone, missing))
+    assert not any("Traceback" in str(item.value) for item in (no_drive, missing))

@@ -1,4 +1,4 @@
-"""What the module reports when data are moved and when they are not. The engine is a stand-in."""
+"""The module's results with and without a move of data, with a fake engine."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ansible_collections.muster.training.plugins.module_utils._containers import
 from ansible_collections.muster.training.plugins.modules import docker_data_root
 
 
-def ask(capsys: pytest.CaptureFixture[str], **given: Any) -> dict[str, Any]:
-    with patch_module_args({"path": "/data/docker", **given}), pytest.raises(SystemExit):
+def run_module(capsys: pytest.CaptureFixture[str], **arguments: Any) -> dict[str, Any]:
+    with patch_module_args({"path": "/data/docker", **arguments}), pytest.raises(SystemExit):
         docker_data_root.main()
     result: dict[str, Any] = json.loads(capsys.readouterr().out)
     return result
@@ -22,22 +22,22 @@ def ask(capsys: pytest.CaptureFixture[str], **given: Any) -> dict[str, Any]:
 def test_previous_data_root_is_returned_and_shown_in_the_diff(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = []
+    calls = []
 
-    def keep(*words: Any) -> tuple[bool, str]:
-        asked.append(words)
+    def keep(*arguments: Any) -> tuple[bool, str]:
+        calls.append(arguments)
         return True, "/var/lib/docker"
 
     monkeypatch.setattr(data_root, "ensure", keep)
-    result = ask(capsys, _ansible_check_mode=True)
-    assert asked == [("/data/docker", 5, False, True)]
+    result = run_module(capsys, _ansible_check_mode=True)
+    assert calls == [("/data/docker", 5, False, True)]
     assert (result["changed"], result["previous"]) == (True, "/var/lib/docker")
     assert result["diff"] == {"before": "data-root /var/lib/docker\n", "after": "data-root /data/docker\n"}
 
 
 def test_missing_docker_is_reported(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    result = ask(capsys)
+    result = run_module(capsys)
     assert result["failed"]
     assert result["msg"] == "Docker's data was not moved: docker cannot be run: No such file or directory."
 
@@ -46,6 +46,6 @@ def test_check_mode_accounts_for_an_engine_that_would_be_installed_first(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    result = ask(capsys, _ansible_check_mode=True, engine_expected=True)
+    result = run_module(capsys, _ansible_check_mode=True, engine_expected=True)
     assert result["changed"] and result["diff"]["after"] == "data-root /data/docker\n"
-    assert ask(capsys, _ansible_check_mode=True)["failed"] and ask(capsys, engine_expected=True)["failed"]
+    assert run_module(capsys, _ansible_check_mode=True)["failed"] and run_module(capsys, engine_expected=True)["failed"]

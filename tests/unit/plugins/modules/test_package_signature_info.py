@@ -1,4 +1,4 @@
-"""What the module reports when it cannot verify a package."""
+"""The module's results if a package cannot be verified."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ansible_collections.muster.training.plugins.modules import package_signatur
 
 
 def test_missing_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    given = {name: str(tmp_path / name) for name in ("path", "signature", "keys")}
-    with patch_module_args({**given, "fingerprints": ["0" * 40]}), pytest.raises(SystemExit):
+    paths = {name: str(tmp_path / name) for name in ("path", "signature", "keys")}
+    with patch_module_args({**paths, "fingerprints": ["0" * 40]}), pytest.raises(SystemExit):
         package_signature_info.main()
     result = json.loads(capsys.readouterr().out)
     assert result["failed"]
@@ -22,8 +22,8 @@ def test_missing_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 def test_package_is_unsigned_if_the_keys_file_holds_no_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "keys").write_text("<html>not found</html>")
-    given = {name: str(tmp_path / name) for name in ("path", "signature", "keys")}
-    with patch_module_args({**given, "fingerprints": ["0" * 40]}), pytest.raises(SystemExit):
+    paths = {name: str(tmp_path / name) for name in ("path", "signature", "keys")}
+    with patch_module_args({**paths, "fingerprints": ["0" * 40]}), pytest.raises(SystemExit):
         package_signature_info.main()
     result = json.loads(capsys.readouterr().out)
     assert (result["changed"], result["valid"]) == (False, False)

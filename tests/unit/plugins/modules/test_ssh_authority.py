@@ -1,4 +1,4 @@
-"""The authority with the real ssh-keygen, whose reading of certificates and of the revocation list is the judge."""
+"""The SSH authority, verified by the real ssh-keygen's reading of certificates and revocation lists."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _umask() -> Any:
 
 @pytest.fixture
 def keys(tmp_path: Path) -> dict[str, str]:
-    """Public keys by name."""
+    """Return public keys by name."""
     result = {}
     for name in ("user0", "host0", "user1", "host1", "other"):
         path = tmp_path / name
@@ -68,20 +68,20 @@ def keep(params: dict[str, Any], *, check_mode: bool = False, **changed: Any) ->
 
 
 def read(certificate: str, tmp_path: Path) -> str:
-    """What ssh-keygen reads in a certificate."""
+    """Return ssh-keygen's description of a certificate."""
     path = tmp_path / "read-cert.pub"
     path.write_text(certificate)
-    done = subprocess.run(["ssh-keygen", "-L", "-f", path], capture_output=True, text=True, check=True)
-    return done.stdout
+    completed = subprocess.run(["ssh-keygen", "-L", "-f", path], capture_output=True, text=True, check=True)
+    return completed.stdout
 
 
 def is_revoked(result: dict[str, Any], certificate: str, tmp_path: Path) -> bool:
     path, revoked = tmp_path / "asked-cert.pub", tmp_path / "asked.krl"
     path.write_text(certificate)
     revoked.write_bytes(base64.b64decode(result["revoked_list"]))
-    done = subprocess.run(["ssh-keygen", "-Q", "-f", revoked, path], capture_output=True, check=False)
-    assert done.returncode in (0, 1)
-    return done.returncode == 1
+    completed = subprocess.run(["ssh-keygen", "-Q", "-f", revoked, path], capture_output=True, check=False)
+    assert completed.returncode in (0, 1)
+    return completed.returncode == 1
 
 
 def test_certificates_contain_what_was_requested(params: dict[str, Any], tmp_path: Path) -> None:
@@ -176,9 +176,9 @@ def test_certificate_for_outdated_names_is_replaced_and_revoked(params: dict[str
         assert is_revoked(result, wrong, tmp_path)
         assert not is_revoked(result, right, tmp_path)
         assert len(result["revoked"]) == 1
-    other = keep(params, nodes=[{**params["nodes"][0], "user": "trainer"}])
-    assert is_revoked(other, result["certificates"]["node0"]["user"], tmp_path)
-    assert not is_revoked(other, other["certificates"]["node0"]["user"], tmp_path)
+    changed = keep(params, nodes=[{**params["nodes"][0], "user": "trainer"}])
+    assert is_revoked(changed, result["certificates"]["node0"]["user"], tmp_path)
+    assert not is_revoked(changed, changed["certificates"]["node0"]["user"], tmp_path)
 
 
 def test_concurrent_runs_create_one_authority(params: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,7 +190,9 @@ def test_concurrent_runs_create_one_authority(params: dict[str, Any], monkeypatc
     def make_while_the_second_comes(directory: Path) -> str:
         monkeypatch.setattr(ssh_authority, "create_authority", make)
         second.start()
-        second.join(1)  # it waits for us; without a lock it would create its own key, which would be replaced by ours
+        second.join(
+            1
+        )  # it waits for this run; without a lock it would create its own key, which this run would replace
         assert second.is_alive()
         return make(directory)
 
@@ -220,11 +222,11 @@ def test_key_with_a_passphrase_is_used_through_ssh_agent(
         monkeypatch.setenv("SSH_AUTH_SOCK", str(socket))
         with pytest.raises(AuthorityError, match="ssh-agent does not have it"):
             keep(params)
-        ask = tmp_path / "ask"
-        ask.write_text("#!/bin/sh\necho a phrase\n")
-        ask.chmod(0o700)
-        asked = {**os.environ, "SSH_ASKPASS": str(ask), "SSH_ASKPASS_REQUIRE": "force", "DISPLAY": ":0"}
-        subprocess.run(["ssh-add", "-q", key], env=asked, check=True, stdin=subprocess.DEVNULL)
+        askpass = tmp_path / "ask"
+        askpass.write_text("#!/bin/sh\necho a phrase\n")
+        askpass.chmod(0o700)
+        environment = {**os.environ, "SSH_ASKPASS": str(askpass), "SSH_ASKPASS_REQUIRE": "force", "DISPLAY": ":0"}
+        subprocess.run(["ssh-add", "-q", key], env=environment, check=True, stdin=subprocess.DEVNULL)
         signed = keep(params)
     finally:
         agent.terminate()
@@ -236,9 +238,9 @@ def test_removed_node_is_revoked_until_it_returns(params: dict[str, Any], tmp_pa
     certificates = keep(params)["certificates"]
     result = keep(params, members=["node0"], nodes=params["nodes"][:1])
     assert result["changed"]
-    for node, gone in (("node0", False), ("node1", True)):
+    for node, revoked in (("node0", False), ("node1", True)):
         for kind in ("user", "host"):
-            assert is_revoked(result, certificates[node][kind], tmp_path) is gone
+            assert is_revoked(result, certificates[node][kind], tmp_path) is revoked
     assert "node1/user-" in result["diff"]["after"]
     assert not keep(params, members=["node0"], nodes=params["nodes"][:1])["changed"]
     back = keep(params)
@@ -304,5 +306,5 @@ def test_module_returns_its_result_and_reports_missing_ssh_keygen(
     params["nodes"][0]["names"].append("other")
     with patch_module_args(params), pytest.raises(SystemExit):
         ssh_authority.main()
-    answer = json.loads(capsys.readouterr().out)
-    assert answer["failed"] and "ssh-keygen is missing" in answer["msg"]
+    reply = json.loads(capsys.readouterr().out)
+    assert reply["failed"] and "ssh-keygen is missing" in reply["msg"]

@@ -1,4 +1,4 @@
-"""Files in a user's home are changed with that user's permissions: links lead nowhere else."""
+"""Files in a user's home are changed with that user's permissions, so links cannot redirect writes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ME = pwd.getpwuid(os.geteuid())
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Create a home of the user who runs the tests, where this user also stands for "root"."""
+    """Create a home of the user who runs the tests and also stands for "root"."""
     entry = pwd.struct_passwd([*ME[:5], str(tmp_path), ME[6]])
     monkeypatch.setattr(pwd, "getpwnam", lambda name: {ME.pw_name: entry}[name])
     before = os.umask(0o022)
@@ -37,12 +37,12 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     os.umask(before)
 
 
-AS_USUAL = {"mode": None, "closed": False, "only_root": False, "user": ""}
+DIRECTORY_DEFAULTS = {"mode": None, "closed": False, "only_root": False, "user": ""}
 
 
 def keep(check: bool = False, **params: Any) -> dict[str, Any]:
-    directories = [{**AS_USUAL, **item} for item in params.get("directories", [])]
-    given: dict[str, Any] = {
+    directories = [{**DIRECTORY_DEFAULTS, **item} for item in params.get("directories", [])]
+    defaults: dict[str, Any] = {
         "mode": "0600",
         "content": None,
         "base64": False,
@@ -51,7 +51,7 @@ def keep(check: bool = False, **params: Any) -> dict[str, Any]:
         "user": "",
         "validate": [],
     }
-    files = [{**given, **item} for item in params.get("files", [])]
+    files = [{**defaults, **item} for item in params.get("files", [])]
     return user_files.apply_state({"user": ME.pw_name, "directories": directories, "files": files}, check)
 
 
@@ -105,25 +105,25 @@ def test_changed_files_are_named_and_invalid_text_is_not_written(home: Path) -> 
 def test_binary_content_is_written_unchanged_and_shown_by_size(home: Path) -> None:
     content = bytes(range(256))
     files = [{"path": "~/list", "content": base64.b64encode(content).decode(), "base64": True}]
-    done = keep(files=files)
+    result = keep(files=files)
     assert (home / "list").read_bytes() == content
-    assert (done["diff"][0]["before"], done["diff"][0]["after"][:22]) == ("", "256 bytes, SHA-256 40a")
+    assert (result["diff"][0]["before"], result["diff"][0]["after"][:22]) == ("", "256 bytes, SHA-256 40a")
     again = keep(files=files)
     assert (again["changed"], again["diff"]) == (False, [])
 
 
 def test_foreign_line_in_another_encoding_is_kept_and_the_diff_is_utf8(home: Path) -> None:
     (home / "keys").write_bytes(b"key of B\xfcro\n")
-    done = keep(files=[{"path": "~/keys", "line": "key ours", "mark": " ours"}])
+    result = keep(files=[{"path": "~/keys", "line": "key ours", "mark": " ours"}])
     assert (home / "keys").read_bytes() == b"key of B\xfcro\nkey ours\n"
-    assert [done["diff"][0][key] for key in ("before", "after")] == [
+    assert [result["diff"][0][key] for key in ("before", "after")] == [
         "key of B\ufffdro\n",
         "key of B\ufffdro\nkey ours\n",
     ]
 
 
-def test_mounted_file_is_written_in_place(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Like /etc/hosts in a container, which the kernel lets nobody replace."""
+def test_mounted_file_is_overwritten_but_not_replaced(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Like /etc/hosts in a container, which cannot be replaced."""
     hosts = home / "hosts"
     hosts.write_text("127.0.0.1 localhost\n")
 
@@ -140,9 +140,9 @@ def test_mounted_file_is_written_in_place(home: Path, monkeypatch: pytest.Monkey
 def test_marked_line_is_replaced_and_other_lines_are_kept(home: Path) -> None:
     keys = home / "keys"
     keys.write_text("mine\nold ours\nlast")
-    done = keep(files=[{"path": "~/keys", "line": "new ours", "mark": " ours"}])
+    result = keep(files=[{"path": "~/keys", "line": "new ours", "mark": " ours"}])
     assert keys.read_text() == "mine\nnew ours\nlast\n"
-    assert done["diff"][0]["before"] == "mine\nold ours\nlast"
+    assert result["diff"][0]["before"] == "mine\nold ours\nlast"
 
 
 KEY = "ssh-ed25519 AAAAC3Nz me@laptop"
@@ -209,8 +209,8 @@ def test_invalid_requests_are_refused(home: Path) -> None:
 
 
 @pytest.fixture
-def ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory above which all is "root's": the one who runs the tests stands for root, and / for this directory."""
+def root_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a directory that stands for /, where the user who runs the tests stands for root."""
     tmp_path.chmod(0o755)
     real = os.open
     monkeypatch.setattr(root_path, "ROOT", os.geteuid())
@@ -222,23 +222,23 @@ def ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_path_is_safe_only_if_root_alone_can_replace_it(ours: Path) -> None:
-    (ours / "srv" / "data").mkdir(parents=True)
-    (ours / "open").mkdir()
-    (ours / "open").chmod(0o777)
-    (ours / "tmp" / "mine").mkdir(parents=True)
-    (ours / "tmp").chmod(0o1777)
-    (ours / "link").symlink_to("srv")
+def test_path_is_safe_only_if_root_alone_can_replace_it(root_tree: Path) -> None:
+    (root_tree / "srv" / "data").mkdir(parents=True)
+    (root_tree / "open").mkdir()
+    (root_tree / "open").chmod(0o777)
+    (root_tree / "tmp" / "mine").mkdir(parents=True)
+    (root_tree / "tmp").chmod(0o1777)
+    (root_tree / "link").symlink_to("srv")
     assert parent_error("/srv/data/x") == parent_error("/srv/none/x/y") == parent_error("/tmp/mine/x") == ""
     assert parent_error("/open/x") == "/open is writable by users other than root"
     assert parent_error("/link/x") == "/link is a link, or not a directory"
     assert parent_error("srv/x") == "srv/x is not an absolute path"
 
 
-def test_links_of_root_are_followed_to_their_targets_if_requested(ours: Path) -> None:
-    (ours / "srv" / "data").mkdir(parents=True)
-    (ours / "open").mkdir()
-    (ours / "open").chmod(0o777)
+def test_links_of_root_are_followed_to_their_targets_if_requested(root_tree: Path) -> None:
+    (root_tree / "srv" / "data").mkdir(parents=True)
+    (root_tree / "open").mkdir()
+    (root_tree / "open").chmod(0o777)
     for name, target in {
         "link": "srv",
         "up": "srv/../srv/data",
@@ -246,41 +246,41 @@ def test_links_of_root_are_followed_to_their_targets_if_requested(ours: Path) ->
         "loop": "loop",
         "lost": "none",
     }.items():
-        (ours / name).symlink_to(target)
+        (root_tree / name).symlink_to(target)
     for path in ("/link/data/x", "/up/x", "/lost/x"):
         assert parent_error(path, links=True) == "", path
     assert parent_error("/bad/x", links=True) == "/open is writable by users other than root"
     assert parent_error("/loop/x", links=True) == "/loop is a link, or not a directory"
-    (ours / "file").touch()
+    (root_tree / "file").touch()
     assert parent_error("/file/x", links=True) == "/file is a link, or not a directory"
 
 
 def test_group_without_other_members_does_not_make_a_directory_unsafe(
-    ours: Path, monkeypatch: pytest.MonkeyPatch
+    root_tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Debian gave /usr/local to the group staff, which is usually empty."""
-    (ours / "local").mkdir()
-    (ours / "local").chmod(0o2775)
+    (root_tree / "local").mkdir()
+    (root_tree / "local").chmod(0o2775)
     monkeypatch.setattr(root_path, "is_group_of_root", lambda _gid: True)
     assert parent_error("/local/x") == ""
     monkeypatch.setattr(root_path, "is_group_of_root", lambda _gid: False)
     assert parent_error("/local/x") == "/local is writable by users other than root"
 
 
-def test_root_creates_only_new_directories_on_safe_paths(ours: Path) -> None:
-    (ours / "srv" / "there").mkdir(parents=True)
-    (ours / "open").mkdir()
-    (ours / "open").chmod(0o777)
-    (ours / "link").symlink_to("srv")
+def test_root_creates_only_new_directories_on_safe_paths(root_tree: Path) -> None:
+    (root_tree / "srv" / "there").mkdir(parents=True)
+    (root_tree / "open").mkdir()
+    (root_tree / "open").chmod(0o777)
+    (root_tree / "link").symlink_to("srv")
     make_directory("/srv/a/b", os.geteuid(), os.getegid(), 0o700)
-    assert (mode(ours / "srv" / "a"), mode(ours / "srv" / "a" / "b")) == ("755", "700")
+    assert (mode(root_tree / "srv" / "a"), mode(root_tree / "srv" / "a" / "b")) == ("755", "700")
     for path, result in (("/open/x/y", "is writable by users other than root"), ("/link/x", "is a link")):
         with pytest.raises(PathError, match=result):
             make_directory(path, os.geteuid(), os.getegid(), 0o700)
     with pytest.raises(FileExistsError):
         make_directory("/srv/there", os.geteuid(), os.getegid(), 0o700)
-    assert list((ours / "open").iterdir()) == []
-    assert not (ours / "srv" / "x").exists()
+    assert list((root_tree / "open").iterdir()) == []
+    assert not (root_tree / "srv" / "x").exists()
 
 
 @pytest.mark.one_core  # in this environment, every program can import the collection
@@ -354,9 +354,9 @@ assert user_files.apply_state({{"user": "nobody", "directories": [], "files": bo
 assert [os.stat(path).st_uid for path in (base + "/roots/file", home + "/own/file")] == [0, entry.pw_uid]
 """
     as_root = [] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user", "--map-auto"]
-    done = subprocess.run([*as_root, "python3", "-c", script], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    link, below, keys, new, in_home, by_link, given_away, shared = done.stdout.splitlines()
+    completed = subprocess.run([*as_root, "python3", "-c", script], capture_output=True, text=True, check=False)
+    assert completed.returncode == 0, completed.stderr
+    link, below, keys, new, in_home, by_link, given_away, shared = completed.stdout.splitlines()
     assert "/.ssh (a link to" in link and "belongs to root, and nobody cannot write there" in link
     assert "work/new was not created" in below and "does not belong to root" in below
     assert "keys (a link to" in keys and "cannot be written by nobody" in keys

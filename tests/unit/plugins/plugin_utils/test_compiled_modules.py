@@ -1,4 +1,4 @@
-"""Utilities of the collection are imported with their bytecode."""
+"""The collection's utilities are imported with cached bytecode."""
 
 from __future__ import annotations
 

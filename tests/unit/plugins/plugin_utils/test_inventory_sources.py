@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A source that was not read is noticed, with Ansible's own inventory manager and without settings of ours."""
+"""Unreadable inventory sources are detected, with Ansible's inventory manager and without the project's settings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._inventory_sources
 
 @pytest.fixture(autouse=True)
 def settings_of_ansible(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Return the settings of a user without our ansible.cfg."""
+    """Return the settings of a user without the project's ansible.cfg."""
     monkeypatch.setattr("ansible.constants.INVENTORY_ANY_UNPARSED_IS_FAILED", False)
 
 
@@ -51,6 +51,6 @@ def test_readable_sources_pass(directory: Path, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("name", ["bad.yml", "none.yml", "mixed/bad.yml"])
 def test_unreadable_source_is_named(directory: Path, name: str) -> None:
     (directory / "mixed" / "bad.yml").write_text("training: [\n")
-    given = name.partition("/")[0]
+    source = name.partition("/")[0]
     with pytest.raises(AnsibleActionFail, match=f"the inventory is incomplete: {directory / name} could not be read"):
-        refuse(str(directory / "good.yml"), str(directory / given))
+        refuse(str(directory / "good.yml"), str(directory / source))

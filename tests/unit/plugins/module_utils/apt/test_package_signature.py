@@ -1,4 +1,4 @@
-"""Which packages of mount-s3 are accepted: tested with real signatures by real keys, and with invalid ones."""
+"""Verification of mount-s3 packages with real keys, and with valid and invalid signatures."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str, Path, str]]:
-    """Two keys, each in a home of its own."""
+    """Yield two keys, each in its own GnuPG home."""
     folder = tmp_path_factory.mktemp("keys")
-    ours, others = folder / "ours", folder / "others"
-    yield ours, make_key(ours), others, make_key(others)
-    for home in (ours, others):
+    own_home, foreign_home = folder / "ours", folder / "others"
+    yield own_home, make_key(own_home), foreign_home, make_key(foreign_home)
+    for home in (own_home, foreign_home):
         subprocess.run(["gpgconf", "--homedir", home, "--kill", "all"], check=False, capture_output=True)
 
 
 @pytest.fixture
 def signed(tmp_path: Path, keys: tuple[Path, str, Path, str]) -> Path:
-    """Return what a node has fetched: a package, its signature, and both keys."""
-    ours, _fingerprint, others, _other = keys
+    """Return the directory of a node's downloads: a package, its signature, and both keys."""
+    own_home, _fingerprint, foreign_home, _foreign_fingerprint = keys
     (tmp_path / "mount-s3.deb").write_bytes(b"package")
-    sign(tmp_path, ours)
-    text = gpg(ours, "--armor", "--export") + gpg(others, "--armor", "--export")
+    sign(tmp_path, own_home)
+    text = gpg(own_home, "--armor", "--export") + gpg(foreign_home, "--armor", "--export")
     (tmp_path / "KEYS").write_text(text)
     return tmp_path
 
@@ -57,11 +57,11 @@ def test_package_signed_by_a_known_key_is_accepted(signed: Path, keys: tuple[Pat
 
 
 def test_package_not_signed_by_a_known_key_is_refused(signed: Path, keys: tuple[Path, str, Path, str]) -> None:
-    ours, fingerprint, others, other = keys
-    sign(signed, others)
-    assert verify(signed, fingerprint) == (False, f"it is signed by {other}, an untrusted key")
-    sign(signed, ours)
-    (signed / "KEYS").write_text(gpg(others, "--armor", "--export"))
+    own_home, fingerprint, foreign_home, foreign_fingerprint = keys
+    sign(signed, foreign_home)
+    assert verify(signed, fingerprint) == (False, f"it is signed by {foreign_fingerprint}, an untrusted key")
+    sign(signed, own_home)
+    (signed / "KEYS").write_text(gpg(foreign_home, "--armor", "--export"))
     assert verify(signed, fingerprint) == (False, "it is signed by a key that is missing from the key file")
 
 

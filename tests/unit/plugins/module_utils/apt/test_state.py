@@ -1,4 +1,4 @@
-"""What a machine lacks: packages by name, settings by value, the system itself."""
+"""Detection of missing packages, settings and systems."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from ansible_collections.muster.training.plugins.module_utils._apt.state import 
 
 
 def test_package_is_missing_unless_dpkg_has_it_under_a_plain_name() -> None:
-    """Checked with this machine's real dpkg, which lists its own package under its name and with its architecture."""
+    """The real dpkg lists its own package by name, and by name and architecture."""
     architecture = state.run("dpkg", "--print-architecture").strip()
-    there = ["dpkg", f"dpkg:{architecture}"]
+    installed = ["dpkg", f"dpkg:{architecture}"]
     missing = ["no-such-package", "dpkg=1.0", "dpk*", "dpkg/stable"]
-    assert state.missing_packages([*there, *missing]) == missing
-    assert state.missing_packages(there) == []
+    assert state.missing_packages([*installed, *missing]) == missing
+    assert state.missing_packages(installed) == []
     assert state.missing_packages([]) == []
 
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which descriptions of checkpoints are accepted from other nodes, and which of them are copied."""
+"""Validation of checkpoint descriptions from other nodes, and the choice of files to copy."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ansible_collections.muster.training.plugins.module_utils._checkpoints.resum
 
 
 def listing_of(directory: Path, *names: str) -> list[Any]:
-    """Write files as torch.save does; return the checkpoints that they are."""
+    """Write files as torch.save does; return the listing of their checkpoints."""
     for name in names:
         (directory / name).parent.mkdir(parents=True, exist_ok=True)
         with zipfile.ZipFile(directory / name, "w") as archive:
@@ -64,7 +64,7 @@ def test_impossible_values_are_refused(tmp_path: Path, change: dict[str, Any]) -
 def test_file_from_the_distant_future_does_not_enter_the_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not every file system has such times."""
+    """Not every file system supports such times."""
     newer, older = listing_of(tmp_path, "step-4.pt", "step-5.pt")
     listing = [{**newer, "saved": 2e11}, older]
     monkeypatch.setattr(resume, "local_checkpoints", lambda directory: listing)
@@ -76,11 +76,11 @@ def test_file_from_the_distant_future_does_not_enter_the_record(
 def test_directory_that_is_a_checkpoint_itself_is_used_but_not_copied(tmp_path: Path) -> None:
     listing = listing_of(tmp_path / "step-4", "model_rank_0.pt")
     assert [checkpoint["name"] for checkpoint in listing] == ["."]
-    everywhere = agree_on_checkpoint({"a": listing, "b": listing}, ["a", "b"], 1)
-    assert everywhere.checkpoint == listing[0] and everywhere.missing == {}
-    only_a = agree_on_checkpoint({"a": listing, "b": []}, ["a", "b"], 1)
-    assert only_a.checkpoint is None
-    assert only_a.torn[0]["reason"] == "not every node has it, and it is the whole directory"
+    complete = agree_on_checkpoint({"a": listing, "b": listing}, ["a", "b"], 1)
+    assert complete.checkpoint == listing[0] and complete.missing == {}
+    partial = agree_on_checkpoint({"a": listing, "b": []}, ["a", "b"], 1)
+    assert partial.checkpoint is None
+    assert partial.torn[0]["reason"] == "not every node has it, and it is the whole directory"
 
 
 def test_each_node_copies_only_the_files_it_lacks(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from tests.unit.plugins.module_utils.checkpoints.test_find import ARCHIVE
 
 
 class Cluster:
-    """The directories of several nodes, all of which have all checkpoints at first."""
+    """The directories of several nodes, which all start with every checkpoint."""
 
     def __init__(self, path: Path, kind: str, names: tuple[str, ...]) -> None:
         self.path, self.kind = path, kind
@@ -31,7 +31,7 @@ class Cluster:
         self.names = names
 
     def listings(self) -> dict[str, list[Checkpoint]]:
-        """As the nodes describe them: each has the same path on its own disk."""
+        """Return the checkpoint listing of each node; all use the same path on their own disks."""
         return {name: find_checkpoints(str(self.path / name)) for name in self.names}
 
 

@@ -1,4 +1,4 @@
-"""The directory of the checkpoints, from the arguments of a job and its configuration files."""
+"""Detection of the checkpoint directory from a job's arguments and configuration files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real checkpoints of each framework: complete ones are accepted, and every planted fault is found."""
+"""Real checkpoints of each framework: complete ones are accepted, and each injected defect is detected."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def newest(directory: Path) -> Checkpoint:
 
 
 def cuts(size: int) -> Iterator[int]:
-    """Every 1,000th byte, the first and the last ones, and none."""
+    """Yield the sizes to truncate to: every 1,000th byte, the first and last bytes, and zero."""
     yield from sorted({0, 1, 4, 8, 100, *range(1000, size, 1000), size - 23, size - 1} & set(range(size)))
 
 
@@ -118,7 +118,7 @@ def test_universal_checkpoint_fits_any_number_of_ranks(real: Path) -> None:
     assert (entry["name"], entry["reason"], entry["fixed_world"]) == ("global_step2_universal", "", False)
 
 
-def test_save_without_updated_latest_is_found(real: Path) -> None:
+def test_save_without_updated_latest_is_detected(real: Path) -> None:
     (real / "zero1" / "latest").write_text("global_step1")
     first, second = find_checkpoints(str(real / "zero1"))
     assert "it still names global_step1" in first["reason"]
@@ -142,7 +142,7 @@ def test_directory_that_is_itself_a_checkpoint(real: Path) -> None:
     assert entry["complete"]
 
 
-def test_deepspeed_files_inside_a_trainer_checkpoint_are_found(real: Path) -> None:
+def test_deepspeed_files_inside_a_trainer_checkpoint_are_detected(real: Path) -> None:
     checkpoint = real / "transformers" / "checkpoint-4"
     for name in ("model.safetensors", "optimizer.pt"):
         (checkpoint / name).unlink()

@@ -53,7 +53,7 @@ def serve(directory: Path, name: str) -> tuple[str, int]:
 
 
 def agreed(directory: Path, name: str) -> list[str]:
-    """The parts that this node offers."""
+    """Return the parts that this node offers."""
     return sorted(intact_parts(str(directory), name))
 
 
@@ -121,9 +121,9 @@ def test_many_parts_are_agreed_on_by_their_hash(nodes: tuple[Path, Path]) -> Non
     assert describe_parts(names) == {"parts": hash_names(names[::-1])}
     save(nodes[0] / "step-4" / "model_rank_0.pt")
     address = serve(nodes[0], "step-4")
-    for other in (hash_names(["model_rank_0.pt", "other"]), None, 3):
+    for wrong_parts in (hash_names(["model_rank_0.pt", "other"]), None, 3):
         with pytest.raises(ValueError, match="differ from those that the nodes agreed on"):
-            fetch(str(nodes[1]), "step-4", KEY, [address], other)
+            fetch(str(nodes[1]), "step-4", KEY, [address], wrong_parts)
     assert os.listdir(nodes[1]) == []
     fetch(str(nodes[1]), "step-4", KEY, [address], hash_names(["model_rank_0.pt"]))
     assert os.listdir(nodes[1] / "step-4") == ["model_rank_0.pt"]
@@ -200,10 +200,10 @@ def test_file_and_directory_with_the_same_name_are_refused(nodes: tuple[Path, Pa
     save(nodes[1] / "source" / "model.pt")
     offer = Offer(nodes[0], "step-4", "model_rank_0.pt")
     offer.parts[""] = offer.parts["model_rank_0.pt"]
-    other = Server(str(nodes[1] / "source"), "model.pt", KEY)
-    other.parts[""] = intact_parts(str(nodes[1] / "source"), "model.pt")[""]
-    listener = other.listen("127.0.0.1")
-    threading.Thread(target=other.accept_all, args=(listener,), daemon=True).start()
+    second_server = Server(str(nodes[1] / "source"), "model.pt", KEY)
+    second_server.parts[""] = intact_parts(str(nodes[1] / "source"), "model.pt")[""]
+    listener = second_server.listen("127.0.0.1")
+    threading.Thread(target=second_server.accept_all, args=(listener,), daemon=True).start()
     addresses = [listener.getsockname(), offer.listener.getsockname()]
     with pytest.raises(TransferError, match="is both a file and a directory"):
         fetch(str(nodes[1]), "step-4", KEY, addresses, ["", "model_rank_0.pt"])
@@ -234,10 +234,10 @@ def test_silent_connections_do_not_block_a_copy(nodes: tuple[Path, Path]) -> Non
 
 
 @pytest.mark.parametrize("data", [b"", b"a", b"0123456789abcdef\n" + b"x" * 300])
-def test_connection_that_does_not_prove_its_key_in_time_is_closed(
+def test_connection_that_does_not_authenticate_in_time_is_closed(
     nodes: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, data: bytes
 ) -> None:
-    """A client that sends a byte now and then, or a long first line."""
+    """Cover a client that sends single bytes slowly, and one with a long first line."""
     monkeypatch.setattr(transfer, "COPY_AUTHENTICATION_TIMEOUT", 0.4 if len(data) < 100 else 60.0)
     save(nodes[0] / "step-4.pt")
     started = time.monotonic()
@@ -259,7 +259,7 @@ def test_server_survives_connections_that_cannot_be_accepted(
     listener = server.listen("127.0.0.1")
 
     class Listener:
-        """Fails at first, as without a free descriptor."""
+        """A listener that fails at first, as without a free descriptor."""
 
         failures = 3
 

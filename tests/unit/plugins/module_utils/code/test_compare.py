@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A node compares its copy of the code with the controller's: files that a job wrote beside it do not count."""
+"""Comparison of a node's copy of the code with the controller's, apart from files that a job wrote."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def node(source: Path, tmp_path: Path) -> Path:
     """Simulate the code role on a node on which a job has since written files."""
     node = tmp_path / "node"
     shutil.copytree(source, node, symlinks=True, ignore=shutil.ignore_patterns("outputs", "*.pyc"))
-    brought: dict[str, Any] = {
+    recorded_files: dict[str, Any] = {
         path.relative_to(node).as_posix(): [path.stat().st_size, NOW]
         for path in node.rglob("*")
         if path.is_file() and not path.is_symlink()
     }
-    brought |= {"link": ["link", "train.py"], "package/": None, "empty/": None}
-    (node / ".muster-code.json").write_text(json.dumps(brought))
+    recorded_files |= {"link": ["link", "train.py"], "package/": None, "empty/": None}
+    (node / ".muster-code.json").write_text(json.dumps(recorded_files))
     (node / "ckpt.pt").write_text("step 20")
     (node / "package" / "cache").write_text("made")
     return node
@@ -91,7 +91,7 @@ def test_node_without_the_code_reports_all_of_it_missing(source: Path, tmp_path:
 
 
 def test_different_mtime_alone_is_ignored(source: Path, node: Path) -> None:
-    """This happens after `git checkout` there and back, or in a fresh clone."""
+    """Times differ after a `git checkout` of another branch and back, or in a fresh clone."""
     os.utime(source / "train.py", (NOW + 50, NOW + 50))
     assert compared(source, node)["same"]
 
@@ -139,7 +139,7 @@ def test_invalid_or_hostile_record_of_copied_files_is_ignored(
     assert not compared(source, node)["same"], "a tree that is compared by one hash of the files in the list"
 
 
-def test_pipe_in_place_of_an_empty_file_differs(source: Path, node: Path) -> None:
+def test_pipe_that_replaced_an_empty_file_differs(source: Path, node: Path) -> None:
     (source / "package" / "__init__.py").touch()
     os.mkfifo(node / "package" / "__init__.py")
     assert compared(source, node)["names"] == {"other": ["package/__init__.py"]}

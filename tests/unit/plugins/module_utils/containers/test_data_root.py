@@ -1,4 +1,4 @@
-"""Moving Docker's data: whichever step fails, the previous state is restored. The engine is a stand-in here."""
+"""Moves of Docker's data with a fake engine: the previous state is restored after a failure at any step."""
 
 from __future__ import annotations
 
@@ -143,17 +143,17 @@ def test_failure_at_any_step_restores_the_previous_state(
     machine: Machine, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     machine.move()
-    whole = machine.calls
-    assert whole >= 9
+    total_steps = machine.calls
+    assert total_steps >= 9
     harmless = 0
-    for step in range(1, whole + 1):
-        other = Machine(tmp_path_factory.mktemp("machine"))
-        answer = other.move(fail=str(step))
-        if answer["error"]:
-            other.assert_as_before()
+    for step in range(1, total_steps + 1):
+        failing_machine = Machine(tmp_path_factory.mktemp("machine"))
+        reply = failing_machine.move(fail=str(step))
+        if reply["error"]:
+            failing_machine.assert_as_before()
         else:  # a call whose failure does not matter, or that is retried
             harmless += 1
-            assert other.settings["data-root"] == str(other.home / "disk/docker")
+            assert failing_machine.settings["data-root"] == str(failing_machine.home / "disk/docker")
     assert harmless <= 2
 
 
@@ -164,24 +164,26 @@ def test_engine_that_does_not_restart_is_reported(machine: Machine) -> None:
         for number, line in enumerate((machine.home / "calls").read_text().splitlines(), 1)
         if line.startswith("systemctl start")
     )
-    other = Machine(machine.home / "disk")
-    answer = other.move(fail=" ".join(map(str, range(start, start + 40))))
-    assert "but the engine does not start" in answer["error"]
-    assert other.settings == {"log-driver": "journald"}
-    assert (other.home / "disk/docker").exists(), "nothing is deleted while the engine is down"
+    failing_machine = Machine(machine.home / "disk")
+    reply = failing_machine.move(fail=" ".join(map(str, range(start, start + 40))))
+    assert "but the engine does not start" in reply["error"]
+    assert failing_machine.settings == {"log-driver": "journald"}
+    assert (failing_machine.home / "disk/docker").exists(), "nothing is deleted while the engine is down"
 
 
 def test_copy_in_use_by_the_engine_is_not_deleted(machine: Machine) -> None:
     machine.move()
     calls = (machine.home / "calls").read_text().splitlines()
     last = max(number for number, line in enumerate(calls, 1) if line.startswith("docker image"))
-    other = Machine(machine.home / "disk")
-    answer = other.move(fail=f"{last} {last + 1}")  # the verification of the copy, and the stop that follows it
-    copy = other.home / "disk/docker"
-    assert (other.home / "up").read_text() == str(copy), "what this test is about"
+    failing_machine = Machine(machine.home / "disk")
+    reply = failing_machine.move(
+        fail=f"{last} {last + 1}"
+    )  # the verification of the copy, and the stop that follows it
+    copy = failing_machine.home / "disk/docker"
+    assert (failing_machine.home / "up").read_text() == str(copy), "what this test is about"
     assert sorted(path.name for path in (copy / "images").iterdir()) == ["a", "b"]
-    assert f"the engine uses the data in {copy} (systemctl stop" in answer["error"]
-    assert "the copy was removed" not in answer["error"]
+    assert f"the engine uses the data in {copy} (systemctl stop" in reply["error"]
+    assert "the copy was removed" not in reply["error"]
 
 
 def test_failed_move_keeps_the_record_of_an_earlier_one(machine: Machine) -> None:
@@ -196,7 +198,7 @@ def test_failed_move_keeps_the_record_of_an_earlier_one(machine: Machine) -> Non
 
 @pytest.fixture
 def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The program, on a machine whose engine has its data in `old` whatever happens."""
+    """Return the program on a machine whose engine always has its data in `old`."""
     module = data_root
     monkeypatch.setattr(module, "SETTINGS", str(tmp_path / "daemon.json"))
     monkeypatch.setattr(module, "run", lambda *arguments: str(tmp_path / "old") if arguments[0] == "docker" else "")
@@ -230,7 +232,7 @@ def test_copy_that_cannot_be_removed_is_reported(
 def test_settings_that_cannot_be_restored_are_reported(
     program: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, former: str | None, needed: str
 ) -> None:
-    def full(*_words: Any, **_more: Any) -> None:
+    def full(*_arguments: Any, **_more: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "daemon.json")
 
     monkeypatch.setattr(program, "write_text", full)
@@ -245,7 +247,7 @@ def test_settings_that_cannot_be_restored_are_reported(
 def test_undo_does_not_rewrite_unchanged_settings(
     program: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(program, "write_text", lambda *_words: pytest.fail("on a disk that is perhaps full"))
+    monkeypatch.setattr(program, "write_text", lambda *_arguments: pytest.fail("on a disk that is perhaps full"))
     output = program.undo("new", str(tmp_path / "old"), str(tmp_path / "copy"), False)
     assert "The engine is running with its previous data again, and the copy was removed" in output
     assert not (tmp_path / "copy").exists()

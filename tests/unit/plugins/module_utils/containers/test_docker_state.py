@@ -1,4 +1,4 @@
-"""What is reported about containers if the engine does not respond. The engine and systemd are stand-ins here."""
+"""The reported state of containers if the engine does not respond, with a fake engine and systemd."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def test_engine_that_cannot_be_queried_is_an_error(
     stand_in: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stand_in(docker=DOWN, systemctl="echo active")
-    fault = "`docker ps` failed (Cannot connect to the Docker daemon), docker.service is active"
-    assert state.list_running() == ([], fault)
+    expected_error = "`docker ps` failed (Cannot connect to the Docker daemon), docker.service is active"
+    assert state.list_running() == ([], expected_error)
     stand_in(docker="exit 3")
     assert state.list_running() == ([], "`docker ps` failed (code 3), docker.service is active")
     (tmp_path / "docker").chmod(0o644)
@@ -59,11 +59,11 @@ def test_engine_that_cannot_be_queried_is_an_error(
     run = subprocess.run
     timeout = {"docker": 0.2, "systemctl": 120}
 
-    def impatient(arguments: list[str], **more: Any) -> subprocess.CompletedProcess[str]:
+    def run_with_timeout(arguments: list[str], **more: Any) -> subprocess.CompletedProcess[str]:
         more["timeout"] = timeout[arguments[0]]
         return run(arguments, check=more.pop("check"), **more)
 
-    monkeypatch.setattr(subprocess, "run", impatient)
+    monkeypatch.setattr(subprocess, "run", run_with_timeout)
     assert state.list_running() == ([], "`docker ps` did not respond within 60 s, docker.service is active")
 
 
@@ -77,11 +77,13 @@ def test_containers_that_outlived_their_engine_are_an_error(
     )
 
 
-def test_only_dockers_containerd_shims_are_found() -> None:
+def test_only_dockers_containerd_shims_are_listed() -> None:
     arguments = ["-c", "input()", "-namespace"]
-    others = [["/usr/bin/containerd-shim-runc-v2", *arguments, "k8s.io"], ["python3", *arguments, "moby"]]
+    foreign_commands = [["/usr/bin/containerd-shim-runc-v2", *arguments, "k8s.io"], ["python3", *arguments, "moby"]]
     shim = ["/usr/bin/containerd-shim-runc-v2", *arguments, "moby"]
-    started = [subprocess.Popen(item, executable=sys.executable, stdin=subprocess.PIPE) for item in (shim, *others)]
+    started = [
+        subprocess.Popen(item, executable=sys.executable, stdin=subprocess.PIPE) for item in (shim, *foreign_commands)
+    ]
     try:
         result = state.shim_pids()
         assert [str(item.pid) in result for item in started] == [True, False, False]

@@ -43,37 +43,37 @@ def request_for(
     }
 
 
-def ask(*argv: str, start: bool = True, wait_seconds: float = 120, **more: str) -> dict[str, Any]:
+def run_command(*argv: str, start: bool = True, wait_seconds: float = 120, **more: str) -> dict[str, Any]:
     return long_command.main({**request_for(*argv, **more), "start": start, "wait_seconds": wait_seconds})
 
 
-def test_command_returns_output_and_exit_code_and_leaves_no_files(directory: Path, logs: Path) -> None:
-    answer = ask("sh", "-c", "echo out $WORD; echo err >&2", WORD="and")
-    assert answer == {"ended": True, "rc": 0, "output": "out and\nerr\n", "lost": False, "log": ""}
+def test_command_returns_output_and_exit_code_and_keeps_no_files(directory: Path, logs: Path) -> None:
+    reply = run_command("sh", "-c", "echo out $WORD; echo err >&2", WORD="and")
+    assert reply == {"ended": True, "rc": 0, "output": "out and\nerr\n", "lost": False, "log": ""}
     assert list(directory.iterdir()) == [] and not logs.exists(), "nothing is left behind"
 
 
 def test_full_output_of_a_failed_command_stays_on_the_node(directory: Path, logs: Path) -> None:
     text = "x" * 2 * long_command.MAX_OUTPUT
-    answer = ask(
+    reply = run_command(
         "sh", "-c", "cat; echo https://me:se%21cret@host/simple; exit 3", stdin=text, description="job: building it"
     )
-    assert (answer["rc"], list(directory.iterdir())) == (3, [])
+    assert (reply["rc"], list(directory.iterdir())) == (3, [])
     (log,) = logs.iterdir()
-    assert answer["log"] == str(log) and f"-{os.uname().nodename}-job-building-it-" in log.name
+    assert reply["log"] == str(log) and f"-{os.uname().nodename}-job-building-it-" in log.name
     assert log.read_text() == f"{text}https://****@host/simple\n"
     assert (log.stat().st_mode & 0o777, logs.stat().st_mode & 0o777) == (0o600, 0o700)
 
 
 def test_credentials_appear_neither_in_reply_nor_in_log(logs: Path) -> None:
     print_and_fail = "echo https://me:SECRET@host/simple; echo 'MUSTER-RESULT {}'; exit 1"
-    answer = ask("sh", "-c", print_and_fail)
-    assert answer["output"] == "https://****@host/simple\nMUSTER-RESULT {}\n"
-    assert Path(answer["log"]).read_text() == "https://****@host/simple\n"
+    reply = run_command("sh", "-c", print_and_fail)
+    assert reply["output"] == "https://****@host/simple\nMUSTER-RESULT {}\n"
+    assert Path(reply["log"]).read_text() == "https://****@host/simple\n"
 
 
-def test_a_failed_command_that_printed_nothing_leaves_no_log(logs: Path) -> None:
-    assert ask("false")["log"] == ""
+def test_a_failed_command_without_output_has_no_log(logs: Path) -> None:
+    assert run_command("false")["log"] == ""
     assert not logs.exists()
 
 
@@ -84,20 +84,20 @@ def test_only_the_newest_logs_are_kept(logs: Path, monkeypatch: pytest.MonkeyPat
         old.write_text("12345")
         os.utime(old, (number, number))
     (logs / "notes.txt").write_text("the user's own")
-    newest = Path(ask("sh", "-c", "echo x; exit 1")["log"])
+    newest = Path(run_command("sh", "-c", "echo x; exit 1")["log"])
     names = sorted(path.name for path in logs.glob("*.log"))
     assert len(names) == long_command.MAX_LOGS
     assert names[-1] == newest.name and names[0].startswith("20200101T000011")
     monkeypatch.setattr(long_command, "MAX_LOG_BYTES", 11)
-    last = Path(ask("sh", "-c", "echo 123456789012345; exit 2")["log"])
+    last = Path(run_command("sh", "-c", "echo 123456789012345; exit 2")["log"])
     assert [*logs.glob("*.log")] == [last], "the newest stays, however large it is"
     assert (logs / "notes.txt").exists()
 
 
 def test_reply_is_the_same_if_no_log_can_be_written(logs: Path) -> None:
     logs.write_text("a file in its place")
-    answer = ask("sh", "-c", "echo x; exit 1")
-    assert (answer["rc"], answer["output"], answer["log"]) == (1, "x\n", "")
+    reply = run_command("sh", "-c", "echo x; exit 1")
+    assert (reply["rc"], reply["output"], reply["log"]) == (1, "x\n", "")
 
 
 def test_log_directory_belongs_to_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,16 +111,16 @@ def test_log_directory_belongs_to_the_user(monkeypatch: pytest.MonkeyPatch) -> N
 def test_large_stdin_is_not_passed_as_an_argument() -> None:
     secret = json.dumps({"wheels": ["w" * 1000] * 500, "token": "s3cr3t"})  # a single argument is limited to 128 KiB
     argv = (sys.executable, "-c", "import sys; print(len(sys.stdin.read()), open('/proc/self/cmdline').read())")
-    answer = ask(*argv, stdin=secret)
-    assert answer["output"].startswith(f"{len(secret)} ") and "s3cr3t" not in answer["output"], answer
-    with_it, without = (long_command.state_directory(request_for(*argv, stdin=text)) for text in (secret, ""))
-    assert with_it != without, "what is given is part of what is asked"
+    reply = run_command(*argv, stdin=secret)
+    assert reply["output"].startswith(f"{len(secret)} ") and "s3cr3t" not in reply["output"], reply
+    with_input, without_input = (long_command.state_directory(request_for(*argv, stdin=text)) for text in (secret, ""))
+    assert with_input != without_input, "what is given is part of what is asked"
 
 
 def test_result_line_is_complete_despite_large_output() -> None:
     most = long_command.MAX_OUTPUT
     text = f"print('x' * {3 * most}); print('MUSTER-RESULT ' + '[' + '1,' * {most} + '1]'); print('done')"
-    lines = ask(sys.executable, "-c", text)["output"].splitlines()
+    lines = run_command(sys.executable, "-c", text)["output"].splitlines()
     assert [len(line) for line in lines] == [most - len("done\n") - 1, 4, len("MUSTER-RESULT [1]") + 2 * most]
     assert lines[1] == "done" and len(json.loads(lines[2].partition(" ")[2])) == most + 1
 
@@ -131,7 +131,7 @@ def test_each_run_of_a_command_has_its_own_directory() -> None:
 
 
 @pytest.mark.parametrize(
-    "text, shown",
+    "text, masked",
     [
         ("--index-url https://user:TOKEN@host/simple x", "--index-url https://****@host/simple x"),
         ("'https://TOKEN@host:8080/simple'", "'https://****@host:8080/simple'"),
@@ -140,35 +140,35 @@ def test_each_run_of_a_command_has_its_own_directory() -> None:
         ("see https://host/a@b and me@host", "see https://host/a@b and me@host"),
     ],
 )
-def test_credentials_in_urls_are_masked(text: str, shown: str) -> None:
-    assert long_command.strip_credentials(text) == shown
+def test_credentials_in_urls_are_masked(text: str, masked: str) -> None:
+    assert long_command.strip_credentials(text) == masked
 
 
 def test_missing_command_gives_exit_code_127() -> None:
-    answer = ask("/no/such/command")
-    assert (answer["rc"], answer["output"]) == (127, "/no/such/command: No such file or directory\n")
+    reply = run_command("/no/such/command")
+    assert (reply["rc"], reply["output"]) == (127, "/no/such/command: No such file or directory\n")
 
 
 def test_running_command_is_followed_and_not_started_again(tmp_path: Path) -> None:
     fifo, count = tmp_path / "go", tmp_path / "count"
     os.mkfifo(fifo)
     argv = ("sh", "-c", f"echo x >> {count}; printf 'one\\ntwo\\r three \\n'; read line < {fifo}; echo $line")
-    first = ask(*argv, wait_seconds=0.1)
+    first = run_command(*argv, wait_seconds=0.1)
     assert (first["ended"], first["followed"]) == (False, False)
-    eventually(lambda: ask(*argv, wait_seconds=0.1) == {"ended": False, "followed": True, "last_line": "three"})
+    eventually(lambda: run_command(*argv, wait_seconds=0.1) == {"ended": False, "followed": True, "last_line": "three"})
     fifo.write_text("end\n")
-    assert ask(*argv)["output"].endswith("end\n")
+    assert run_command(*argv)["output"].endswith("end\n")
     assert count.read_text() == "x\n"
 
 
 def test_command_with_a_killed_keeper_is_lost_and_can_be_restarted(directory: Path) -> None:
     argv = ("sleep", "600")
-    assert not ask(*argv, wait_seconds=0.1)["ended"]
+    assert not run_command(*argv, wait_seconds=0.1)["ended"]
     keeper = int(next(directory.glob("*/keeper")).read_text().split()[0])
     os.killpg(keeper, signal.SIGKILL)
     os.waitpid(keeper, 0)
-    assert ask(*argv, start=False)["lost"]
-    assert not ask(*argv, wait_seconds=0.1)["ended"]
+    assert run_command(*argv, start=False)["lost"]
+    assert not run_command(*argv, wait_seconds=0.1)["ended"]
     keeper = int(next(directory.glob("*/keeper")).read_text().split()[0])
     os.killpg(keeper, signal.SIGKILL)
     os.waitpid(keeper, 0)

@@ -1,4 +1,4 @@
-"""DeepSpeed configurations: found in a job's arguments and read."""
+"""DeepSpeed configurations in a job's arguments."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ T = "train_batch_size"
         (["--lr", "--deepspeedy", "x"], ""),
     ],
 )
-def test_config_path_is_found_in_the_arguments(arguments: list[str], path: str) -> None:
+def test_config_path_is_read_from_the_arguments(arguments: list[str], path: str) -> None:
     assert config_path(arguments) == path
 
 

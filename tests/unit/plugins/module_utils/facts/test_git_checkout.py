@@ -1,4 +1,4 @@
-"""Which commit a job starts in: read from the files of real checkouts, and compared with what git says."""
+"""The commit that a job starts from, read from real checkouts and compared with git's output."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ansible_collections.muster.training.plugins.module_utils._facts.git_checkou
     git_directory,
 )
 
-OTHER = "b" * 40
+OTHER_COMMIT = "b" * 40
 
 
 def git(directory: Path, *arguments: str) -> str:
@@ -30,7 +30,7 @@ def git(directory: Path, *arguments: str) -> str:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A checkout with one commit."""
+    """Return a checkout with one commit."""
     project = tmp_path / "project"
     (project / "deep" / "down").mkdir(parents=True)
     git(project, "init")
@@ -40,7 +40,7 @@ def checkout(tmp_path: Path) -> Path:
     return project
 
 
-def test_checkout_is_found_from_any_directory_in_it(checkout: Path) -> None:
+def test_checkout_is_located_from_any_directory_in_it(checkout: Path) -> None:
     expected = {"commit": git(checkout, "rev-parse", "HEAD"), "dirty": False}
     assert CheckoutQuery(str(checkout)).result() == expected
     (checkout / "notes.txt").write_text("git does not know it")
@@ -52,25 +52,25 @@ def test_checkout_is_found_from_any_directory_in_it(checkout: Path) -> None:
 def test_uncommitted_changes_are_reported_if_git_is_installed(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = (checkout / ".git" / "index").read_bytes()
     (checkout / "train.py").write_text("raise SystemExit\n")
-    answer = CheckoutQuery(str(checkout / "deep")).result()
-    assert answer is not None and answer["dirty"] is True
+    result = CheckoutQuery(str(checkout / "deep")).result()
+    assert result is not None and result["dirty"] is True
     git(checkout, "add", "train.py")
-    answer = CheckoutQuery(str(checkout)).result()
-    assert answer is not None and answer["dirty"] is True, "a commit is still missing"
+    result = CheckoutQuery(str(checkout)).result()
+    assert result is not None and result["dirty"] is True, "a commit is still missing"
     assert (checkout / ".git" / "index").read_bytes() != before
     monkeypatch.setenv("PATH", "/nowhere")
-    assert CheckoutQuery(str(checkout)).result() == {**answer, "dirty": None}
+    assert CheckoutQuery(str(checkout)).result() == {**result, "dirty": None}
 
 
-def test_git_that_hangs_or_refuses_leaves_dirty_unknown(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dirty_is_unknown_if_git_hangs_or_refuses(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = checkout.parent / "git"
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
     monkeypatch.setattr(git_checkout, "GIT_TIMEOUT", 0.0)
-    for what in ("exec sleep 60", "echo 'fatal: detected dubious ownership'; exit 128"):
-        program.write_text(f"#!/bin/sh\n{what}\n")
+    for body in ("exec sleep 60", "echo 'fatal: detected dubious ownership'; exit 128"):
+        program.write_text(f"#!/bin/sh\n{body}\n")
         program.chmod(0o755)
-        answer = CheckoutQuery(str(checkout)).result()
-        assert answer is not None and answer["dirty"] is None and len(answer["commit"]) == 40
+        result = CheckoutQuery(str(checkout)).result()
+        assert result is not None and result["dirty"] is None and len(result["commit"]) == 40
 
 
 def test_commit_is_read_from_packed_refs_detached_heads_and_worktrees(checkout: Path) -> None:
@@ -103,7 +103,7 @@ def test_commit_is_read_from_packed_refs_detached_heads_and_worktrees(checkout: 
     ],
 )
 def test_invalid_head_gives_no_commit_and_reads_no_other_file(tmp_path: Path, head: str) -> None:
-    (tmp_path / "secret").write_text(OTHER)
+    (tmp_path / "secret").write_text(OTHER_COMMIT)
     git_files = tmp_path / "project" / ".git"
     (git_files / "refs" / "heads").mkdir(parents=True)
     (git_files / "refs" / "heads" / "loop").write_text("ref: refs/heads/loop\n")

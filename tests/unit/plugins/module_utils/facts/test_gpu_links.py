@@ -1,4 +1,4 @@
-"""Links between GPUs and nodes: trees as in sysfs, and what nvidia-smi prints."""
+"""Links between GPUs and nodes, from sysfs trees and nvidia-smi output."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_active_links_are_counted() -> None:
 
 
 def config_space(control: int | None) -> bytes:
-    """A bridge's configuration space with two extended capabilities: errors, and access control if there is any."""
+    """Return a bridge's configuration space with extended capabilities: errors, and optionally access control."""
     space = bytearray(4096)
     following = 0x148 if control is not None else 0
     struct.pack_into("<I", space, 0x100, 0x0001 | 1 << 16 | following << 20)
@@ -64,7 +64,7 @@ def config_space(control: int | None) -> bytes:
         (config_space(0x1D), True),
         (config_space(0x00), False),
         (config_space(None), False),
-        (bytes(64), None),  # everything that an ordinary user can read
+        (bytes(64), None),  # all that an unprivileged user can read
         (b"\xff" * 4096, False),  # a removed device
     ],
 )
@@ -73,7 +73,7 @@ def test_redirection_is_read_from_the_configuration_space(config: bytes, redirec
 
 
 def device(root: Path, path: str, vendor: str, kind: str, config: bytes) -> None:
-    """A device below others, and its link among all devices of the bus."""
+    """Create a device below others, and its link among all devices of the bus."""
     directory = root / "devices" / path
     directory.mkdir(parents=True)
     for name, text in (("vendor", vendor), ("class", kind)):
@@ -121,10 +121,10 @@ def test_rdma_ports_are_read_from_sysfs(tmp_path: Path) -> None:
         (port / "gids" / str(index)).write_text(gid + "\n")
     (port / "gid_attrs" / "types" / "0").write_text("IB/RoCE v1\n")
     (port / "gid_attrs" / "types" / "2").write_text("RoCE v2\n")
-    other = tmp_path / "mlx5_1" / "ports" / "1"
-    other.mkdir(parents=True)
-    (other / "state").write_text("1: DOWN\n")
-    (other / "link_layer").write_text("InfiniBand\n")
+    second_port = tmp_path / "mlx5_1" / "ports" / "1"
+    second_port.mkdir(parents=True)
+    (second_port / "state").write_text("1: DOWN\n")
+    (second_port / "link_layer").write_text("InfiniBand\n")
     first, second = rdma.read_ports(str(tmp_path))
     assert (first["name"], first["state"], first["link"]) == ("mlx5_0/1", "ACTIVE", "Ethernet")
     assert first["gids"] == [

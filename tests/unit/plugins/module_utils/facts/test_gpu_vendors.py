@@ -1,4 +1,4 @@
-"""Which vendor's GPUs are read, and AMD GPUs as a node's facts, by a stand-in that prints recorded output."""
+"""The choice of the GPU vendor, and facts about AMD GPUs from recorded output."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ esac
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine without GPUs: a directory for programs, the PCI bus, and a module that is not loaded."""
+    """Return a machine without GPUs: a program directory, the PCI bus, and an unloaded kernel module."""
     for name in ("bin", "pci"):
         (tmp_path / name).mkdir()
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
@@ -62,7 +62,7 @@ def add_program(machine: Path, name: str, script: str) -> None:
         ([("0x10de", "0x030200"), ("0x1002", "0x120000")], "nvidia"),
     ],
 )
-def test_vendor_is_found_on_the_pci_bus(machine: Path, devices: list[tuple[str, str]], vendor: str) -> None:
+def test_vendor_is_detected_on_the_pci_bus(machine: Path, devices: list[tuple[str, str]], vendor: str) -> None:
     for number, (device_vendor, device_class) in enumerate(devices):
         add_device(machine, f"0000:0{number}:00.0", device_vendor, device_class)
     assert gpu_vendors.find_vendor() == vendor

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""GPUDirect RDMA: modules as in sysfs, and what the driver says about itself."""
+"""GPUDirect RDMA, from kernel modules in sysfs and the driver's version text."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_open_modules_on_a_new_kernel_share_memory(driver: str, release: str, ex
     assert gpudirect.has_dma_buf(driver, release) is expected
 
 
-def test_loaded_module_is_found(tmp_path: Path) -> None:
+def test_loaded_module_is_detected(tmp_path: Path) -> None:
     (tmp_path / "version").write_text(OPEN)
     arguments = (str(tmp_path / "module"), str(tmp_path / "version"))
     assert gpudirect.read_gpudirect(*arguments, release="6.8.0") == {"peermem": False, "dma_buf": True}

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How often the facts of a launch start nvidia-smi, and which names of the throttle reasons a driver has."""
+"""The number of nvidia-smi calls of a launch, and the names of a driver's throttle reasons."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ def test_health_check_starts_nvidia_smi_three_more_times_than_a_launch_without_i
 
 
 @pytest.mark.parametrize(
-    ("known", "throttling"),
+    ("supported", "throttling"),
     [("clocks_throttle_reasons.active", SLOW), ("clocks_event_reasons.active", SLOW), ("neither", [])],
 )
-def test_devices_are_read_with_either_field_name(smi: Any, known: str, throttling: list[str]) -> None:
-    smi(known)
+def test_devices_are_read_with_either_field_name(smi: Any, supported: str, throttling: list[str]) -> None:
+    smi(supported)
     (gpu,) = health.HealthQuery().result()["gpus"]
     assert (gpu["uuid"], gpu["throttling"]) == ("GPU-1", throttling)

@@ -1,4 +1,4 @@
-"""The import test, with real interpreters and packages: what it imports, what it leaves alone, what it remembers."""
+"""The import test with real interpreters and packages: tested and skipped imports, and the cache."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PROGRAM = module_source("_facts.import_program")
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project with a directory of installed packages, and a home for the cache."""
+    """Return a project with a directory of installed packages, and a home for the cache."""
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     packages = tmp_path / "site-packages"
     packages.mkdir()
@@ -35,7 +35,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(project: Path, script: str = "train.py", **request: Any) -> dict[str, Any]:
-    """The result of the test for a script of the project."""
+    """Return the result of the import test for a script of the project."""
     values = {
         "program": PROGRAM,
         "test": True,
@@ -104,7 +104,7 @@ def test_users_modules_are_read_but_not_executed(project: Path) -> None:
     assert result["files"] == 4
 
 
-def test_jobs_module_is_found_like_a_script(project: Path) -> None:
+def test_jobs_module_is_located_like_a_script(project: Path) -> None:
     (project / "pkg").mkdir()
     (project / "pkg" / "__init__.py").write_text("")
     (project / "pkg" / "train.py").write_text("from . import helper\n")
@@ -245,7 +245,7 @@ def test_kernel_is_run_on_each_gpu_and_success_is_remembered(
 
 
 def test_job_that_uses_an_image_is_tested_once_in_the_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a stand-in for the engine that runs the command on this machine."""
+    """The fake engine runs the command on this machine."""
     monkeypatch.setenv("HOME", str(tmp_path))
     engine = tmp_path / "podman"
     calls = tmp_path / "calls"

@@ -1,4 +1,4 @@
-"""What a job's variables and arguments refer to on a node, on this machine itself."""
+"""Resources of a node that a job's variables and arguments refer to, read on this machine."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def no_mount(_path: str) -> str:
         (["--loader", "x/y"], {}),
     ],
 )
-def test_checkpoints_are_found_in_the_arguments(arguments: list[str], result: dict[str, str]) -> None:
+def test_checkpoints_are_read_from_the_arguments(arguments: list[str], result: dict[str, str]) -> None:
     assert job_needs.checkpoint_arguments(arguments) == result
 
 
@@ -75,8 +75,8 @@ def test_compilers_checked_are_the_ones_that_the_job_uses(tmp_path: Path) -> Non
     (tmp_path / "bin" / "nvcc").touch(0o755)
     here = str(tmp_path)
     assert job_needs.read_compilers({}, here) | {"nvcc": ""} == {"cc": f"{here}/gcc", "cxx": "", "nvcc": ""}
-    own = job_needs.read_compilers({"CC": "mycc", "CUDA_HOME": here}, here)
-    assert own == {"cc": f"{here}/mycc", "cxx": "", "nvcc": f"{here}/bin/nvcc"}
+    configured = job_needs.read_compilers({"CC": "mycc", "CUDA_HOME": here}, here)
+    assert configured == {"cc": f"{here}/mycc", "cxx": "", "nvcc": f"{here}/bin/nvcc"}
 
 
 def test_missing_hub_models_are_listed(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_service_host_is_taken_from_its_url(url: str, target: tuple[str, int]) -
 
 @pytest.fixture
 def metadata(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bytes]]:
-    """A metadata service like EC2's: first a token, then the role."""
+    """Serve metadata like EC2: first a token, then the role."""
     replies = [b"HTTP/1.1 200 OK\r\n\r\ntoken", b"HTTP/1.1 200 OK\r\n\r\nmy-role"]
     server = socket.create_server(("127.0.0.1", 0))
     monkeypatch.setattr(job_needs, "METADATA", server.getsockname())
@@ -176,8 +176,8 @@ def test_only_services_that_the_job_needs_are_tried(tmp_path: Path, monkeypatch:
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"http://127.0.0.1:{server.getsockname()[1]}"
         model = ["--model", "org/model"]
-        reached = services(model, {"HF_ENDPOINT": url}, [], tmp_path)
-        assert reached["hub"] == {"host": "127.0.0.1", "error": ""}
+        reachable = services(model, {"HF_ENDPOINT": url}, [], tmp_path)
+        assert reachable["hub"] == {"host": "127.0.0.1", "error": ""}
         assert "hub" not in services(model, {"HF_ENDPOINT": url, "HF_HUB_OFFLINE": "1"}, [], tmp_path)
         assert "hub" not in services(model, {"HF_ENDPOINT": url}, ["HTTPS_PROXY"], tmp_path)
         bucket = services(["s3://data/x", "--to=s3://out"], {"AWS_ENDPOINT_URL": url}, ["AWS_ACCESS_KEY_ID"], tmp_path)

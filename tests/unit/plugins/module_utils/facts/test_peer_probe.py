@@ -1,4 +1,4 @@
-"""Nodes that connect to each other, each on a loopback address of its own."""
+"""Connections between nodes, each on its own loopback address."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def address(number: int) -> str:
     return f"{NETWORK}.{number}"
 
 
-def request(number: int, count: int, ports: Sequence[int] = (), **given: Any) -> dict[str, Any]:
-    probe = {"token": TOKEN, "candidates": [PORT, SECOND, THIRD], "lifetime": 60, **given}
+def request(number: int, count: int, ports: Sequence[int] = (), **options: Any) -> dict[str, Any]:
+    probe = {"token": TOKEN, "candidates": [PORT, SECOND, THIRD], "lifetime": 60, **options}
     peers = {f"node{item}": address(item) for item in range(1, count + 1)}
     return {"node": f"node{number}", "address": address(number), "peers": peers, "ports": ports, "probe": probe}
 
@@ -39,7 +39,7 @@ def eventually(condition: Callable[[], bool], seconds: float = 120.0) -> None:
         time.sleep(0.02)
 
 
-def all_gone(count: int) -> bool:
+def all_closed(count: int) -> bool:
     """Check that no node is listening anymore."""
     return all(
         network.bind_error(address(number), port) == ""
@@ -49,42 +49,42 @@ def all_gone(count: int) -> bool:
 
 
 @pytest.fixture(autouse=True)
-def leave_nothing(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def no_leftover_listeners(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Check that nothing is listening afterward; a responding node gets time for that on a busy machine."""
     monkeypatch.setattr(peer_probe, "CONNECT_TIMEOUT", 30.0)
     monkeypatch.setattr(peer_probe, "EXCHANGE_TIMEOUT", 30.0)
     yield
     for number in range(1, 7):
         peer_probe.stop_stale_listener(address(number))
-    eventually(lambda: all_gone(6))
+    eventually(lambda: all_closed(6))
 
 
 def test_nodes_arriving_in_turn_test_each_pair_in_both_directions() -> None:
     fixed = {1: [FIXED], 2: [], 3: []}
-    answers = {number: peer_probe.PeerProbe(request(number, 3, ports=fixed[number])).result() for number in (1, 2, 3)}
-    assert {answer["port"] for answer in answers.values()} == {PORT}
-    assert answers[1]["fixed"] == [FIXED]
+    replies = {number: peer_probe.PeerProbe(request(number, 3, ports=fixed[number])).result() for number in (1, 2, 3)}
+    assert {reply["port"] for reply in replies.values()} == {PORT}
+    assert replies[1]["fixed"] == [FIXED]
     # all nodes refused the first node, and the last node connected to all of them
-    assert {outcome["to"] for outcome in answers[1]["peers"].values()} == {"Connection refused"}
+    assert {outcome["to"] for outcome in replies[1]["peers"].values()} == {"Connection refused"}
     for early, late in ((1, 2), (1, 3), (2, 3)):
-        met = answers[late]["peers"][f"node{early}"]
-        assert met["to"] == ""
-        assert met["back"] == {str(PORT): ""}
-        assert met["ports"] == ({str(FIXED): ""} if early == 1 else {})
-        assert (met["sent"], met["received"]) == (peer_probe.BULK_BYTES, peer_probe.BULK_BYTES)
-        assert met["answered_by"] == f"node{early}"
-    eventually(lambda: all_gone(3))
+        result = replies[late]["peers"][f"node{early}"]
+        assert result["to"] == ""
+        assert result["back"] == {str(PORT): ""}
+        assert result["ports"] == ({str(FIXED): ""} if early == 1 else {})
+        assert (result["sent"], result["received"]) == (peer_probe.BULK_BYTES, peer_probe.BULK_BYTES)
+        assert result["answered_by"] == f"node{early}"
+    eventually(lambda: all_closed(3))
 
 
 def test_nodes_arriving_at_once_all_connect() -> None:
     probes = [peer_probe.PeerProbe(request(number, 6)) for number in range(1, 7)]
-    answers = [probe.result() for probe in probes]
-    for number, answer in enumerate(answers, 1):
-        assert len(answer["peers"]) == 5
-        for peer, outcome in answer["peers"].items():
-            back = answers[int(peer[4:]) - 1]["peers"][f"node{number}"]
+    replies = [probe.result() for probe in probes]
+    for number, reply in enumerate(replies, 1):
+        assert len(reply["peers"]) == 5
+        for peer, outcome in reply["peers"].items():
+            back = replies[int(peer[4:]) - 1]["peers"][f"node{number}"]
             assert "" in (outcome["to"], back["back"].get(str(PORT)))
-    eventually(lambda: all_gone(6))
+    eventually(lambda: all_closed(6))
 
 
 def test_next_candidate_port_is_used_if_the_first_is_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,7 +96,7 @@ def test_next_candidate_port_is_used_if_the_first_is_in_use(monkeypatch: pytest.
         stranger.listen()
         first = peer_probe.PeerProbe(request(1, 2, ports=[PORT])).result()
         assert first["port"] == SECOND
-        assert first["fixed"] == []  # no process of ours is listening on it: another check reports ports in use
+        assert first["fixed"] == []  # not used by this listener: another check reports ports in use
         second = peer_probe.PeerProbe(request(2, 2)).result()
     assert second["peers"]["node1"]["to"] == ""
     assert second["peers"]["node1"]["answered_by"] == "node1"
@@ -104,7 +104,7 @@ def test_next_candidate_port_is_used_if_the_first_is_in_use(monkeypatch: pytest.
 
 
 def test_dropped_packets_are_distinguished_from_a_refused_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A listener whose queue is full answers no SYN, as a packet filter that drops."""
+    """A listener with a full queue does not answer a SYN, like a packet filter that drops packets."""
     monkeypatch.setattr(peer_probe, "CONNECT_TIMEOUT", 0.5)
     with socket.socket() as full:
         full.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # the port of the previous test
@@ -115,13 +115,13 @@ def test_dropped_packets_are_distinguished_from_a_refused_connection(monkeypatch
             filler.setblocking(False)
             filler.connect_ex((address(2), PORT))
         start = time.monotonic()
-        answer = peer_probe.PeerProbe(request(1, 3, lifetime=1)).result()
+        reply = peer_probe.PeerProbe(request(1, 3, lifetime=1)).result()
         assert time.monotonic() - start < 60
-        assert answer["peers"]["node2"]["to"] == "no reply within 0 s"
-        assert answer["peers"]["node3"]["to"] == "Connection refused"
+        assert reply["peers"]["node2"]["to"] == "no reply within 0 s"
+        assert reply["peers"]["node3"]["to"] == "Connection refused"
         for filler in fillers:
             filler.close()
-    eventually(lambda: all_gone(1))
+    eventually(lambda: all_closed(1))
 
 
 def test_dropped_full_size_packets_are_visible_in_byte_counts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,14 +135,14 @@ def test_dropped_full_size_packets_are_visible_in_byte_counts(monkeypatch: pytes
                 super().sendall(data, flags)
 
     monkeypatch.setattr(socket, "socket", Swallowing)
-    met = peer_probe.PeerProbe(request(2, 2)).result()["peers"]["node1"]
-    assert (met["to"], met["answered_by"]) == ("", "node1")
-    assert met["sent"] == 0
-    assert met["received"] == peer_probe.BULK_BYTES
+    result = peer_probe.PeerProbe(request(2, 2)).result()["peers"]["node1"]
+    assert (result["to"], result["answered_by"]) == ("", "node1")
+    assert result["sent"] == 0
+    assert result["received"] == peer_probe.BULK_BYTES
 
 
 @pytest.mark.parametrize(
-    "said",
+    "data",
     [
         b"",
         b"\n",
@@ -154,38 +154,38 @@ def test_dropped_full_size_packets_are_visible_in_byte_counts(monkeypatch: pytes
         b"5\n",
     ],
 )
-def test_unknown_clients_get_no_reply_and_cause_no_harm(said: bytes) -> None:
+def test_unknown_clients_get_no_reply_and_cause_no_harm(data: bytes) -> None:
     peer_probe.PeerProbe(request(1, 2)).result()
     with socket.create_connection((address(1), PORT), timeout=120) as stranger:
         try:
-            stranger.sendall(said)
+            stranger.sendall(data)
             stranger.shutdown(socket.SHUT_WR)
-            answer = stranger.recv(100)
+            reply = stranger.recv(100)
         except OSError as error:  # the peer was disconnected before it had finished
             assert error.errno in (errno.ECONNRESET, errno.EPIPE, errno.ENOTCONN), error
-            answer = b""
-    assert answer == b""
-    met = peer_probe.PeerProbe(request(2, 2)).result()["peers"]["node1"]
-    assert met["to"] == ""
-    eventually(lambda: all_gone(2))
+            reply = b""
+    assert reply == b""
+    result = peer_probe.PeerProbe(request(2, 2)).result()["peers"]["node1"]
+    assert result["to"] == ""
+    eventually(lambda: all_closed(2))
 
 
 def test_listener_that_no_peer_reaches_exits_after_its_lifetime() -> None:
     peer_probe.PeerProbe(request(1, 2, lifetime=3)).result()
-    assert not all_gone(1)
-    eventually(lambda: all_gone(1))
+    assert not all_closed(1)
+    eventually(lambda: all_closed(1))
 
 
 def test_leftover_listener_can_be_ended() -> None:
     peer_probe.PeerProbe(request(1, 2)).result()
-    assert not all_gone(1)
+    assert not all_closed(1)
     assert not peer_probe.stop_stale_listener(address(99))
     assert peer_probe.stop_stale_listener(address(1))
-    eventually(lambda: all_gone(1))
+    eventually(lambda: all_closed(1))
 
 
 def ended_child() -> int:
-    """A child of this process that has ended with 7, and that nobody has reaped."""
+    """Return the pid of an unreaped child of this process that exited with code 7."""
     child = os.fork()
     if child == 0:
         try:
@@ -197,18 +197,18 @@ def ended_child() -> int:
 
 
 def test_listener_has_its_process_name_before_the_probe_replies(monkeypatch: pytest.MonkeyPatch) -> None:
-    other = ended_child()
-    name, ours = peer_probe.listener_process_name, os.getpid()
+    child_pid = ended_child()
+    name, own_pid = peer_probe.listener_process_name, os.getpid()
 
     def late(address: str) -> str:
-        time.sleep(0.5 if os.getpid() != ours else 0)
+        time.sleep(0.5 if os.getpid() != own_pid else 0)
         return name(address)
 
     monkeypatch.setattr(peer_probe, "listener_process_name", late)
     peer_probe.PeerProbe(request(1, 2)).result()
     assert peer_probe.stop_stale_listener(address(1))
-    eventually(lambda: all_gone(1))
-    assert os.waitstatus_to_exitcode(os.waitpid(other, 0)[1]) == 7, "another child of ours is left to us"
+    eventually(lambda: all_closed(1))
+    assert os.waitstatus_to_exitcode(os.waitpid(child_pid, 0)[1]) == 7, "another child of ours is left to us"
 
 
 def test_zombie_process_is_not_treated_as_a_listener() -> None:
@@ -225,14 +225,14 @@ import peer_probe
 peer_probe.PeerProbe({request(1, 2, lifetime=120)!r}).result()
 """
     start = time.monotonic()
-    done = subprocess.run([sys.executable, "-I", "-S", "-c", script], capture_output=True, timeout=300, check=True)
+    completed = subprocess.run([sys.executable, "-I", "-S", "-c", script], capture_output=True, timeout=300, check=True)
     assert time.monotonic() - start < 100
-    assert done.stderr == b""
-    assert not all_gone(1)
+    assert completed.stderr == b""
+    assert not all_closed(1)
 
 
 def test_listener_whose_main_thread_has_ended_is_ended_too() -> None:
-    """As a listener that ends itself just now: its list of descriptors is empty, its ports are not free yet."""
+    """Like a listener that is exiting: it has no open descriptors, but its ports are not free yet."""
     script = f"""
 import ctypes, sys, threading; sys.path.insert(0, {str(Path(peer_probe.__file__).parent)!r})
 import peer_probe
@@ -245,9 +245,9 @@ ctypes.CDLL(None).pthread_exit(None)  # this thread alone
     status = Path(f"/proc/{child.pid}/stat")
     try:
         eventually(lambda: ") Z " in status.read_text())
-        assert not all_gone(1)
+        assert not all_closed(1)
         assert peer_probe.stop_stale_listener(address(1))
-        assert all_gone(1)
+        assert all_closed(1)
     finally:
         child.kill()
         child.wait()

@@ -1,4 +1,4 @@
-"""Packages and inputs of a job, as a node identifies them."""
+"""Identification of a job's packages and inputs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def query(directory: Path, arguments: list[str], interpreter: str = "") -> dict[
         (["--config", "--data", "s3://b/x", "--deepspeed", "zero.json"], {"deepspeed": "zero.json"}),
     ],
 )
-def test_inputs_are_found_by_option_names(arguments: list[str], expected: dict[str, str]) -> None:
+def test_inputs_are_identified_by_option_names(arguments: list[str], expected: dict[str, str]) -> None:
     assert provenance.input_arguments(arguments) == expected
 
 
@@ -69,7 +69,9 @@ def test_inputs_with_too_many_files_are_not_identified(tmp_path: Path, monkeypat
     assert provenance.describe_input(str(tmp_path), 100)[0]["digest"] == ""
 
 
-def test_interpreter_packages_and_environment_locks_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interpreter_packages_and_environment_locks_are_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(software, "INTERPRETER_TIMEOUT", 240.0)
     result = query(tmp_path, [], sys.executable)["environment"]
     assert result["python"] == sys.version.split()[0] and result["packages"]["pytest"] == pytest.__version__

@@ -1,4 +1,4 @@
-"""Facts read on a node: tested on this machine itself, and with what drivers, kernels and installers print."""
+"""Facts about a node, read on this machine and from recorded output of drivers, kernels and installers."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def recorded(name: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("name", "count", "model", "driver", "memory", "ecc", "fault"),
+    ("name", "count", "model", "driver", "memory", "ecc", "error"),
     [
         ("v100_418.csv", 4, "Tesla V100-SXM2-16GB", "418.87.01", 16130, 0, ""),
         ("mixed_440.csv", 2, "GeForce GTX 1080 Ti", "440.118.02", 11178, None, ""),
@@ -71,7 +71,7 @@ def recorded(name: str) -> str:
     ],
 )
 def test_nvidia_smi_output_of_each_driver_generation_is_parsed(  # noqa: PLR0913
-    name: str, count: int, model: str, driver: str, memory: int | None, ecc: int | None, fault: str
+    name: str, count: int, model: str, driver: str, memory: int | None, ecc: int | None, error: str
 ) -> None:
     gpus = node_gpus.parse_gpus(recorded(name))
     assert [gpu["index"] for gpu in gpus] == list(range(count))
@@ -81,7 +81,7 @@ def test_nvidia_smi_output_of_each_driver_generation_is_parsed(  # noqa: PLR0913
     assert last["driver"] == driver
     assert last["memory_mib"] == memory
     assert last["ecc_uncorrected"] == ecc
-    assert last["error"] == fault
+    assert last["error"] == error
 
 
 def test_memory_use_compute_mode_and_retired_pages_are_parsed() -> None:
@@ -137,7 +137,7 @@ def test_gpu_processes_are_parsed_regardless_of_their_names() -> None:
 
 @pytest.fixture
 def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory that is first on PATH, for a stub of nvidia-smi."""
+    """Return a function that installs a stub of nvidia-smi first on PATH."""
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     return tmp_path
 
@@ -194,7 +194,7 @@ def test_gpus_passed_through_to_virtual_machines_are_not_counted(
 
 
 @pytest.mark.parametrize(
-    ("command", "keeps"),
+    ("command", "counts"),
     [
         ("nvtop", False),
         ("/usr/bin/btop --utf-force", False),
@@ -211,11 +211,11 @@ def test_gpus_passed_through_to_virtual_machines_are_not_counted(
     ],
 )
 def test_monitoring_programs_do_not_count_as_using_a_gpu(
-    command: str, keeps: bool, monkeypatch: pytest.MonkeyPatch
+    command: str, counts: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(node_gpus, "describe_process", lambda pid: {"pid": pid, "command": command})
     app = {"gpu": "GPU-1", "pid": 4711, "command": command, "memory_mib": 3}
-    assert ([item["pid"] for item in node_gpus.gpu_processes([app])] == [4711]) is keeps
+    assert ([item["pid"] for item in node_gpus.gpu_processes([app])] == [4711]) is counts
 
 
 def test_query_is_repeated_without_unsupported_fields(smi: Path) -> None:
@@ -248,9 +248,9 @@ def test_hanging_nvidia_smi_is_reported_and_killed(smi: Path, monkeypatch: pytes
 
 
 def test_commands_run_in_parallel_and_report_how_they_ended(tmp_path: Path) -> None:
-    """Each command waits until all are running: run one after another, they would never end."""
-    there = "touch $0; until [ -e 0 ] && [ -e 1 ] && [ -e 2 ] && [ -e 3 ]; do sleep 0.05; done"
-    script = f"{there}; echo said; echo erred >&2; exit 3"
+    """Each command waits until all are running, so sequential execution would never end."""
+    wait_for_all = "touch $0; until [ -e 0 ] && [ -e 1 ] && [ -e 2 ] && [ -e 3 ]; do sleep 0.05; done"
+    script = f"{wait_for_all}; echo said; echo erred >&2; exit 3"
     commands = [node_commands.Command(["sh", "-c", script, str(number)], cwd=tmp_path) for number in range(4)]
     outputs = [command.output(time.monotonic() + 120) for command in commands]
     assert {(output.code, output.text, output.hangs) for output in outputs} == {(3, "said\nerred\n", False)}
@@ -260,10 +260,10 @@ def test_commands_run_in_parallel_and_report_how_they_ended(tmp_path: Path) -> N
 
 def test_hanging_or_failing_call_does_not_lose_other_results() -> None:
     start = time.monotonic()
-    answers = node_commands.call_in_children(
+    results = node_commands.call_in_children(
         {"quick": lambda: {"state": "ok"}, "stuck": lambda: time.sleep(1000), "broken": lambda: 1 / 0}, 4.0
     )
-    assert answers == {"quick": {"state": "ok"}}
+    assert results == {"quick": {"state": "ok"}}
     assert time.monotonic() - start < 60
     assert node_commands.call_in_children({}, 0.5) == {}
 
@@ -272,7 +272,7 @@ def test_hanging_or_failing_call_does_not_lose_other_results() -> None:
 
 
 def test_interfaces_and_routes_match_the_kernel() -> None:
-    """Compared with iproute2, where this machine has it; every machine has the loopback."""
+    """Compare with iproute2 if it is installed; every machine has a loopback interface."""
     with network.open_netlink() as channel:
         interfaces = network.read_interfaces(channel)
         loopback = network.read_route(channel, "127.0.0.9")
@@ -282,19 +282,19 @@ def test_interfaces_and_routes_match_the_kernel() -> None:
     assert loopback is not None
     assert loopback["interface"] == "lo"
     if shutil.which("ip"):
-        shown = json.loads(subprocess.run(["ip", "-j", "address"], capture_output=True, check=True).stdout)
-        assert {item["ifname"]: item["mtu"] for item in shown} == {
+        listed = json.loads(subprocess.run(["ip", "-j", "address"], capture_output=True, check=True).stdout)
+        assert {item["ifname"]: item["mtu"] for item in listed} == {
             name: item["mtu"] for name, item in interfaces.items()
         }
-        for item in shown:
+        for item in listed:
             expected = {f"{address['local']}/{address['prefixlen']}" for address in item["addr_info"]}
             assert set(interfaces[item["ifname"]]["addresses"]) == expected
             assert interfaces[item["ifname"]]["up"] is ("UP" in item["flags"])
-        way = subprocess.run(["ip", "-j", "route", "get", "198.51.100.1"], capture_output=True, check=False)
-        if way.returncode:
+        route = subprocess.run(["ip", "-j", "route", "get", "198.51.100.1"], capture_output=True, check=False)
+        if route.returncode:
             assert default is None
         else:
-            [expected] = json.loads(way.stdout)
+            [expected] = json.loads(route.stdout)
             assert default is not None
             assert default["interface"] == expected["dev"]
             assert default["source"] == expected["prefsrc"]
@@ -337,7 +337,7 @@ def test_names_are_resolved_and_a_slow_resolver_times_out(monkeypatch: pytest.Mo
     assert names["resolver"] == {}
 
 
-def test_process_listening_on_a_port_is_found() -> None:
+def test_process_listening_on_a_port_is_identified() -> None:
     with socket.socket() as listener:
         port = free_port()
         listener.bind(("127.0.0.1", port))
@@ -354,7 +354,7 @@ def test_process_listening_on_a_port_is_found() -> None:
 def test_port_owner_visible_only_to_root_is_looked_up_with_sudo(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The interpreter sees no processes, like a user who may not see those of others; with sudo it sees all."""
+    """Without sudo, the interpreter sees no processes, like a user without access to those of others."""
     blind, sudo = tmp_path / "blind", tmp_path / "sudo"
     blind.write_text("#!/bin/sh\n")
     sudo.write_text(
@@ -387,11 +387,11 @@ def test_machine_is_identified_by_boot_id_and_network_namespace() -> None:
     assert Path("/proc/sys/kernel/random/boot_id").read_text().strip() in here
     assert node_commands.call_in_children({"other process": network.machine_id}, 120) == {"other process": here}
     apart = "import os, sys; print(os.readlink('/proc/self/ns/net'))"
-    done = subprocess.run(
+    completed = subprocess.run(
         ["unshare", "--net", sys.executable, "-c", apart], capture_output=True, text=True, check=False
     )
-    if done.returncode == 0:  # root only
-        assert not here.endswith(done.stdout.strip())
+    if completed.returncode == 0:  # root only
+        assert not here.endswith(completed.stdout.strip())
 
 
 # --- software --------------------------------------------------------------------------------------------------------
@@ -435,9 +435,9 @@ TORCH_2_8 = b"td::string ipc_hsm_70 sm_75 sm_80 sm_86 sm_90 sm_100 sm_120\0\0\0/
 )
 def test_gpu_architectures_that_torch_was_built_for_are_read(library: bytes, archs: list[str], tmp_path: Path) -> None:
     assert software.parse_archs(library) == archs
-    place = tmp_path / "site" / "torch" / "lib"
-    place.mkdir(parents=True)
-    (place / "libtorch_python.so").write_bytes(library)
+    directory = tmp_path / "site" / "torch" / "lib"
+    directory.mkdir(parents=True)
+    (directory / "libtorch_python.so").write_bytes(library)
     assert software.torch_archs([str(tmp_path / "none"), str(tmp_path / "site")]) == archs
 
 
@@ -461,12 +461,12 @@ def test_glibc_version_is_reported() -> None:
 
 
 def test_first_existing_interpreter_is_used(tmp_path: Path) -> None:
-    ours = tmp_path / "env" / "bin" / "python"
-    names = f"{ours}:sh"
+    interpreter = tmp_path / "env" / "bin" / "python"
+    names = f"{interpreter}:sh"
     assert read.find_interpreter(names) == shutil.which("sh")
-    ours.parent.mkdir(parents=True)
-    ours.symlink_to(sys.executable)
-    assert read.find_interpreter(names) == str(ours)
+    interpreter.parent.mkdir(parents=True)
+    interpreter.symlink_to(sys.executable)
+    assert read.find_interpreter(names) == str(interpreter)
     assert read.find_interpreter("/none/python:none-such") == ""
 
 
@@ -479,7 +479,7 @@ def test_interpreter_that_fails_to_start_is_reported_with_its_error(tmp_path: Pa
     assert facts["packages"] == {}
 
 
-def test_packages_are_found_by_their_metadata_directories(tmp_path: Path) -> None:
+def test_packages_are_identified_by_their_metadata_directories(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     for location, names in (
         (first, ["torch-2.7.1+cu128.dist-info", "nvidia_nccl_cu12-2.26.2.dist-info", "flash_attn-2.8.3.dist-info"]),
@@ -579,8 +579,8 @@ def test_only_musters_mount_units_are_read_with_type_and_source(
     (wants / "ours.mount").write_text(files.unit_text)
     (wants / "other.mount").write_text("[Mount]\nWhat=x\nWhere=/y\nType=nfs\n")
     monkeypatch.setattr(storage, "UNITS", str(tmp_path))
-    ours = {expected.path: {"type": "mount-s3", "source": "s3://bucket/x/"}}
-    assert storage.read_units() == ours
+    expected_units = {expected.path: {"type": "mount-s3", "source": "s3://bucket/x/"}}
+    assert storage.read_units() == expected_units
     (result,) = [mount for mount in storage.read_mounts([]) if mount["point"] == expected.path]
     assert (result["type"], result["state"]) == ("mount-s3", "missing")
 
@@ -616,13 +616,13 @@ def test_requested_mount_may_be_a_link_to_a_mount_point(tmp_path: Path) -> None:
 def test_mount_without_read_permission_is_unreadable(tmp_path: Path) -> None:
     tmp_path.chmod(0)
 
-    def look() -> dict[str, str]:
+    def touch_unprivileged() -> dict[str, str]:
         if os.geteuid() == 0:  # root can read everything
             os.setuid(65534)
         return storage.touch_mount(str(tmp_path))()
 
     try:
-        assert node_commands.call_in_children({"mount": look}, 5)["mount"]["state"] == "unreadable"
+        assert node_commands.call_in_children({"mount": touch_unprivileged}, 5)["mount"]["state"] == "unreadable"
     finally:
         tmp_path.chmod(stat.S_IRWXU)
 
@@ -638,9 +638,7 @@ def test_disk_space_is_read_at_the_nearest_existing_directory(tmp_path: Path) ->
 # --- system ----------------------------------------------------------------------------------------------------------
 
 
-def test_leftover_variables_are_reported_with_the_place_where_they_are_set(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_leftover_variables_are_reported_with_their_origin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in os.environ:
         if name.endswith(("RANK", "WORLD_SIZE")) or name.startswith(("MASTER_", "PET_", "NCCL_SOCKET")):
             monkeypatch.delenv(name)
@@ -678,7 +676,7 @@ def test_memory_and_limits_match_this_machine() -> None:
 # --- everything ------------------------------------------------------------------------------------------------------
 
 
-def request(tmp_path: Path, **given: Any) -> dict[str, Any]:
+def request(tmp_path: Path, **overrides: Any) -> dict[str, Any]:
     return {
         "node": "me",
         "address": "127.0.0.1",
@@ -694,7 +692,7 @@ def request(tmp_path: Path, **given: Any) -> dict[str, Any]:
         "mounts": [],
         "parts": ["gpus", "software", "storage", "system", "names"],
         "probe": None,
-        **given,
+        **overrides,
     }
 
 
@@ -733,17 +731,17 @@ def test_earlier_probe_does_not_make_ports_appear_in_use(tmp_path: Path, parts: 
     port = free_port()
     probe = {"token": "of this test", "candidates": [], "lifetime": 120}
     peers = {"me": address, "gone": f"127.11.{os.getpid() % 250}.8"}
-    mine = {"address": address, "peers": peers, "ports": [port]}
-    peer_probe.PeerProbe(request(tmp_path, **mine, probe=probe)).result()
+    own_request = {"address": address, "peers": peers, "ports": [port]}
+    peer_probe.PeerProbe(request(tmp_path, **own_request, probe=probe)).result()
     assert network.bind_error(address, port) != ""
-    facts = read.main(request(tmp_path, **mine, parts=parts))["facts"]
+    facts = read.main(request(tmp_path, **own_request, parts=parts))["facts"]
     assert facts["binds"] == {str(port): ""}
 
 
-def test_programs_are_found_on_the_node_regardless_of_the_interpreter(
+def test_programs_are_located_on_the_node_regardless_of_the_interpreter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With launch_image the interpreter is one of the image, and what must be here is the engine."""
+    """With launch_image, the interpreter belongs to the image, and the node needs only the engine."""
     engine = tmp_path / "bin" / "docker"
     engine.parent.mkdir()
     engine.write_text("#!/bin/sh\n")
@@ -754,13 +752,13 @@ def test_programs_are_found_on_the_node_regardless_of_the_interpreter(
         assert facts["programs"] == {"docker": str(engine)}
         assert ("software" in facts) == (interpreter == sys.executable)
     dead = [{"point": str(tmp_path), "type": "nfs4", "source": "x", "state": "hangs", "error": "no reply within 3 s"}]
-    monkeypatch.setattr(storage, "read_mounts", lambda _wanted: dead)
+    monkeypatch.setattr(storage, "read_mounts", lambda _requested: dead)
     assert read.main(request(tmp_path, parts=["software", "storage"]))["facts"]["programs"] == {}
 
 
 def test_nothing_below_a_dead_mount_is_touched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dead = [{"point": str(tmp_path), "type": "nfs4", "source": "x", "state": "hangs", "error": "no reply within 3 s"}]
-    monkeypatch.setattr(storage, "read_mounts", lambda _wanted: dead)
+    monkeypatch.setattr(storage, "read_mounts", lambda _requested: dead)
     touched: list[str] = []
 
     def exists(path: str) -> bool:
@@ -780,11 +778,11 @@ def test_nothing_below_a_dead_mount_is_touched(tmp_path: Path, monkeypatch: pyte
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
 @pytest.mark.parametrize("parts", [[], ["storage"]])
 def test_missing_user_is_reported_by_name(tmp_path: Path, parts: list[str]) -> None:
-    answer = read.main(request(tmp_path, user="nobody-here", parts=parts))
-    assert answer["error"].startswith("user 'nobody-here' does not exist on this node: create it, or set launch_user")
+    reply = read.main(request(tmp_path, user="nobody-here", parts=parts))
+    assert reply["error"].startswith("user 'nobody-here' does not exist on this node: create it, or set launch_user")
 
 
-def test_environments_in_a_machine_image_are_found_without_starting_them(tmp_path: Path) -> None:
+def test_environments_in_a_machine_image_are_discovered_without_starting_them(tmp_path: Path) -> None:
     def make(interpreter: str, packages: str, torch: bool = True) -> None:
         for path in (tmp_path / interpreter, tmp_path / packages / "torch" / "version.py"):
             path.parent.mkdir(parents=True, exist_ok=True)

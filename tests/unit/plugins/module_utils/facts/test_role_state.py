@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One call reads what several roles ask for. What each says is tested with its own module."""
+"""One call reads the state for several roles. The state of each role is tested with its own module."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ansible_collections.muster.training.plugins.module_utils._facts import (
 from ansible_collections.muster.training.plugins.module_utils._hosts_file import resolution
 from ansible_collections.muster.training.plugins.module_utils._ssh import mesh_state
 
-ASKED: dict[str, Any] = {"base_packages": {"wait": 1}, "hosts_file": True}
+REQUEST: dict[str, Any] = {"base_packages": {"wait": 1}, "hosts_file": True}
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +33,7 @@ def _as_root(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
 
 
-def not_debian(_asked: object) -> dict[str, Any]:
+def not_debian(_request: object) -> dict[str, Any]:
     raise state.AptStateError("the system is Rocky Linux 9.4")
 
 
@@ -42,34 +42,34 @@ def unreadable() -> dict[str, Any]:
 
 
 def test_each_state_is_stored_under_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state, "state", lambda asked: {"missing": [str(asked["wait"])]})
+    monkeypatch.setattr(state, "state", lambda request: {"missing": [str(request["wait"])]})
     monkeypatch.setattr(resolution, "read_state", lambda: {"hostname": "node1"})
-    assert role_state.main(ASKED) == {"base_packages": {"missing": ["1"]}, "hosts_file": {"hostname": "node1"}}
+    assert role_state.main(REQUEST) == {"base_packages": {"missing": ["1"]}, "hosts_file": {"hostname": "node1"}}
     assert role_state.main({}) == {}
 
 
 def test_unreadable_state_is_an_error_if_requested_alone_and_omitted_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state, "state", not_debian)
     monkeypatch.setattr(resolution, "read_state", lambda: {"hostname": "node1"})
-    assert role_state.main(ASKED) == {"hosts_file": {"hostname": "node1"}}
+    assert role_state.main(REQUEST) == {"hosts_file": {"hostname": "node1"}}
     assert role_state.main({"base_packages": {}}) == {"error": "the system is Rocky Linux 9.4."}
     monkeypatch.setattr(resolution, "read_state", unreadable)
-    assert role_state.main(ASKED) == {}
+    assert role_state.main(REQUEST) == {}
     output = role_state.main({"hosts_file": True})
     assert output == {"error": "cannot read /etc/hosts: Permission denied. Check the disk, for example with `dmesg`"}
 
 
 def test_broken_reader_omits_only_its_own_state(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state, "state", lambda asked: asked["no such key"])
+    monkeypatch.setattr(state, "state", lambda request: request["no such key"])
     monkeypatch.setattr(resolution, "read_state", lambda: {"hostname": "node1"})
-    assert role_state.main(ASKED) == {"hosts_file": {"hostname": "node1"}}
+    assert role_state.main(REQUEST) == {"hosts_file": {"hostname": "node1"}}
     with pytest.raises(KeyError):
         role_state.main({"base_packages": {}})
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root's files are run")
 @pytest.mark.parametrize(
-    ("text", "mode", "said"),
+    ("text", "mode", "rules"),
     [
         ('print(\'{"saved": ""}\')', 0o755, {"saved": ""}),
         ("", 0o755, {}),
@@ -78,13 +78,13 @@ def test_broken_reader_omits_only_its_own_state(monkeypatch: pytest.MonkeyPatch)
     ],
 )
 def test_firewall_program_is_trusted_only_if_complete_and_owned_by_root(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, mode: int, said: dict[str, str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, mode: int, rules: dict[str, str]
 ) -> None:
     monkeypatch.setattr(firewall, "STATE_DIRECTORY", str(tmp_path))
     program = tmp_path / "firewall.py"
     program.write_text(text)
     program.chmod(mode)
-    assert firewall.read_rules(str(program)) == said
+    assert firewall.read_rules(str(program)) == rules
     tmp_path.chmod(0o777)
     assert firewall.read_rules(str(program)) == {}
 
@@ -119,12 +119,12 @@ def test_login_of_an_unknown_user_is_an_error() -> None:
 
 def test_without_root_nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    assert role_state.main(ASKED) == {"error": "this needs root. Set become: true"}
+    assert role_state.main(REQUEST) == {"error": "this needs root. Set become: true"}
 
 
-@pytest.mark.parametrize(("pci", "loaded", "asked"), [(0, None, False), (1, None, True), (0, "535.1", True)])
+@pytest.mark.parametrize(("pci", "loaded", "queried"), [(0, None, False), (1, None, True), (0, "535.1", True)])
 def test_packages_of_the_driver_are_read_only_with_a_gpu(
-    monkeypatch: pytest.MonkeyPatch, pci: int, loaded: str | None, asked: bool
+    monkeypatch: pytest.MonkeyPatch, pci: int, loaded: str | None, queried: bool
 ) -> None:
     gpus = {"pci": pci, "driver": {"loaded": loaded}}
     monkeypatch.setattr(node_gpus.GpuQuery, "__init__", lambda _self: None)
@@ -132,7 +132,7 @@ def test_packages_of_the_driver_are_read_only_with_a_gpu(
     monkeypatch.setattr(node_driver.DriverQuery, "__init__", lambda _self: None)
     monkeypatch.setattr(node_driver.DriverQuery, "result", lambda _self: {"packages": ["one"]})
     driver = role_state.main({"nvidia_driver": True})["nvidia_driver"]
-    assert (driver["gpus"], driver["driver"]["packages"]) == (gpus, ["one"] if asked else [])
+    assert (driver["gpus"], driver["driver"]["packages"]) == (gpus, ["one"] if queried else [])
 
 
 def test_key_directories_are_inaccessible_to_others(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Jobs of Slurm are found by the titles of root's processes alone."""
+"""Slurm jobs are identified only by the titles of root's processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a job may have left in place of a file or directory."""
+"""Bounded access to paths at which a job may have replaced a file or directory."""
 
 from __future__ import annotations
 
@@ -65,15 +65,15 @@ def test_only_the_target_is_opened_for_writing(tmp_path: Path, kind: str) -> Non
 
 
 def test_tree_of_any_depth_is_removed(tmp_path: Path) -> None:
-    deep, kept = tmp_path / "deep", tmp_path / "kept"
-    kept.mkdir()
+    deep, untouched = tmp_path / "deep", tmp_path / "kept"
+    untouched.mkdir()
     with nested_directories(deep, 3000):
         (deep / "locked").mkdir()
         (deep / "locked" / "file").write_text("")
         (deep / "locked").chmod(0)
-        (deep / "link").symlink_to(kept)
+        (deep / "link").symlink_to(untouched)
         bounded.remove_tree(str(deep))
-        assert list(tmp_path.iterdir()) == [kept]
+        assert list(tmp_path.iterdir()) == [untouched]
 
 
 def test_directory_walk_is_bounded(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The entry in a netrc: what others have written there stays."""
+"""The entry in a netrc file, whose other entries are preserved."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._files import netrc as user_netrc
 
-OURS = ("api.wandb.ai", "user", "k" * 40)
+OWN_ENTRY = ("api.wandb.ai", "user", "k" * 40)
 ENTRY = f"machine api.wandb.ai\n  login user\n  password {'k' * 40}\n"
 
 
@@ -35,7 +35,7 @@ ENTRY = f"machine api.wandb.ai\n  login user\n  password {'k' * 40}\n"
     ],
 )
 def test_entry_is_written_and_other_entries_are_kept(before: str, after: str, tmp_path: Path) -> None:
-    result = user_netrc.set_entry(before, *OURS)
+    result = user_netrc.set_entry(before, *OWN_ENTRY)
     assert result == after
     path = tmp_path / "netrc"
     path.write_text(result)

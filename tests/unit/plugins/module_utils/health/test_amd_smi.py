@@ -1,4 +1,4 @@
-"""The output of amd-smi; fixtures/amd_smi/README.md says where each file comes from."""
+"""The output of amd-smi; fixtures/amd_smi/README.md documents the source of each file."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""NVIDIA's diagnostic, run as the stand-in in tests/support/dcgmi, whose output is that of the real program."""
+"""NVIDIA's diagnostic, replaced by tests/support/dcgmi, which prints the real program's output."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_failures_contain_the_text_of_all_their_rows(diagnose: Any) -> None:
     assert diagnose("fail4")["tests"] == [{"name": "software", "result": "Fail", "details": text}]
 
 
-def test_the_reason_is_given_if_there_are_no_results(diagnose: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_results_are_reported_with_the_reason(diagnose: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     reply = diagnose("no_engine")
     assert (reply["tests"], reply["failure"]) == (
         [],

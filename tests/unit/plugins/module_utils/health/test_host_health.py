@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The health of this machine, of trees as in sysfs, and what identifies a machine."""
+"""The health of this machine and of sysfs trees, and the identity of a machine."""
 
 from __future__ import annotations
 

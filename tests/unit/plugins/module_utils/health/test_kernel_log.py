@@ -23,8 +23,8 @@ def test_record_has_only_the_kernels_time_and_text() -> None:
 
 
 def test_repeated_errors_count_as_one() -> None:
-    other = XID.replace("44", "45")
-    errors = kernel_log.find_errors([(1.0, XID), (2.0, "other"), (3.0, other), (4.0, XID)])
+    second_xid = XID.replace("44", "45")
+    errors = kernel_log.find_errors([(1.0, XID), (2.0, "other"), (3.0, second_xid), (4.0, XID)])
     assert [(error["pci"], error["time"], error["count"]) for error in errors] == [
         ("0000:45:00", 3.0, 1),
         ("0000:44:00", 4.0, 2),

@@ -1,4 +1,4 @@
-"""The cluster's block in a hosts file, and where the resolver disagrees with it."""
+"""The cluster's block in a hosts file, and differences from the resolver's results."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ def test_file_writable_by_others_is_unsafe(tmp_path: Path) -> None:
     assert not resolution.is_sound(str(path))
 
 
-def test_cloud_init_that_manages_hosts_is_found_and_unreadable_data_raise(
+def test_cloud_init_that_manages_hosts_is_detected_and_unreadable_data_raise_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At a boot the directory comes and goes; a file that is there and cannot be read may say anything."""
+    """The directory is temporary during a boot; an unreadable file may have any content."""
     monkeypatch.setattr(resolution, "CLOUD_USER_DATA", f"{tmp_path}/instance")
     monkeypatch.setattr(resolution, "CLOUD_CONFIG", f"{tmp_path}/cloud.cfg")
     assert (resolution.cloud_init()["present"], resolution.cloud_init()["manages_hosts"]) == (False, False)

@@ -1,4 +1,4 @@
-"""Mount units, credential files and what failures mean; systemd's own tools check names and units."""
+"""Mount units, credential files and explanations of failures; systemd's own tools check names and units."""
 
 from __future__ import annotations
 
@@ -92,15 +92,15 @@ def test_systemd_accepts_the_generated_units(name: str, path: str, tmp_path: Pat
     unit = tmp_path / files.unit
     unit.write_text(files.unit_text)
     environment = {**os.environ, "SYSTEMD_UNIT_PATH": f"{tmp_path}:"}
-    done = subprocess.run(
+    completed = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", str(unit)],
         env=environment,
         capture_output=True,
         text=True,
         check=False,
     )
-    ours = [line for line in done.stderr.splitlines() if files.unit in line or str(tmp_path) in line]
-    assert ours == []
+    messages = [line for line in completed.stderr.splitlines() if files.unit in line or str(tmp_path) in line]
+    assert messages == []
 
 
 @by_systemd
@@ -108,8 +108,10 @@ def test_systemd_rejects_a_unit_with_the_wrong_name(tmp_path: Path) -> None:
     """The check in the test above can fail."""
     unit = tmp_path / "mnt-other.mount"
     unit.write_text(mount_unit("/mnt/data", "x", "fuse", ["nofail"], 30))
-    done = subprocess.run(["systemd-analyze", "verify", "--man=no", unit], capture_output=True, text=True, check=False)
-    assert "Where= setting doesn't match unit name" in done.stderr
+    completed = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", unit], capture_output=True, text=True, check=False
+    )
+    assert "Where= setting doesn't match unit name" in completed.stderr
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -181,18 +183,18 @@ def test_password_is_written_verbatim_on_its_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "share"),
+    ("notation", "share"),
     [
         ("//10.0.0.2/data", "//10.0.0.2/data"),
         ("\\\\10.64.92.2\\sdvkpg3v2v", "//10.64.92.2/sdvkpg3v2v"),
-        # how YAML reads the source when it is in double quotes
+        # the source in double quotes, as YAML reads it
         ("\\10.64.92.2\\sdvkpg3v2v", "//10.64.92.2/sdvkpg3v2v"),
         (" //nas.lab/a b/sub/ ", "//nas.lab/a b/sub"),
     ],
 )
-def test_share_notations_are_normalized(given: str, share: str) -> None:
-    assert share_of(given) == share
-    ensure.validate(KINDS["cifs"], DesiredMount("/mnt/data", given))
+def test_share_notations_are_normalized(notation: str, share: str) -> None:
+    assert share_of(notation) == share
+    ensure.validate(KINDS["cifs"], DesiredMount("/mnt/data", notation))
 
 
 def test_mount_s3_source_and_options() -> None:
@@ -239,18 +241,18 @@ def test_mount_s3_source_and_options() -> None:
         ("cifs", {"options": {"ro": True}}, "the option ro is set by the mount's read_only"),
         ("cifs", {"options": {"sec,x": True}}, "'sec,x' is not an option"),
         ("cifs", {"options": {"sec": "ntlmssp,guest"}}, "cannot contain commas"),
-        # what YAML makes of 0644 without quotes
+        # 0644 without quotes, as YAML reads it
         ("cifs", {"options": {"file_mode": 420}}, "in quotes, such as '0755'"),
         ("cifs", {"options": {"seal": True, "vers": 2.1}}, "seal needs SMB 3 or newer"),
     ],
 )
 def test_invalid_mount_is_refused_without_showing_secrets(name: str, change: dict[str, Any], message: str) -> None:
     example = EXAMPLES[name]
-    given: dict[str, Any] = {"path": "/mnt/data", "source": "bucket", "credentials": KEYS}
+    settings: dict[str, Any] = {"path": "/mnt/data", "source": "bucket", "credentials": KEYS}
     if name == "cifs":
-        given |= {"source": example.source, "credentials": LOGIN}
+        settings |= {"source": example.source, "credentials": LOGIN}
     with pytest.raises(MountError, match=re.escape(message)) as refused:
-        ensure.validate(KINDS[name], DesiredMount(**{**given, **change}))
+        ensure.validate(KINDS[name], DesiredMount(**{**settings, **change}))
     assert KEYS["secret_key"] not in str(refused.value) and LOGIN["password"] not in str(refused.value)
 
 
@@ -270,7 +272,7 @@ def test_valid_mounts_are_accepted() -> None:
         ensure.validate(KINDS[name], expected)
 
 
-# What s3fs 1.90 wrote to the journal
+# Journal messages of s3fs 1.90
 CREDENTIALS_REFUSED = """
 curl.cpp:RequestPerform(2363): HTTP response code 403, returning EPERM. Body Text: <?xml version="1.0"?>
 <Error><Code>{}</Code><Message>{}</Message><RequestId>0</RequestId></Error>
@@ -280,7 +282,7 @@ curl.cpp:RequestPerform(2363): HTTP response code 403, returning EPERM. Body Tex
 s3fs.cpp:s3fs_check_service(3590): invalid credentials(host=http://10.89.0.1:39893) - result of checking service.
 s3fs.cpp:s3fs_exit_fuseloop(3372): Exiting FUSE event loop due to errors
 """
-NO_ANSWER = """
+CURL_FAILED = """
 curl.cpp:RequestPerform({}): ### CURLE_{}
 curl.cpp:RequestPerform(2533): ### giving up
 curl.cpp:CheckBucket(3421): Check bucket failed, S3 response:
@@ -288,7 +290,7 @@ s3fs.cpp:s3fs_check_service(3597): unable to connect(host=http://nosuch.invalid)
 """
 
 
-# What mount.cifs of cifs-utils 7.0 and Linux 6.1 wrote
+# Journal messages of mount.cifs from cifs-utils 7.0 on Linux 6.1
 CIFS_FAILED = """
 Mounting mnt-data.mount - //10.0.2.2/training-data by cifs...
 CIFS: Attempting to mount \\\\10.0.2.2\\training-data
@@ -331,8 +333,8 @@ mnt-data.mount: Mount process exited, code=exited, status=32/n/a
             "this bucket or prefix does not exist",
             "s3://",
         ),
-        ("s3fs", NO_ANSWER.format(2411, "COULDNT_RESOLVE_HOST"), "cannot be resolved", "resolvectl"),
-        ("s3fs", NO_ANSWER.format(2416, "COULDNT_CONNECT"), "is not responding", "curl -v"),
+        ("s3fs", CURL_FAILED.format(2411, "COULDNT_RESOLVE_HOST"), "cannot be resolved", "resolvectl"),
+        ("s3fs", CURL_FAILED.format(2416, "COULDNT_CONNECT"), "is not responding", "curl -v"),
         ("s3fs", "curl.cpp:RequestPerform(2426): ### CURLE_ABORTED_BY_CALLBACK", "did not respond in time", "curl -v"),
         ("s3fs", "fuse: unknown option `nonsense=1'", "does not recognize the option nonsense", "remove nonsense"),
         ("s3fs", "fuse: device not found, try 'modprobe fuse' first", "FUSE is not available", "--device /dev/fuse"),
@@ -411,18 +413,20 @@ def test_known_failures_are_explained_with_a_remedy(name: str, log: str, cause: 
 
 
 def test_cause_that_reaches_the_journal_late_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    heard = iter(["Mounting mnt-data.mount\n", "Mounting mnt-data.mount\n"])
+    journal = iter(["Mounting mnt-data.mount\n", "Mounting mnt-data.mount\n"])
     late = "Mounting mnt-data.mount\ns3fs: no enough disk space for s3fs.\n"
-    monkeypatch.setattr(systemd, "call", lambda *_words, **_more: CommandOutput(1, "Job for mnt-data.mount failed."))
-    monkeypatch.setattr(systemd, "read_journal", lambda *_words: next(heard, late))
-    monkeypatch.setattr(systemd, "force_unmount", lambda *_words: None)
+    monkeypatch.setattr(
+        systemd, "call", lambda *_arguments, **_more: CommandOutput(1, "Job for mnt-data.mount failed.")
+    )
+    monkeypatch.setattr(systemd, "read_journal", lambda *_arguments: next(journal, late))
+    monkeypatch.setattr(systemd, "force_unmount", lambda *_arguments: None)
     with pytest.raises(MountError, match="the disk of the cache directory is full"):
         ensure.start_mount(KINDS["s3fs"], DesiredMount("/mnt/data", "bucket"), "mnt-data.mount")
 
 
 def test_unknown_journal_message_is_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ensure, "JOURNAL_TIMEOUT", 0.0)
-    monkeypatch.setattr(systemd, "read_journal", lambda *_words: "something new")
+    monkeypatch.setattr(systemd, "read_journal", lambda *_arguments: "something new")
     assert ensure.read_failure_messages(KINDS["s3fs"], "mnt-data.mount", 0.0) == "something new"
 
 
@@ -462,27 +466,27 @@ def test_unresponsive_mount_times_out(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_mount_that_cannot_be_unmounted_keeps_its_unit(monkeypatch: pytest.MonkeyPatch) -> None:
-    left = [{"source": "bucket", "type": "fuse.s3fs", "options": "rw"}]
-    done: list[str] = []
-    monkeypatch.setattr(probe, "mounted_at", lambda _path: left[0] if left else None)
+    mounts = [{"source": "bucket", "type": "fuse.s3fs", "options": "rw"}]
+    calls: list[str] = []
+    monkeypatch.setattr(probe, "mounted_at", lambda _path: mounts[0] if mounts else None)
     monkeypatch.setattr(
-        probe, "verify_access", lambda *_words: {"step": "stat", "errno": errno.ETIMEDOUT, "hangs": True}
+        probe, "verify_access", lambda *_arguments: {"step": "stat", "errno": errno.ETIMEDOUT, "hangs": True}
     )
     monkeypatch.setattr(systemd, "read_text", lambda _path: MARK)
     monkeypatch.setattr(systemd, "unit_state", lambda _unit: {"UnitFileState": "enabled"})
-    monkeypatch.setattr(systemd, "force_unmount", lambda *_words: done.append("take_down"))
-    monkeypatch.setattr(systemd, "call_checked", lambda *arguments: done.append(arguments[-1]))
-    monkeypatch.setattr(systemd, "call", lambda *arguments: done.append(arguments[-1]))
-    monkeypatch.setattr(os, "unlink", done.append)
+    monkeypatch.setattr(systemd, "force_unmount", lambda *_arguments: calls.append("take_down"))
+    monkeypatch.setattr(systemd, "call_checked", lambda *arguments: calls.append(arguments[-1]))
+    monkeypatch.setattr(systemd, "call", lambda *arguments: calls.append(arguments[-1]))
+    monkeypatch.setattr(os, "unlink", calls.append)
     for absent in (False, True):
         with pytest.raises(
             MountError, match=r"^/mnt/data is not responding, and is still mounted after .*\. Try that command"
         ):
             ensure.ensure_unmounted(KINDS["s3fs"], DesiredMount("/mnt/data", ""), False, absent)
-    assert done == ["take_down", "take_down"]
-    monkeypatch.setattr(systemd, "force_unmount", lambda *_words: left.clear())
+    assert calls == ["take_down", "take_down"]
+    monkeypatch.setattr(systemd, "force_unmount", lambda *_arguments: mounts.clear())
     assert ensure.ensure_unmounted(KINDS["s3fs"], DesiredMount("/mnt/data", ""), False, True)["changed"]
-    assert done[2:] == ["mnt-data.mount", f"{UNITS}/mnt-data.mount", "daemon-reload", "mnt-data.mount"]
+    assert calls[2:] == ["mnt-data.mount", f"{UNITS}/mnt-data.mount", "daemon-reload", "mnt-data.mount"]
 
 
 def test_kinds_are_complete() -> None:

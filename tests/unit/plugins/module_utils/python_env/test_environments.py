@@ -1,4 +1,4 @@
-"""Environments of a node: listed with their sizes, and removed if nobody uses them."""
+"""Environments of a node: listed with their sizes, and removed if unused."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ansible_collections.muster.training.plugins.module_utils._python_env import
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """The environment without a project, and those of two projects that share a large file."""
+    """Return a directory with the default environment and those of two projects that share a large file."""
     directory = tmp_path / "muster"
     for home in (directory, directory / "envs" / "toy", directory / "envs" / "nano"):
         site = home / "env" / "lib" / "python3.11" / "site-packages"
@@ -60,7 +60,7 @@ def test_removing_an_environment_keeps_the_others(directory: Path) -> None:
 
 
 def test_removal_of_the_default_environment_keeps_other_files_in_its_directory(directory: Path) -> None:
-    """The directory may be a disk of the user's: python_env_directory=/data."""
+    """The directory may be the user's disk: python_env_directory=/data."""
     (directory / "datasets").mkdir()
     (directory / "datasets" / "big").write_bytes(b"x" * 3_000_000)
     (directory / "checkpoint.pt").write_text("weights")

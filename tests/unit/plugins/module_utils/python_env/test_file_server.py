@@ -1,4 +1,4 @@
-"""The file server on the first node: which requests keep it running, and how many connections it serves."""
+"""The file server on the first node: requests that keep it running, and its connection limit."""
 
 from __future__ import annotations
 

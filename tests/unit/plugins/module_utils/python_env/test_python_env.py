@@ -1,4 +1,4 @@
-"""What the role python_env does on a node without an index: locks, wheels, passing files on. All of it really runs."""
+"""The python_env role on a node without an index: real locks, wheels and file transfers."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ PYTHON = "{}.{}.{}".format(*sys.version_info[:3])
 
 
 @pytest.fixture
-def given(tmp_path: Path) -> dict[str, Any]:
+def settings(tmp_path: Path) -> dict[str, Any]:
     return {
         **dict.fromkeys(("requirements", "files", "editable", "find_links", "extra_index_urls", "options"), []),
         **dict.fromkeys(("conda_packages", "conda_channels"), []),
@@ -83,11 +83,11 @@ def make_wheel(directory: Path, name: str, version: str) -> Path:
     return path
 
 
-def lock_of(given: dict[str, Any], *names: str) -> dict[str, Any]:
-    place = EnvironmentPaths(given)
-    files = [installers.lock_entry(place, "wheel", f"{name}-1.0-py3-none-any.whl") for name in names]
+def lock_of(settings: dict[str, Any], *names: str) -> dict[str, Any]:
+    paths = EnvironmentPaths(settings)
+    files = [installers.lock_entry(paths, "wheel", f"{name}-1.0-py3-none-any.whl") for name in names]
     return {
-        "layer": given["layer"],
+        "layer": settings["layer"],
         "order": 0,
         "key": "k",
         "python": PYTHON,
@@ -97,23 +97,23 @@ def lock_of(given: dict[str, Any], *names: str) -> dict[str, Any]:
     }
 
 
-def test_node_fetches_files_from_the_first_node_and_verifies_hashes(given: dict[str, Any], tmp_path: Path) -> None:
-    make_wheel(Path(given["directory"], "store"), "alpha", "1.0")
-    lock = lock_of(given, "alpha")
-    served = file_server.serve({**given, "address": "127.0.0.1", "token": "t0ken"})
+def test_node_fetches_files_from_the_first_node_and_verifies_hashes(settings: dict[str, Any], tmp_path: Path) -> None:
+    make_wheel(Path(settings["directory"], "store"), "alpha", "1.0")
+    lock = lock_of(settings, "alpha")
+    served = file_server.serve({**settings, "address": "127.0.0.1", "token": "t0ken"})
     assert "t0ken" not in str(served), "what a node answers can be shown"
     served["url"] += "/t0ken"
-    peer = {**given, "directory": str(tmp_path / "peer"), "url": served["url"], "from": "node1"}
+    peer = {**settings, "directory": str(tmp_path / "peer"), "url": served["url"], "from": "node1"}
     try:
         installing.fetch_files(EnvironmentPaths(peer), peer, lock)
-        got = tmp_path / "peer" / "store" / "alpha-1.0-py3-none-any.whl"
-        assert hashlib.sha256(got.read_bytes()).hexdigest() == lock["files"][0]["sha256"]
+        wheel = tmp_path / "peer" / "store" / "alpha-1.0-py3-none-any.whl"
+        assert hashlib.sha256(wheel.read_bytes()).hexdigest() == lock["files"][0]["sha256"]
 
-        got.unlink()
+        wheel.unlink()
         lock["files"][0]["sha256"] = "0" * 64
         with pytest.raises(StepError, match="instead of sha256:0000"):
             installing.fetch_files(EnvironmentPaths(peer), peer, lock)
-        assert list(got.parent.iterdir()) == [], "what is not right is not kept"
+        assert list(wheel.parent.iterdir()) == [], "what is not right is not kept"
 
         for url in (served["url"] + "x/alpha-1.0-py3-none-any.whl", served["url"].rpartition("/")[0] + "/alpha"):
             with pytest.raises(urllib.error.HTTPError, match="404"):
@@ -133,79 +133,79 @@ def test_node_fetches_files_from_the_first_node_and_verifies_hashes(given: dict[
         installing.fetch_files(EnvironmentPaths(peer), peer, lock)
 
 
-def test_missing_packages_are_those_locked_but_not_installed(given: dict[str, Any]) -> None:
-    make_wheel(Path(given["directory"], "store"), "alpha", "1.0")
-    make_wheel(Path(given["directory"], "store"), "beta", "1.0")
-    lock = lock_of(given, "alpha", "beta")
-    assert installing.check({**given, "lock": lock})["missing"] == ["alpha", "beta", "the environment"]
-    place = EnvironmentPaths(given)
-    environment.make_environment(place, given, [])
-    site = next(Path(place.environment).glob("lib/python3*/site-packages"))
+def test_missing_packages_are_those_locked_but_not_installed(settings: dict[str, Any]) -> None:
+    make_wheel(Path(settings["directory"], "store"), "alpha", "1.0")
+    make_wheel(Path(settings["directory"], "store"), "beta", "1.0")
+    lock = lock_of(settings, "alpha", "beta")
+    assert installing.check({**settings, "lock": lock})["missing"] == ["alpha", "beta", "the environment"]
+    paths = EnvironmentPaths(settings)
+    environment.make_environment(paths, settings, [])
+    site = next(Path(paths.environment).glob("lib/python3*/site-packages"))
     (site / "alpha-1.0.dist-info").mkdir()
     (site / "Beta-2.0.dist-info").mkdir()
-    assert installed.missing_packages(place, lock) == ["beta", "base"]
+    assert installed.missing_packages(paths, lock) == ["beta", "base"]
     (site / "Beta-2.0.dist-info").rename(site / "beta-1.0.dist-info")
-    write(place.installed("base"), "k")
-    result = installing.check({**given, "lock": lock})
+    write(paths.installed("base"), "k")
+    result = installing.check({**settings, "lock": lock})
     assert (result["missing"], result["python"], result["changed"]) == ([], lock["python"], False)
-    assert installing.install({**given, "lock": lock}) == {"changed": False}
+    assert installing.install({**settings, "lock": lock}) == {"changed": False}
 
 
-def test_python_chosen_by_auto_does_not_change_the_lock_key(given: dict[str, Any]) -> None:
-    """The environment keeps its Python, which later runs find there."""
-    place = EnvironmentPaths(given)
-    key = solve.lock_key(place, given)
-    assert solve.lock_key(place, {**given, "python": "3.12"}) == key
-    assert solve.lock_key(place, {**given, "python": "3.12", "requested_python": "3.12"}) != key
+def test_python_chosen_by_auto_does_not_change_the_lock_key(settings: dict[str, Any]) -> None:
+    """The environment keeps its Python, which later runs use."""
+    paths = EnvironmentPaths(settings)
+    key = solve.lock_key(paths, settings)
+    assert solve.lock_key(paths, {**settings, "python": "3.12"}) == key
+    assert solve.lock_key(paths, {**settings, "python": "3.12", "requested_python": "3.12"}) != key
 
 
-def test_python_differing_from_the_first_node_is_refused(given: dict[str, Any]) -> None:
-    lock = {**lock_of(given), "python": "3.7.1"}
+def test_python_differing_from_the_first_node_is_refused(settings: dict[str, Any]) -> None:
+    lock = {**lock_of(settings), "python": "3.7.1"}
     with pytest.raises(StepError, match=r"Python is .* here, but the packages were chosen for 3\.7\.1, "):
-        installing.check({**given, "lock": lock})
+        installing.check({**settings, "lock": lock})
 
 
-def test_too_little_disk_space_is_reported_before_fetching(given: dict[str, Any]) -> None:
+def test_too_little_disk_space_is_reported_before_fetching(settings: dict[str, Any]) -> None:
     with pytest.raises(StepError, match=r"GB free, but the packages need 1000000000 GB"):
-        installing.check({**given, "min_free_gb": 1000000000, "lock": {}})
+        installing.check({**settings, "min_free_gb": 1000000000, "lock": {}})
 
 
-def test_environment_created_by_another_user_is_left_unchanged(given: dict[str, Any]) -> None:
-    place = EnvironmentPaths(given)
-    environment.make_with_venv(place, given, [])
+def test_environment_created_by_another_user_is_left_unchanged(settings: dict[str, Any]) -> None:
+    paths = EnvironmentPaths(settings)
+    environment.make_with_venv(paths, settings, [])
     with pytest.raises(StepError, match="an environment that this role did not create"):
-        environment.make_environment(place, given, [])
-    assert os.path.exists(place.python)
+        environment.make_environment(paths, settings, [])
+    assert os.path.exists(paths.python)
 
 
-def test_partially_created_environment_is_rebuilt(given: dict[str, Any]) -> None:
-    place = EnvironmentPaths(given)
-    write(os.path.join(place.environment, "pyvenv.cfg"), "home = /nowhere\n")
-    environment.make_environment(place, given, [])
-    assert installed.environment_version(place) == PYTHON
+def test_partially_created_environment_is_rebuilt(settings: dict[str, Any]) -> None:
+    paths = EnvironmentPaths(settings)
+    write(os.path.join(paths.environment, "pyvenv.cfg"), "home = /nowhere\n")
+    environment.make_environment(paths, settings, [])
+    assert installed.environment_version(paths) == PYTHON
 
 
-def test_lock_is_reused_until_requirements_or_earlier_layers_change(given: dict[str, Any], tmp_path: Path) -> None:
-    place = EnvironmentPaths(given)
+def test_lock_is_reused_until_requirements_or_earlier_layers_change(settings: dict[str, Any], tmp_path: Path) -> None:
+    paths = EnvironmentPaths(settings)
     requirements = tmp_path / "requirements.txt"
     requirements.write_text("alpha\n")
-    given = {**given, "files": [str(requirements)], "layer": "job", "order": 20}
-    environment.make_environment(place, given, [])
-    lock = {"layer": "job", "order": 20, "key": solve.lock_key(place, given), "packages": [], "files": []}
-    write(place.lock("job"), json.dumps(lock))
-    assert solve.read_lock(given)["lock"] == lock
-    assert solve.read_lock({**given, "requirements": ["numpy"]})["lock"] == {}
+    settings = {**settings, "files": [str(requirements)], "layer": "job", "order": 20}
+    environment.make_environment(paths, settings, [])
+    lock = {"layer": "job", "order": 20, "key": solve.lock_key(paths, settings), "packages": [], "files": []}
+    write(paths.lock("job"), json.dumps(lock))
+    assert solve.read_lock(settings)["lock"] == lock
+    assert solve.read_lock({**settings, "requirements": ["numpy"]})["lock"] == {}
 
     requirements.write_text("alpha>1\n")
-    assert solve.read_lock(given)["lock"] == {}
+    assert solve.read_lock(settings)["lock"] == {}
     requirements.write_text("alpha\n")
-    assert solve.read_lock(given)["lock"] == lock
+    assert solve.read_lock(settings)["lock"] == lock
 
     earlier = {"layer": "torch", "order": 10, "key": "", "packages": [{"name": "torch", "version": "1"}], "files": []}
-    write(place.lock("torch"), json.dumps(earlier))
-    assert solve.read_lock(given)["lock"] == {}, "what comes earlier binds what comes later"
-    write(place.lock("torch"), json.dumps({**earlier, "order": 30}))
-    assert solve.read_lock(given)["lock"] == lock
+    write(paths.lock("torch"), json.dumps(earlier))
+    assert solve.read_lock(settings)["lock"] == {}, "what comes earlier binds what comes later"
+    write(paths.lock("torch"), json.dumps({**earlier, "order": 30}))
+    assert solve.read_lock(settings)["lock"] == lock
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def test_direct_urls_are_pinned_by_url_and_others_by_version(info: dict[str, Any
     )
 
 
-def test_wheel_for_this_platform_is_found_on_an_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wheel_for_this_platform_is_selected_from_an_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = tmp_path / "uv" / "index.html"
     page.parent.mkdir()
     names = ["uv-0.13.8-py3-none-win_amd64.whl", "uv-0.13.80-py3-none-any.whl", "uv-0.13.8.tar.gz"]
@@ -248,53 +248,53 @@ def test_wheel_for_this_platform_is_found_on_an_index(tmp_path: Path, monkeypatc
 # --- Programs that fail -----------------------------------------------------------------------------------------------
 
 
-def ask(step: str, given: dict[str, Any], **variables: str) -> tuple[str, dict[str, Any]]:
-    """Return what a step prints for the user, and its reply, when run as on a node."""
-    done = subprocess.run(
+def run_on_node(step: str, settings: dict[str, Any], **variables: str) -> tuple[str, dict[str, Any]]:
+    """Run a step as on a node; return its output for the user and its reply."""
+    completed = subprocess.run(
         [sys.executable, "-c", FIRST_LINE],
-        input=standard_input("_python_env.steps", {**given, "step": step}, RESULT_MARK),
+        input=standard_input("_python_env.steps", {**settings, "step": step}, RESULT_MARK),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         env={**os.environ, **variables},
         check=False,
     )
-    text, _mark, answer = done.stdout.decode().rpartition(RESULT_MARK)
-    assert answer, done.stdout
-    return text, json.loads(answer)
+    text, _mark, reply = completed.stdout.decode().rpartition(RESULT_MARK)
+    assert reply, completed.stdout
+    return text, json.loads(reply)
 
 
-def put_pip(given: dict[str, Any], text: str) -> None:
-    """Install a pip that behaves as requested, in the location where the script looks for one."""
-    store = Path(given["directory"], "store")
+def put_pip(settings: dict[str, Any], text: str) -> None:
+    """Install a pip with the given program, at the path where the script expects it."""
+    store = Path(settings["directory"], "store")
     store.mkdir(parents=True, exist_ok=True)
-    with zipfile.ZipFile(store / f"pip-{given['pip_version']}-py3-none-any.whl", "w") as wheel:
+    with zipfile.ZipFile(store / f"pip-{settings['pip_version']}-py3-none-any.whl", "w") as wheel:
         wheel.writestr("pip/__main__.py", text)
 
 
-def test_failing_program_is_reported_with_its_own_output(given: dict[str, Any]) -> None:
-    put_pip(given, "print('ERROR: No matching distribution found for zzz==9'); raise SystemExit(1)")
-    text, answer = ask("solve", {**given, "requirements": ["zzz==9"]})
+def test_failing_program_is_reported_with_its_own_output(settings: dict[str, Any]) -> None:
+    put_pip(settings, "print('ERROR: No matching distribution found for zzz==9'); raise SystemExit(1)")
+    text, reply = run_on_node("solve", {**settings, "requirements": ["zzz==9"]})
     assert "ERROR: No matching distribution found for zzz==9" in text
     failed = (
         r"pip install --dry-run .* failed \(exit code 1\)\. The packages .* In requirements\.txt, "
         r".* correct the ones that pip names below"
     )
-    assert answer["show_output"] and re.search(failed, answer["step_error"])
-    assert "above" not in answer["step_error"]
+    assert reply["show_output"] and re.search(failed, reply["step_error"])
+    assert "above" not in reply["step_error"]
 
 
-def test_settings_error_is_reported_without_program_output(given: dict[str, Any]) -> None:
-    _text, answer = ask("solve", {**given, "files": ["/srv/none.txt"]})
-    assert answer["show_output"] is False and answer["step_error"].startswith(
+def test_settings_error_is_reported_without_program_output(settings: dict[str, Any]) -> None:
+    _text, reply = run_on_node("solve", {**settings, "files": ["/srv/none.txt"]})
+    assert reply["show_output"] is False and reply["step_error"].startswith(
         "there is no requirements file /srv/none.txt on this node. "
     )
 
 
-def test_missing_compiler_is_named_with_the_command(given: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    place = EnvironmentPaths(given)
+def test_missing_compiler_is_named_with_the_command(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = EnvironmentPaths(settings)
     monkeypatch.setattr(solve, "read_output", lambda argv: "/nowhere\n")
     monkeypatch.setattr("shutil.which", lambda name: None)
-    advice = solve.compiler_advice(place)
+    advice = solve.compiler_advice(paths)
     assert advice.startswith(". This node lacks a compiler and Python's headers")
     assert (
         "ansible-playbook site.yml --tags base_packages -e '{base_packages_extra: [build-essential, python3-dev]}'"
@@ -302,7 +302,7 @@ def test_missing_compiler_is_named_with_the_command(given: dict[str, Any], monke
     )
     monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
     monkeypatch.setattr("os.path.exists", lambda path: True)
-    assert solve.compiler_advice(place) == ""
+    assert solve.compiler_advice(paths) == ""
 
 
 def test_long_list_of_removed_packages_is_shortened() -> None:
@@ -316,9 +316,9 @@ def test_long_list_of_removed_packages_is_shortened() -> None:
 # --- Credentials ------------------------------------------------------------------------------------------------------
 
 
-def test_credentials_are_stripped_from_index_and_wheel_urls(given: dict[str, Any]) -> None:
-    asked = {
-        **given,
+def test_credentials_are_stripped_from_index_and_wheel_urls(settings: dict[str, Any]) -> None:
+    request = {
+        **settings,
         "index_url": "https://user:se%40cret@Index.host:8443/simple",
         "extra_index_urls": ["http://token@extra.host/simple", "https://plain.host/simple"],
         "requirements": [
@@ -327,17 +327,19 @@ def test_credentials_are_stripped_from_index_and_wheel_urls(given: dict[str, Any
             "x @ git+https://user:t@git.host/x",
         ],
     }
-    shown, logins = credentials.extract_credentials(asked)
-    assert shown["index_url"] == "https://Index.host:8443/simple"
-    assert shown["extra_index_urls"] == ["http://extra.host/simple", "https://plain.host/simple"]
-    assert shown["requirements"][:2] == ["numpy", "name @ https://index.host/a.whl"]
-    assert shown["requirements"][2] == asked["requirements"][2], "git has its own ways"
+    stripped, logins = credentials.extract_credentials(request)
+    assert stripped["index_url"] == "https://Index.host:8443/simple"
+    assert stripped["extra_index_urls"] == ["http://extra.host/simple", "https://plain.host/simple"]
+    assert stripped["requirements"][:2] == ["numpy", "name @ https://index.host/a.whl"]
+    assert stripped["requirements"][2] == request["requirements"][2], "git has its own ways"
     assert logins == {"index.host": ("user", "se@cret"), "extra.host": ("token", "")}
     with pytest.raises(StepError, match=r"different credentials for b\.host\. Use one user") as result:
-        credentials.extract_credentials({**given, "find_links": ["https://u:one1@b.host/", "https://u:two2@b.host/"]})
+        credentials.extract_credentials(
+            {**settings, "find_links": ["https://u:one1@b.host/", "https://u:two2@b.host/"]}
+        )
     assert "one1" not in str(result.value) and "two2" not in str(result.value)
     with pytest.raises(StepError, match="a space, a quotation mark or a backslash"):
-        credentials.extract_credentials({**given, "index_url": "https://u:a%20b@host/"})
+        credentials.extract_credentials({**settings, "index_url": "https://u:a%20b@host/"})
 
 
 class Index(http.server.SimpleHTTPRequestHandler):
@@ -350,64 +352,69 @@ class Index(http.server.SimpleHTTPRequestHandler):
             return
         super().do_GET()
 
-    def log_message(self, *_words: Any) -> None:
-        """Nobody reads it."""
+    def log_message(self, *_arguments: Any) -> None:
+        """Discard the message."""
 
 
 @pytest.fixture
 def index(tmp_path: Path) -> Iterator[SimpleNamespace]:
-    """An index with a pip that prints what it is asked and who can see it; user:S3CR3T is let in."""
-    place = tmp_path / "index" / "pip"
-    make_wheel(place, "pip", "26.3")
-    (wheel,) = place.iterdir()
+    """Serve an index with a pip that prints its arguments and credentials; user:S3CR3T has access."""
+    directory = tmp_path / "index" / "pip"
+    make_wheel(directory, "pip", "26.3")
+    (wheel,) = directory.iterdir()
     with zipfile.ZipFile(wheel, "a") as archive:
         text = "import netrc, os, sys; print(sys.argv); path = os.environ['NETRC']\n"
         text += "print(netrc.netrc(path).authenticators('127.0.0.1'), netrc.netrc(path).authenticators('own.host'))\n"
         text += "print(oct(os.stat(path).st_mode & 0o777)); raise SystemExit(1)"
         archive.writestr("pip/__main__.py", text)
     digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
-    (place / "index.html").write_text(f'<a href="{wheel.name}#sha256={digest}">x</a>')
+    (directory / "index.html").write_text(f'<a href="{wheel.name}#sha256={digest}">x</a>')
     handler = functools.partial(Index, directory=str(tmp_path / "index"))
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield SimpleNamespace(port=server.server_address[1], page=place / "index.html")
+    yield SimpleNamespace(port=server.server_address[1], page=directory / "index.html")
     server.shutdown()
     server.server_close()
 
 
 def test_index_token_is_used_without_being_exposed(
-    given: dict[str, Any], index: SimpleNamespace, tmp_path: Path
+    settings: dict[str, Any], index: SimpleNamespace, tmp_path: Path
 ) -> None:
     home = tmp_path / "home"
     home.mkdir()
     (home / ".netrc").write_text("machine own.host login me password mine\n")
     address = f"http://user:S3CR3T@127.0.0.1:{index.port}"
-    text, answer = ask("solve", {**given, "index_url": address, "requirements": ["zzz"]}, HOME=str(home))
-    assert answer["show_output"], (text, answer)
-    argv, *seen = text.splitlines()[-3:]
+    text, reply = run_on_node("solve", {**settings, "index_url": address, "requirements": ["zzz"]}, HOME=str(home))
+    assert reply["show_output"], (text, reply)
+    argv, *lines = text.splitlines()[-3:]
     assert f"http://127.0.0.1:{index.port}" in argv and "S3CR3T" not in argv
-    assert seen[0].count("'user'") == seen[0].count("'S3CR3T'") == seen[0].count("'mine'") == 1
-    assert seen[1] == "0o600"
-    assert "S3CR3T" not in json.dumps(answer)
-    kept = [path for path in Path(given["directory"]).rglob("*") if path.is_file() and "env" not in path.parts]
-    assert kept and not [path for path in kept if b"S3CR3T" in path.read_bytes()], "nothing of it is left"
+    assert lines[0].count("'user'") == lines[0].count("'S3CR3T'") == lines[0].count("'mine'") == 1
+    assert lines[1] == "0o600"
+    assert "S3CR3T" not in json.dumps(reply)
+    stored_files = [
+        path for path in Path(settings["directory"]).rglob("*") if path.is_file() and "env" not in path.parts
+    ]
+    assert stored_files and not [path for path in stored_files if b"S3CR3T" in path.read_bytes()], (
+        "nothing of it is left"
+    )
 
-    _text, refused = ask(
-        "solve", {**given, "directory": given["directory"] + "2", "index_url": address.replace("user:S3CR3T@", "")}
+    _text, refused = run_on_node(
+        "solve",
+        {**settings, "directory": settings["directory"] + "2", "index_url": address.replace("user:S3CR3T@", "")},
     )
     assert "401" in refused["step_error"] and "cannot read the package index" in refused["step_error"]
 
 
-# --- What root may trust ----------------------------------------------------------------------------------------------
+# --- Safety of root's files -------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def as_root(monkeypatch: pytest.MonkeyPatch) -> dict[str, os.stat_result]:
-    """Everything belongs to root, as far as lstat tells, but for what is put here: owners and modes by path."""
+    """Make lstat report root as the owner of all paths, except for the owners and modes in this dict."""
     changed: dict[str, Any] = {}
     lstat = os.lstat
 
-    def told(path: Any, **more: Any) -> Any:
+    def fake_lstat(path: Any, **more: Any) -> Any:
         info = lstat(path, **more)
         expected = {"st_uid": 0, "st_mode": info.st_mode & ~0o022, **changed.get(str(path), {})}
         return SimpleNamespace(
@@ -415,15 +422,15 @@ def as_root(monkeypatch: pytest.MonkeyPatch) -> dict[str, os.stat_result]:
         )
 
     monkeypatch.setattr("os.geteuid", lambda: 0)
-    monkeypatch.setattr("os.lstat", told)
+    monkeypatch.setattr("os.lstat", fake_lstat)
     return changed
 
 
 def test_root_runs_nothing_from_a_directory_that_others_can_change(
-    given: dict[str, Any], as_root: dict[str, Any], tmp_path: Path
+    settings: dict[str, Any], as_root: dict[str, Any], tmp_path: Path
 ) -> None:
-    place = EnvironmentPaths(given)
-    python = Path(place.python)
+    paths = EnvironmentPaths(settings)
+    python = Path(paths.python)
     python.parent.mkdir(parents=True)
     python.write_text("#!/bin/sh\n")
     parent = str(tmp_path)
@@ -431,65 +438,65 @@ def test_root_runs_nothing_from_a_directory_that_others_can_change(
     for path, change, word in (
         (parent, nobody, "belongs to nobody, and root would run programs"),
         (parent, everybody, "is world-writable"),
-        (place.root, nobody, "belongs to nobody"),
-        (place.root, sticky, "is world-writable"),
-        (place.python, nobody, "belongs to nobody"),
-        (place.environment, everybody, "is world-writable"),
+        (paths.root, nobody, "belongs to nobody"),
+        (paths.root, sticky, "is world-writable"),
+        (paths.python, nobody, "belongs to nobody"),
+        (paths.environment, everybody, "is world-writable"),
     ):
         as_root[path] = change
         with pytest.raises(StepError, match=f"^{re.escape(path)} {word}"):
-            steps.run_step({**given, "step": "read_lock"})
+            steps.run_step({**settings, "step": "read_lock"})
         as_root.clear()
     as_root[parent] = sticky
-    steps.run_step({**given, "step": "read_lock"})
+    steps.run_step({**settings, "step": "read_lock"})
 
 
 def test_link_in_the_path_is_checked_at_its_target(
-    given: dict[str, Any], as_root: dict[str, Any], tmp_path: Path
+    settings: dict[str, Any], as_root: dict[str, Any], tmp_path: Path
 ) -> None:
     (tmp_path / "foreign" / "muster").mkdir(parents=True)
     (tmp_path / "way").symlink_to(tmp_path / "foreign")
     as_root[str(tmp_path / "foreign")] = {"st_uid": 65534}
     with pytest.raises(StepError, match="foreign belongs to nobody"):
-        root_safety.check_root_safety(EnvironmentPaths({**given, "directory": str(tmp_path / "way" / "muster")}))
+        root_safety.check_root_safety(EnvironmentPaths({**settings, "directory": str(tmp_path / "way" / "muster")}))
 
 
 def test_parents_of_a_missing_directory_are_checked(
-    given: dict[str, Any], as_root: dict[str, Any], tmp_path: Path
+    settings: dict[str, Any], as_root: dict[str, Any], tmp_path: Path
 ) -> None:
     as_root[str(tmp_path)] = {"st_uid": 65534}
     with pytest.raises(StepError, match=f"^{re.escape(str(tmp_path))} belongs to nobody, and root would run programs"):
-        root_safety.check_root_safety(EnvironmentPaths({**given, "directory": str(tmp_path / "new" / "muster")}))
+        root_safety.check_root_safety(EnvironmentPaths({**settings, "directory": str(tmp_path / "new" / "muster")}))
 
 
 def test_ownership_is_checked_once_and_a_foreign_mark_is_not_trusted(
-    given: dict[str, Any], as_root: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    settings: dict[str, Any], as_root: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = EnvironmentPaths(given)
-    os.makedirs(place.store)
-    mark = Path(place.root, ".only-root")
-    root_safety.check_root_safety(place)
+    paths = EnvironmentPaths(settings)
+    os.makedirs(paths.store)
+    mark = Path(paths.root, ".only-root")
+    root_safety.check_root_safety(paths)
     genuine = mark.read_text()
     monkeypatch.setattr("os.walk", lambda _top: pytest.fail("looked at again"))
-    root_safety.check_root_safety(place)
+    root_safety.check_root_safety(paths)
     monkeypatch.undo()
 
     monkeypatch.setattr("os.geteuid", lambda: 0)
     monkeypatch.setattr(
-        root_safety, "describe_other_writers", lambda path, **_more: "belongs to nobody" if path == place.store else ""
+        root_safety, "describe_other_writers", lambda path, **_more: "belongs to nobody" if path == paths.store else ""
     )
     mark.write_text(genuine + "0")
     with pytest.raises(StepError, match="store belongs to nobody"):
-        root_safety.check_root_safety(place)
+        root_safety.check_root_safety(paths)
 
 
 def test_directory_ownership_is_not_checked_without_root(
-    given: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    os.makedirs(given["directory"], mode=0o777)
-    os.chmod(given["directory"], 0o777)
+    os.makedirs(settings["directory"], mode=0o777)
+    os.chmod(settings["directory"], 0o777)
     monkeypatch.setattr("os.geteuid", lambda: 1000)
-    root_safety.check_root_safety(EnvironmentPaths(given))
+    root_safety.check_root_safety(EnvironmentPaths(settings))
 
 
 # --- Downloads without a known hash -----------------------------------------------------------------------------------
@@ -511,28 +518,28 @@ def test_root_downloads_nothing_without_a_known_hash(tmp_path: Path, monkeypatch
         installers.download_external("file:///nowhere", str(target), "00", "")
 
 
-def test_conda_installer_without_a_hash_is_refused(given: dict[str, Any], tmp_path: Path) -> None:
+def test_conda_installer_without_a_hash_is_refused(settings: dict[str, Any], tmp_path: Path) -> None:
     installer = tmp_path / "installer.sh"
     installer.write_text("touch ran")
-    given = {**given, "manager": "conda", "conda_installer_url": installer.as_uri(), "conda_installer_sha256": ""}
+    settings = {**settings, "manager": "conda", "conda_installer_url": installer.as_uri(), "conda_installer_sha256": ""}
     with pytest.raises(StepError, match=r"Set python_env_conda_installer_sha256 to its sha256"):
-        environment.make_environment(EnvironmentPaths(given), given, [])
-    kept = tmp_path / "kept.sh"
-    kept.write_text("something else that lay there")
+        environment.make_environment(EnvironmentPaths(settings), settings, [])
+    existing = tmp_path / "kept.sh"
+    existing.write_text("something else that lay there")
     digest = hashlib.sha256(installer.read_bytes()).hexdigest()
-    environment.get_conda_installer({**given, "conda_installer_sha256": digest}, str(kept))
-    assert kept.read_text() == "touch ran"
+    environment.get_conda_installer({**settings, "conda_installer_sha256": digest}, str(existing))
+    assert existing.read_text() == "touch ran"
 
 
 def test_unneeded_packages_are_removed_unless_another_layer_needs_them(
-    given: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = Path(given["directory"], "store")
+    store = Path(settings["directory"], "store")
     for name in ("alpha", "beta", "gamma", "hand"):
         make_wheel(store, name, "1.0")
-    place = EnvironmentPaths(given)
-    environment.make_environment(place, given, [])
-    site = next(Path(place.environment).glob("lib/python3*/site-packages"))
+    paths = EnvironmentPaths(settings)
+    environment.make_environment(paths, settings, [])
+    site = next(Path(paths.environment).glob("lib/python3*/site-packages"))
     (site / "hand-1.0.dist-info").mkdir()  # installed by a user, although it is also in the lock
     runs: list[list[str]] = []
 
@@ -548,32 +555,32 @@ def test_unneeded_packages_are_removed_unless_another_layer_needs_them(
     monkeypatch.setattr(installing, "run", pip)
 
     def install(layer: str, key: str, *names: str) -> dict[str, Any]:
-        asked = {**given, "layer": layer}
-        lock = {**lock_of(asked, *names), "key": key}
-        result: dict[str, Any] = installing.check({**asked, "lock": lock})
-        done: dict[str, Any] = installing.install({**asked, "lock": lock})
-        assert result["unneeded"] == done["removed"], "so it is told beforehand"
-        return done
+        request = {**settings, "layer": layer}
+        lock = {**lock_of(request, *names), "key": key}
+        result: dict[str, Any] = installing.check({**request, "lock": lock})
+        outcome: dict[str, Any] = installing.install({**request, "lock": lock})
+        assert result["unneeded"] == outcome["removed"], "so it is told beforehand"
+        return outcome
 
     assert install("requirements", "1", "alpha", "beta", "gamma", "hand")["removed"] == []
     assert install("deepspeed", "1", "beta")["removed"] == []
-    assert installing.check({**given, "lock": {}})["layers"] == ["requirements"]
-    done = install("requirements", "2", "gamma")
-    assert done["removed"] == ["alpha"] and runs[-1] == ["uninstall", "--yes", "alpha"]
-    assert done["notice"] == "alpha removed from all nodes (no longer required by any package)"
+    assert installing.check({**settings, "lock": {}})["layers"] == ["requirements"]
+    outcome = install("requirements", "2", "gamma")
+    assert outcome["removed"] == ["alpha"] and runs[-1] == ["uninstall", "--yes", "alpha"]
+    assert outcome["notice"] == "alpha removed from all nodes (no longer required by any package)"
     assert install("requirements", "3")["removed"] == ["gamma"], "a list that is empty removes all"
-    assert installing.check({**given, "lock": {}})["layers"] == []
+    assert installing.check({**settings, "lock": {}})["layers"] == []
     assert {path.name for path in site.glob("*.dist-info")} == {"beta-1.0.dist-info", "hand-1.0.dist-info"}
 
     install("requirements", "4", "alpha")
-    write(place.installed("deepspeed"), "1")  # written by a version that recorded only the key
+    write(paths.installed("deepspeed"), "1")  # written by a version that recorded only the key
     assert install("requirements", "5", "gamma")["removed"] == []
 
 
 # --- World-readable data ----------------------------------------------------------------------------------------------
 
 
-def test_lock_larger_than_a_command_line_argument_is_accepted(given: dict[str, Any]) -> None:
+def test_lock_larger_than_a_command_line_argument_is_accepted(settings: dict[str, Any]) -> None:
     names = [f"package-{number}" for number in range(1500)]
     lock = {
         **{"layer": "base", "order": 0, "key": "k", "python": PYTHON, "editable": []},
@@ -581,8 +588,8 @@ def test_lock_larger_than_a_command_line_argument_is_accepted(given: dict[str, A
         "files": [{"kind": "wheel", "file": f"{name}-1.0-py3-none-any.whl", "sha256": "0" * 64} for name in names],
     }
     assert len(json.dumps(lock)) > 128 * 1024
-    _text, answer = ask("compare", {**given, "lock": lock})
-    assert answer["missing"] == [*names, "the environment"]
+    _text, reply = run_on_node("compare", {**settings, "lock": lock})
+    assert reply["missing"] == [*names, "the environment"]
 
 
 # --- Project requirements ---------------------------------------------------------------------------------------------
@@ -591,19 +598,19 @@ def test_lock_larger_than_a_command_line_argument_is_accepted(given: dict[str, A
 PROJECT = {"file": "requirements.txt", "main": "requirements.txt", "digest": "d1"}
 
 
-def test_project_requirements_are_written_privately_and_removed_later(given: dict[str, Any]) -> None:
+def test_project_requirements_are_written_privately_and_removed_later(settings: dict[str, Any]) -> None:
     texts = {"requirements.txt": "-r more/a.txt\n", "more/a.txt": "six\n"}
-    place = EnvironmentPaths(given)
-    (main,) = solve.project_files(place, {**given, "project": {**PROJECT, "texts": texts}})
+    paths = EnvironmentPaths(settings)
+    (main,) = solve.project_files(paths, {**settings, "project": {**PROJECT, "texts": texts}})
     assert Path(main).read_text() == texts["requirements.txt"]
     assert (Path(main).parent / "more" / "a.txt").read_text() == "six\n"
     assert Path(main).parent.stat().st_mode & 0o077 == 0
-    assert solve.project_files(place, given) == [] and not Path(main).exists()
+    assert solve.project_files(paths, settings) == [] and not Path(main).exists()
 
 
-def test_lock_key_changes_with_the_project_requirements(given: dict[str, Any]) -> None:
-    place = EnvironmentPaths(given)
-    keys = [solve.lock_key(place, {**given, "project": item}) for item in ({}, PROJECT, {**PROJECT, "digest": "d2"})]
+def test_lock_key_changes_with_the_project_requirements(settings: dict[str, Any]) -> None:
+    paths = EnvironmentPaths(settings)
+    keys = [solve.lock_key(paths, {**settings, "project": item}) for item in ({}, PROJECT, {**PROJECT, "digest": "d2"})]
     assert len(set(keys)) == 3
 
 
@@ -621,29 +628,29 @@ INDEX = "https://download.pytorch.org/whl"
     ],
 )
 def test_torch_index_does_not_depend_on_which_roles_are_in_a_play(
-    given: dict[str, Any], url: str, version: str | None, index: str
+    settings: dict[str, Any], url: str, version: str | None, index: str
 ) -> None:
-    place = EnvironmentPaths(given)
+    paths = EnvironmentPaths(settings)
     packages = [] if version is None else [{"name": "torch", "version": version}]
     lock = {"layer": "pytorch", "order": 10, "packages": packages}
-    os.makedirs(os.path.dirname(place.lock("pytorch")), exist_ok=True)
-    write(place.lock("pytorch"), json.dumps(lock))
-    request = {**given, "order": 20, "torch_index_url": url}
-    assert solve.torch_index_url(request, solve.earlier_packages(place, request)) == index
-    assert solve.lock_key(place, request) == solve.lock_key(place, {**request, "torch_index_url": index})
+    os.makedirs(os.path.dirname(paths.lock("pytorch")), exist_ok=True)
+    write(paths.lock("pytorch"), json.dumps(lock))
+    request = {**settings, "order": 20, "torch_index_url": url}
+    assert solve.torch_index_url(request, solve.earlier_packages(paths, request)) == index
+    assert solve.lock_key(paths, request) == solve.lock_key(paths, {**request, "torch_index_url": index})
 
 
 def test_digest_of_installed_project_requirements_is_recorded(
-    given: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = EnvironmentPaths(given)
-    environment.make_environment(place, given, [])
+    paths = EnvironmentPaths(settings)
+    environment.make_environment(paths, settings, [])
     monkeypatch.setattr(installing, "run", lambda arguments, **_options: None)
-    given = {**given, "layer": "requirements"}
-    installing.install({**given, "lock": {**lock_of(given), "project": "d1", "project_name": "project"}})
-    assert installed_requirements(place.python) == ("d1", "project")
-    installing.install({**given, "lock": {**lock_of(given), "key": "of one that kept none"}})
-    assert installed_requirements(place.python) == ("", "")
+    settings = {**settings, "layer": "requirements"}
+    installing.install({**settings, "lock": {**lock_of(settings), "project": "d1", "project_name": "project"}})
+    assert installed_requirements(paths.python) == ("d1", "project")
+    installing.install({**settings, "lock": {**lock_of(settings), "key": "of one that kept none"}})
+    assert installed_requirements(paths.python) == ("", "")
 
 
 @pytest.mark.parametrize(
@@ -651,12 +658,12 @@ def test_digest_of_installed_project_requirements_is_recorded(
     [("torch==2.4.0", True), ("torch == 2.13", False), ("torch==2.13.0", False), ("torch>=2", False)],
 )
 def test_project_pinning_a_different_torch_is_refused_naming_the_setting(
-    line: str, refused: bool, given: dict[str, Any]
+    line: str, refused: bool, settings: dict[str, Any]
 ) -> None:
-    asked = {**given, "project": {**PROJECT, "texts": {"requirements.txt": f"six\n{line}\ntorchvision==0.1\n"}}}
-    solve.check_torch(asked, {})
+    request = {**settings, "project": {**PROJECT, "texts": {"requirements.txt": f"six\n{line}\ntorchvision==0.1\n"}}}
+    solve.check_torch(request, {})
     if not refused:
-        solve.check_torch(asked, {"torch": {"version": "2.13.0+cpu"}})
+        solve.check_torch(request, {"torch": {"version": "2.13.0+cpu"}})
         return
     with pytest.raises(StepError, match="torch 2.13.0.cpu was installed before it.*pytorch_version to 2"):
-        solve.check_torch(asked, {"torch": {"version": "2.13.0+cpu"}})
+        solve.check_torch(request, {"torch": {"version": "2.13.0+cpu"}})

@@ -1,4 +1,4 @@
-"""An environment is restored from the lock of an earlier run, by a real pip from an index that has moved on."""
+"""Restoring an environment from an earlier run's lock, by a real pip from an index with newer packages."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def run_layer(request: dict[str, Any]) -> dict[str, str]:
 
 
 def project(text: str) -> dict[str, Any]:
-    """A project with one requirements file."""
+    """Return a project with one requirements file."""
     return {"file": "requirements.txt", "main": "requirements.txt", "texts": {"requirements.txt": text}, "digest": text}
 
 
@@ -167,12 +167,12 @@ def test_second_project_keeps_the_packages_of_the_first_and_shares_files(request
         run_layer(request_of("pytorch", 10, name, requirements=["torch==2.13.0"]))
         versions = run_layer(request_of("requirements", 20, name, requirements=packages))
         assert set(versions) & {"six", "wandb"} == set(packages)
-    (item,), (other,) = (
+    (first_file,), (second_file,) = (
         list((tmp_path / "muster" / "envs" / name / "env").glob("lib/python3*/site-packages/torch/lib.py"))
         for name in ("first", "second")
     )
-    assert item.stat().st_ino == other.stat().st_ino
-    assert item.with_name("__init__.py").stat().st_ino != other.with_name("__init__.py").stat().st_ino
+    assert first_file.stat().st_ino == second_file.stat().st_ino
+    assert first_file.with_name("__init__.py").stat().st_ino != second_file.with_name("__init__.py").stat().st_ino
 
     run_layer(request_of("requirements", 20, "second", requirements=[]))
     versions = run_layer(request_of("requirements", 20, "first", requirements=["six"]))

@@ -1,4 +1,4 @@
-"""What a node packs from a run, and what it leaves out."""
+"""The files of a run that a node packs and omits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.unit.supervised import Run, make_run
 
 
 def write(path: Path, content: str | int) -> None:
-    """Write a file, of a text or of so many bytes."""
+    """Write a file with a text or with the given number of bytes."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(bytes(content) if isinstance(content, int) else content.encode())
 
@@ -35,15 +35,15 @@ def finished(tmp_path: Path, *files: tuple[str, str | int], rank: int = 0) -> Ru
 
 
 def packed(run: Run, what: str, rank: int = 0) -> tuple[dict[str, bytes], dict[str, Any]]:
-    """The files that the node's archive holds, and what was left out."""
-    answer = run_logs.pack(run.request(rank, selection=what))
-    assert answer["last"] and not (run.node(rank) / "logs.tar.gz").exists(), "all of it comes in one call"
-    assert answer["size"] == len(base64.b64decode(answer["data"]))
-    with tarfile.open(fileobj=io.BytesIO(base64.b64decode(answer["data"]))) as tar:
+    """Return the files in the node's archive, and the omitted files."""
+    reply = run_logs.pack(run.request(rank, selection=what))
+    assert reply["last"] and not (run.node(rank) / "logs.tar.gz").exists(), "all of it comes in one call"
+    assert reply["size"] == len(base64.b64decode(reply["data"]))
+    with tarfile.open(fileobj=io.BytesIO(base64.b64decode(reply["data"]))) as tar:
         read = {member.name: tar.extractfile(member) for member in tar if member.isreg()}
         files = {name: stream.read() for name, stream in read.items() if stream is not None}
     assert all(name.startswith(f"node{rank}/") for name in files)
-    return {name.partition("/")[2]: content for name, content in files.items()}, answer["left_out"]
+    return {name.partition("/")[2]: content for name, content in files.items()}, reply["left_out"]
 
 
 MEASURED = (
@@ -53,25 +53,30 @@ MEASURED = (
     ("out/checkpoint-5/trainer_state.json", "{}"),
     ("tb/events.out.tfevents.1.gpu0.2.0", "events"),
 )
-OURS = (("gpus.csv", "a, b\n"), ("events.jsonl", "{}\n"), ("nvidia-smi.txt", "smi\n"), ("launcher.log", "step 7\n"))
+OWN_FILES = (
+    ("gpus.csv", "a, b\n"),
+    ("events.jsonl", "{}\n"),
+    ("nvidia-smi.txt", "smi\n"),
+    ("launcher.log", "step 7\n"),
+)
 
 
 @pytest.mark.parametrize("what", ["logs", "measured"])
 def test_measurements_are_packed_but_weights_and_secrets_are_not(tmp_path: Path, what: str) -> None:
-    others = (("out/checkpoint-5/model.bin", "weights"), ("token", "secret"), ("environment.json", "secret"))
-    run = finished(tmp_path, *MEASURED, *OURS, *others)
+    excluded = (("out/checkpoint-5/model.bin", "weights"), ("token", "secret"), ("environment.json", "secret"))
+    run = finished(tmp_path, *MEASURED, *OWN_FILES, *excluded)
     files, left_out = packed(run, what)
-    for name, content in (*MEASURED, *OURS):
+    for name, content in (*MEASURED, *OWN_FILES):
         assert files.pop(name) == str(content).encode()
-    rest = {"plan.json", "status.json"} if what == "logs" else set()
-    assert set(files) == rest | {"job_results.jsonl"}
+    documents = {"plan.json", "status.json"} if what == "logs" else set()
+    assert set(files) == documents | {"job_results.jsonl"}
     assert left_out == {"limit": 64 * 2**20, "limit_count": 10_000, "files": [], "count": 0, "size": 0}
 
 
 def test_launcher_log_of_other_nodes_is_packed_only_with_logs(tmp_path: Path) -> None:
-    files, _left_out = packed(finished(tmp_path, *OURS, ("measured/1.json", "{}"), rank=1), "measured", 1)
+    files, _left_out = packed(finished(tmp_path, *OWN_FILES, ("measured/1.json", "{}"), rank=1), "measured", 1)
     assert set(files) == {"events.jsonl", "gpus.csv", "nvidia-smi.txt", "measured/1.json"}
-    files, _left_out = packed(finished(tmp_path, *OURS, rank=1), "logs", 1)
+    files, _left_out = packed(finished(tmp_path, *OWN_FILES, rank=1), "logs", 1)
     assert files["launcher.log"] == b"step 7\n"
 
 
@@ -83,8 +88,8 @@ def test_smallest_files_are_packed_first_if_over_the_limit_and_the_rest_are_list
     run = finished(tmp_path, *sizes.items())
     files, left_out = packed(run, "measured")
     assert {name for name in files if name.startswith("measured/")} == {"measured/300", "measured/350"}
-    kept = [{"file": f"measured/{size}", "size": size, "retained": 0} for size in (400, 5000)]
-    assert left_out == {"limit": 1000, "limit_count": 10_000, "files": kept, "count": 2, "size": 5400}
+    omitted = [{"file": f"measured/{size}", "size": size, "retained": 0} for size in (400, 5000)]
+    assert left_out == {"limit": 1000, "limit_count": 10_000, "files": omitted, "count": 2, "size": 5400}
     assert json.loads(files["left_out.json"]) == left_out
 
 
@@ -118,7 +123,7 @@ def test_links_are_not_followed_and_pipes_do_not_block(tmp_path: Path) -> None:
 
 
 def test_curve_files_are_packed_from_the_declared_outputs(tmp_path: Path) -> None:
-    run = finished(tmp_path / "runs", *OURS)
+    run = finished(tmp_path / "runs", *OWN_FILES)
     run.plans[0].update(working_directory=str(tmp_path / "work"), outputs=["lightning_logs", str(tmp_path / "tb")])
     write(run.node(0) / "plan.json", json.dumps(run.plans[0]))
     write(tmp_path / "work/lightning_logs/version_0/metrics.csv", "step,loss\n")
@@ -139,7 +144,7 @@ def test_search_of_a_huge_directory_stops_at_a_limit(tmp_path: Path, monkeypatch
 
 
 def test_packing_a_live_run_omits_its_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the run reports later counts too."""
+    """Results that the run reports later count too."""
     run = finished(tmp_path, ("launcher.log", 'MUSTER_RESULT {"loss": 2}\n'))
     monkeypatch.setattr(run_logs, "is_alive", lambda _directory: True)
     assert "job_results.jsonl" not in packed(run, "logs")[0]

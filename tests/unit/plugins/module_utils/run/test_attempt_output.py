@@ -1,4 +1,4 @@
-"""The output of a rank in one attempt: shown by the node that had this rank then, wherever it was at first."""
+"""The output of a rank in one attempt, read from the node that had this rank in that attempt."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tests.unit.supervised import Run
 __all__ = ["make"]  # the fixture
 
 
-def shown(run: Run, member: int, attempt: int, rank: int, cursors: Any = None) -> Any:
-    """Return a node's reply."""
+def read_reply(run: Run, member: int, attempt: int, rank: int, cursors: Any = None) -> Any:
+    """Return a node's reply about a rank's output."""
     request = {"attempt": attempt, "rank": rank, "wait": 0.0, "cursors": cursors or {}}
     return read_attempt({**run.request(member), **request})
 
@@ -31,18 +31,18 @@ def test_each_attempt_is_shown_by_the_node_that_had_the_rank(make: Maker) -> Non
     wait_for_ranks(run, 0, range(3))
     power_off(run, 1)
     wait_for_ranks(run, 1, [0, 3, 2])
-    first, second = shown(run, 1, 0, 1), shown(run, 3, 1, 1)
+    first, second = read_reply(run, 1, 0, 1), read_reply(run, 3, 1, 1)
     assert text(first) == "member 1 rank 1 of 3\n" and not first["active"] and first["newest"] == 0
     assert text(second) == "member 3 rank 1 of 3\n" and second["active"], "it runs"
-    assert not text(shown(run, 3, 1, 1, second["cursors"])), "nothing is shown twice"
-    earlier = shown(run, 0, 0, 0)
+    assert not text(read_reply(run, 3, 1, 1, second["cursors"])), "nothing is shown twice"
+    earlier = read_reply(run, 0, 0, 0)
     assert text(earlier) == "member 0 rank 0 of 3\n" and not earlier["active"], "the attempt is over"
     for member, attempt, rank in ((3, 0, 1), (0, 0, 1), (0, 1, 2), (0, 2, 0), (3, 7, 0)):
-        assert shown(run, member, attempt, rank)["ranks"] == []
-    assert shown(run, 0, 2, 0)["newest"] == 1
+        assert read_reply(run, member, attempt, rank)["ranks"] == []
+    assert read_reply(run, 0, 2, 0)["newest"] == 1
     run.stop()
     run.wait_until_gone()  # a supervisor outlives its result by a moment
-    assert not shown(run, 3, 1, 1)["active"]
+    assert not read_reply(run, 3, 1, 1)["active"]
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"first_rank": -1, "slots": 1}', '{"slots": 1}', '{"first_rank": "0"}'])

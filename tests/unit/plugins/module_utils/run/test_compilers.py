@@ -1,4 +1,4 @@
-"""The compilers that a silent job runs are found among its processes."""
+"""Compilers that a silent job runs are identified among its processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which ranks have exited, as messages name them."""
+"""The names of exited ranks in messages."""
 
 from __future__ import annotations
 

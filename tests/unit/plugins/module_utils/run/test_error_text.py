@@ -1,4 +1,4 @@
-"""The error that ended a program, from its output: whole messages, banners, fatal errors; nothing that it survived."""
+"""The error that ended a program, from its output: full messages, banners and fatal errors only."""
 
 from __future__ import annotations
 
@@ -128,8 +128,8 @@ def test_tail_is_bounded() -> None:
 )
 def test_traceback_with_a_launcher_prefix_is_recognized_as_an_error(prefix: str) -> None:
     lines = [f"{prefix}{line}" for line in f"{TRACEBACK}ValueError: boom\nat 3".splitlines()]
-    other = [f"node9: {line}" for line in f"{TRACEBACK}KeyError: 'later'".splitlines()]
-    mixed = [line for pair in zip(lines, other, strict=False) for line in pair] + lines[len(other) :]
+    foreign_lines = [f"node9: {line}" for line in f"{TRACEBACK}KeyError: 'later'".splitlines()]
+    mixed = [line for pair in zip(lines, foreign_lines, strict=False) for line in pair] + lines[len(foreign_lines) :]
     assert first_error("\n".join(["node1: step 1", *mixed])) == "ValueError: boom\nat 3"
 
 
@@ -153,7 +153,7 @@ def test_prefix_search_takes_linear_time() -> None:
     for piece in ("a1.", "[a,", "(rank=", "a1: "):
         first_error(f"{piece * 200_000}\n" * 2)
         first_error(f"{piece}\n" * 200_000)
-    assert time.process_time() - started < 20  # about 1 s; a search that tries every way to split would take minutes
+    assert time.process_time() - started < 20  # about 1 s; a backtracking search would take minutes
 
 
 def test_hydra_advice_is_not_part_of_the_error() -> None:

@@ -1,4 +1,4 @@
-"""Operations of ranks by torch's flight recorder: what a node may report."""
+"""Operations of ranks in torch's flight recorder: the reports that a node may send."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.flight_record
 
 
 def row(rank: int, number: int, operation: str = "all_reduce", state: str = "waiting", **fields: str) -> dict[str, Any]:
-    """What a rank reports about a process group."""
+    """Return a rank's report about a process group."""
     texts = {"group": "0", "description": "default_pg", "operation": operation, "sizes": "[[2]]", **fields}
     return {"rank": rank, "number": number, "state": state, **texts}
 

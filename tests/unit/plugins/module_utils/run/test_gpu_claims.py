@@ -1,4 +1,4 @@
-"""Two runs on one node at once: real supervisors, with the GPUs that their plans name."""
+"""Concurrent runs on one node, with real supervisors and the GPUs in their plans."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHOW_AND_WAIT = 'echo "$CUDA_DEVICE_ORDER $CUDA_VISIBLE_DEVICES"; exec sleep 600
 
 @pytest.fixture
 def plan(tmp_path: Path) -> Iterator[Start]:
-    """Plan runs of two nodes with these GPUs; all have the same two addresses, and so share their nodes."""
+    """Plan runs on the same two nodes with the given GPUs."""
     runs: list[Run] = []
 
     def make(*gpus: int) -> Run:
@@ -61,7 +61,7 @@ def test_run_with_a_gpu_of_another_run_is_refused(plan: Start, gpus: tuple[int, 
         plan(*gpus).start(0)
 
 
-def test_run_on_all_gpus_leaves_no_gpus_for_other_runs(plan: Start) -> None:
+def test_run_on_all_gpus_blocks_other_runs(plan: Start) -> None:
     first = plan()
     first.start()
     with pytest.raises(RunError, match=rf"run {first.run_id}, owned by \S+, is still running on this node, in /"):

@@ -1,4 +1,4 @@
-"""What a node's GPUs do during a run, as nvidia-smi tells it."""
+"""The activity of a node's GPUs during a run, from nvidia-smi samples."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples i
 
 BUSY = "2026/11/22 10:15:00.123, 0, 97, 72914, 81559, 64, 641.27, 700.00\n"
 IDLE = "2026/11/22 10:15:00.125, 1, 0, 4, 81559, 31, 70.02, 700.00\n"
-UNTOLD = "2026/11/22 10:15:15.123, 0, [N/A], [Unknown Error], 81559, 64, [Not Supported], [N/A]\n"
+UNREPORTED = "2026/11/22 10:15:15.123, 0, [N/A], [Unknown Error], 81559, 64, [Not Supported], [N/A]\n"
 LOST = "Unable to determine the device handle for GPU 0000:04:00.0: Unknown Error\n"
 SECOND = {
     "index": 1,
@@ -29,8 +29,8 @@ SECOND = {
 
 
 def test_last_sample_of_each_gpu_is_used() -> None:
-    taken, devices = last_sample(HEADER + IDLE + BUSY + BUSY.replace("97", "12"))
-    assert time.strftime("%Y/%m/%d %H:%M:%S", time.gmtime(taken)) == "2026/11/22 10:15:00" and taken % 1 > 0.12
+    timestamp, devices = last_sample(HEADER + IDLE + BUSY + BUSY.replace("97", "12"))
+    assert time.strftime("%Y/%m/%d %H:%M:%S", time.gmtime(timestamp)) == "2026/11/22 10:15:00" and timestamp % 1 > 0.12
     assert devices == [
         {
             "index": 0,
@@ -55,15 +55,15 @@ def test_the_trend_is_the_mean_of_the_gpus_over_time() -> None:
 
 
 def test_file_from_an_older_version_is_read() -> None:
-    """It has no column for the limit; a file begun by it and continued by this version has both kinds of line."""
+    """Older lines lack the power limit; a file that spans versions has both kinds of line."""
     former = IDLE.replace(", 700.00", "")
     assert last_sample(former) == (last_sample(IDLE)[0], [{**SECOND, "power_limit_watts": None}])
     assert last_sample(former + IDLE) == last_sample(IDLE)
 
 
 def test_values_that_the_driver_does_not_report_are_none() -> None:
-    taken, (first, second) = last_sample(BUSY + IDLE + UNTOLD)
-    assert taken - last_sample(BUSY + IDLE)[0] == pytest.approx(14.998)
+    timestamp, (first, second) = last_sample(BUSY + IDLE + UNREPORTED)
+    assert timestamp - last_sample(BUSY + IDLE)[0] == pytest.approx(14.998)
     assert second == SECOND
     assert (first["utilization_percent"], first["memory_used_mib"], first["power_watts"]) == (None, None, None)
     assert first["temperature_celsius"] == 64

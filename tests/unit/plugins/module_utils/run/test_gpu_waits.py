@@ -1,4 +1,4 @@
-"""GPUs that wait in a kernel of NCCL, recognized from samples of nvidia-smi."""
+"""GPUs that wait in an NCCL kernel, recognized from nvidia-smi samples."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TRAINS, WAITS, IDLE, LIGHT = (97, 345.0), (100, 108.0), (0, 62.0), (100, 120.0)
 
 
 def text_of(*gpus: Sequence[tuple[float, float]]) -> str:
-    """The content of gpus.csv for GPUs with these samples of utilization and power."""
+    """Return the content of gpus.csv for GPUs with these samples of utilization and power."""
     lines = [
         f"2026/11/22 10:{number // 4:02d}:{number % 4 * 15:02d}.123, {index}, {used}, 30000, 40960, 60, {watts}, 400.00"
         for number, row in enumerate(zip(*gpus, strict=True))

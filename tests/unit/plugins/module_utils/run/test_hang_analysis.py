@@ -1,4 +1,4 @@
-"""The comparison of what the ranks of a run do."""
+"""Comparison of the activities of a run's ranks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ JSON = st.recursive(
 
 
 def group(*ranks: int, kind: str = "collective", call: str = "all_reduce", line: int = 88, **more: Any) -> Any:
-    """A group of ranks as a node reports it."""
+    """Return a group of ranks as a node reports it."""
     return {
         "ranks": list(ranks),
         "kind": kind,

@@ -38,14 +38,14 @@ FILES = (
 
 
 def node_request(run: Run, operation: str, **more: Any) -> dict[str, Any]:
-    """Return the node's reply to a request, through JSON like any other."""
+    """Return the node's reply to a request, after a JSON round trip."""
     fields = {"operation": operation, "wait": 0, "cursors": {}, "local_rank": 0, "selection": "logs", **more}
     reply: dict[str, Any] = json.loads(json.dumps(dispatch.main(run.request(0, **fields))))
     assert "error" not in reply, reply
     return reply
 
 
-def frozen(run: Run) -> int:
+def stop_supervisor(run: Run) -> int:
     """Stop the supervisor, so that it cannot restore anything; return its pid."""
     pid = run.supervisor(0)
     os.kill(pid, signal.SIGSTOP)
@@ -54,7 +54,7 @@ def frozen(run: Run) -> int:
 
 @pytest.fixture
 def alive(tmp_path: Path) -> Iterator[Run]:
-    """A run that only a request can end."""
+    """Start a run that only a request can end."""
     run = make_run(tmp_path, [["/bin/sleep", "600"]], timeouts={"heartbeat": 0.1})
     run.start()
     run.wait_for("running")
@@ -93,8 +93,8 @@ def test_requests_survive_any_file_left_by_an_ended_run(ended: Run, tmp_path: Pa
         shutil.copytree(intact, ended.node(0))
 
 
-def test_live_run_is_found_whatever_its_documents_contain(alive: Run) -> None:
-    pid = frozen(alive)
+def test_live_run_is_detected_whatever_its_documents_contain(alive: Run) -> None:
+    pid = stop_supervisor(alive)
     for kind in BAD_FILES:
         for name in DOCUMENTS:
             make_bad_file(alive.node(0) / name, kind)
@@ -110,7 +110,7 @@ def test_live_run_is_found_whatever_its_documents_contain(alive: Run) -> None:
 @pytest.mark.parametrize("damage", ["plan", "every file", "directory", "locked", "writable", "link"])
 def test_supervisor_restores_its_files_and_reports_the_restoration(alive: Run, damage: str) -> None:
     node = alive.node(0)
-    pid = frozen(alive)
+    pid = stop_supervisor(alive)
     if damage == "plan":
         (node / "plan.json").unlink()
     elif damage == "every file":
@@ -137,17 +137,17 @@ def test_supervisor_restores_its_files_and_reports_the_restoration(alive: Run, d
 
 
 def test_damaged_run_is_stopped_and_removed_by_a_replacement(alive: Run) -> None:
-    frozen_pid = frozen(alive)
+    frozen_pid = stop_supervisor(alive)
     (alive.node(0) / "plan.json").unlink()
     os.kill(frozen_pid, signal.SIGCONT)
-    other = make_run(alive.directory, [["/bin/true"]])
-    other.plans[0]["node"] = alive.plans[0]["node"]
-    (reply,) = other.start(replace=True)
+    replacement = make_run(alive.directory, [["/bin/true"]])
+    replacement.plans[0]["node"] = alive.plans[0]["node"]
+    (reply,) = replacement.start(replace=True)
     try:
         assert reply["stopped"] == [alive.run_id]
         assert not alive.processes()
     finally:
-        end_by_force(other)
+        end_by_force(replacement)
 
 
 @pytest.mark.parametrize("plan", ["another run", "another node", "another unit"])

@@ -1,4 +1,4 @@
-"""The runs of a node: listed, and removed where they are over."""
+"""The runs of a node: listed, and removed after their end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def on_node(run: Run, *remove: str, check: bool = False) -> dict[str, Any]:
     return list_runs.main(run.request(0, remove=list(remove), check=check))
 
 
-def over(directory: Path, run_id: str, state: str) -> Run:
+def make_ended_run(directory: Path, run_id: str, state: str) -> Run:
     """Create a run on this node that has reached this state and has written 1000 additional bytes."""
     run = make_run(directory, [["/bin/true"]], run_id=run_id)
     node = run.node(0)
@@ -30,22 +30,22 @@ def over(directory: Path, run_id: str, state: str) -> Run:
 
 
 def test_runs_are_listed_and_those_named_are_removed(tmp_path: Path) -> None:
-    run = over(tmp_path, "first", "succeeded")
-    over(tmp_path, "second", "running")  # a run whose supervisor has exited
-    answer = on_node(run)
-    assert {item["run_id"]: item["state"] for item in answer["runs"]} == {"first": "succeeded", "second": "died"}
-    assert all(item["size"] > 1000 and not item["alive"] for item in answer["runs"])
-    assert answer["removed"] == [] and not answer["changed"]
+    run = make_ended_run(tmp_path, "first", "succeeded")
+    make_ended_run(tmp_path, "second", "running")  # a run whose supervisor has exited
+    reply = on_node(run)
+    assert {item["run_id"]: item["state"] for item in reply["runs"]} == {"first": "succeeded", "second": "died"}
+    assert all(item["size"] > 1000 and not item["alive"] for item in reply["runs"])
+    assert reply["removed"] == [] and not reply["changed"]
 
     assert on_node(run, "first", check=True)["removed"] == ["first"]
     assert run.node(0).is_dir()
-    answer = on_node(run, "first", "nosuch", "../second")
-    assert (answer["changed"], answer["removed"]) == (True, ["first"])
-    assert not run.node(0).parent.exists() and [item["run_id"] for item in answer["runs"]] == ["second"]
+    reply = on_node(run, "first", "nosuch", "../second")
+    assert (reply["changed"], reply["removed"]) == (True, ["first"])
+    assert not run.node(0).parent.exists() and [item["run_id"] for item in reply["runs"]] == ["second"]
 
 
 def test_runs_are_described_by_job_project_and_outcome(tmp_path: Path) -> None:
-    run = over(tmp_path, "first", "failed")
+    run = make_ended_run(tmp_path, "first", "failed")
     run.plans[0].update(program="train.py", arguments=["--name", "a b"], working_directory="/home/me/toy")
     (run.node(0) / "plan.json").write_text(json.dumps(run.plans[0]))
     (run.node(0) / "job_results.jsonl").write_text('{"loss": 0.5, "text": "x"}\n{"loss": 0.25, "step": 7}\n')
@@ -83,7 +83,7 @@ def test_active_runs_are_listed_by_their_supervisors(tmp_path: Path) -> None:
 
 
 def test_active_runs_are_unknown_if_processes_of_other_users_are_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A node whose /proc is mounted with hidepid: the reply must not say that a run of another account has ended."""
+    """With hidepid on /proc, the reply must not report the end of another account's run."""
     assert not running_supervisors.has_hidden_processes()
     monkeypatch.setattr(running_supervisors, "command_line", lambda _pid: [])
     assert running_supervisors.has_hidden_processes()
@@ -105,15 +105,15 @@ def test_live_run_is_not_removed(tmp_path: Path) -> None:
     run.start(0)
     try:
         eventually(lambda: on_node(run)["runs"][0]["alive"])
-        answer = on_node(run, run.run_id)
-        assert (answer["changed"], answer["removed"]) == (False, [])
-        assert answer["runs"][0]["state"] in ("starting", "running") and run.node(0).is_dir()
+        reply = on_node(run, run.run_id)
+        assert (reply["changed"], reply["removed"]) == (False, [])
+        assert reply["runs"][0]["state"] in ("starting", "running") and run.node(0).is_dir()
     finally:
         end_by_force(run)
 
 
 def test_run_directory_that_cannot_be_removed_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = over(tmp_path, "first", "succeeded")
+    run = make_ended_run(tmp_path, "first", "succeeded")
 
     def refuse(path: str) -> None:
         raise PermissionError(13, "Permission denied", path)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Samples of all nodes during a run: what is kept, what a reader gets, and what a job or node can do to them."""
+"""Samples of all nodes during a run: storage, reading, and protection from hostile jobs and nodes."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def sample(**fields: Any) -> str:
         "temperature_celsius": 60.0,
         "power_watts": 600.0,
     }
-    usual = {"gpus": [gpu], "memory_used": 1, "memory_total": 2, "disk_free": 3, "disk_total": 4}
-    return json.dumps({**usual, **fields})
+    defaults = {"gpus": [gpu], "memory_used": 1, "memory_total": 2, "disk_free": 3, "disk_total": 4}
+    return json.dumps({**defaults, **fields})
 
 
 @pytest.fixture
@@ -84,9 +84,9 @@ def line_of(node: str, number: int, seconds: float) -> bytes:
 
 def test_thinning_keeps_the_newest_quarter_and_half_of_the_rest() -> None:
     lines = [line_of(f"gpu{number % 2}", number, 100.0 + number) for number in range(400)]
-    kept = thin([*lines[:5], b"nothing\n", *lines[5:]])
-    assert kept[-100:] == lines[300:] and 240 <= len(kept) <= 260
-    assert sum(b"gpu0" in line for line in kept) == len(kept) // 2
+    thinned = thin([*lines[:5], b"nothing\n", *lines[5:]])
+    assert thinned[-100:] == lines[300:] and 240 <= len(thinned) <= 260
+    assert sum(b"gpu0" in line for line in thinned) == len(thinned) // 2
 
 
 def test_repeated_thinning_keeps_samples_of_the_whole_run() -> None:
@@ -155,17 +155,22 @@ def test_a_node_samples_only_while_its_job_runs(tmp_path: Path) -> None:
     sampler = NodeSampler(Journal(str(tmp_path), plan), plan)
     assert sampler.step(1.0, running=False) == []
     ((kind, text),) = sampler.step(1.0, running=True)
-    own = validate_sample(text)
-    assert kind == live_sampling.SAMPLE_KIND and own is not None
-    assert 0 < own["memory_used"] < own["memory_total"] and 0 < own["disk_free"] <= own["disk_total"]
+    node_sample = validate_sample(text)
+    assert kind == live_sampling.SAMPLE_KIND and node_sample is not None
+    assert (
+        0 < node_sample["memory_used"] < node_sample["memory_total"]
+        and 0 < node_sample["disk_free"] <= node_sample["disk_total"]
+    )
     assert sampler.step(10.9, running=True) == [] and len(sampler.step(11.0, running=True)) == 1
 
 
 def test_a_sample_has_the_gpus_as_nvidia_smi_prints_them(tmp_path: Path) -> None:
     now = time.strftime("%Y/%m/%d %H:%M:%S")
     (tmp_path / "gpus.csv").write_text(f"{now}.123, 3, 97, 72914, 81559, 64, 641.27, 700.00\n")
-    own = validate_sample(json.dumps(take_sample(str(tmp_path))))
-    assert own is not None and [(gpu["index"], gpu["power_watts"]) for gpu in own["gpus"]] == [(3, 641.27)]
+    node_sample = validate_sample(json.dumps(take_sample(str(tmp_path))))
+    assert node_sample is not None and [(gpu["index"], gpu["power_watts"]) for gpu in node_sample["gpus"]] == [
+        (3, 641.27)
+    ]
 
 
 def test_old_gpu_sample_is_ignored(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Metrics for node_exporter, read by Prometheus's own client library, by promtool; the dashboard."""
+"""Metrics for node_exporter, read by Prometheus's own client library and by promtool, and the dashboard."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SAMPLE: dict[str, Any] = {
     "disk_free": 1e9,
     "disk_total": None,
 }
-OTHERS = [
+OTHER_VALUES = [
     ("muster_job_running", {}, 1.0),
     ("muster_job_duration_seconds_total", {}, 12.25),
     ("muster_job_attempt", {}, 0.0),
@@ -59,7 +59,7 @@ def read(text: str) -> dict[tuple[str, str], float]:
 
 
 def test_prometheus_reads_the_names_units_and_values_of_dcgm_exporter_and_dstack() -> None:
-    values = read(render([*node_samples(SAMPLE), *OTHERS], LABELS))
+    values = read(render([*node_samples(SAMPLE), *OTHER_VALUES], LABELS))
     assert values["DCGM_FI_DEV_GPU_UTIL", "1"] == 97.0
     assert values["DCGM_FI_DEV_FB_USED", "1"] == 1024.0
     assert values["DCGM_FI_DEV_FB_FREE", "1"] == 3072.0
@@ -93,7 +93,7 @@ def test_hostile_labels_and_values_are_escaped() -> None:
 @pytest.mark.skipif(not PROMTOOL.exists(), reason="make has not extracted promtool into build")
 def test_promtool_reports_no_problems() -> None:
     text = render(
-        [*node_samples({**SAMPLE, "gpus": [{**GPU, "power_watts": 300.0}], "disk_total": 2e9}), *OTHERS], LABELS
+        [*node_samples({**SAMPLE, "gpus": [{**GPU, "power_watts": 300.0}], "disk_total": 2e9}), *OTHER_VALUES], LABELS
     )
     completed = subprocess.run(
         [str(PROMTOOL), "check", "metrics"], input=text, capture_output=True, text=True, check=False, timeout=600
@@ -115,12 +115,12 @@ def test_the_dashboard_shows_only_metrics_that_exist() -> None:
 
 
 def silence_expressions() -> list[str]:
-    """Return what the documented alert and the dashboard compute from the silence of a run's nodes."""
+    """Return the expressions for the silence of a run's nodes in the documented alert and the dashboard."""
     rule = re.search(r"expr: (.*muster_run_silent_seconds\)) > 1800", METRICS_PAGE.read_text())
     panels = json.loads(DASHBOARD.read_text())["panels"]
-    shown = [target["expr"] for panel in panels for target in panel["targets"] if "silent" in target["expr"]]
-    assert rule is not None and len(shown) == 1
-    return [rule[1], shown[0].replace('{muster_run_name=~"$run"}', "")]
+    expressions = [target["expr"] for panel in panels for target in panel["targets"] if "silent" in target["expr"]]
+    assert rule is not None and len(expressions) == 1
+    return [rule[1], expressions[0].replace('{muster_run_name=~"$run"}', "")]
 
 
 def test_a_run_counts_as_silent_only_if_all_its_nodes_are() -> None:

@@ -70,7 +70,7 @@ FLAT = 'Traceback (most recent call last):\nFile "/job/train.py", line 3, in mai
     [RICH, LOGURU, GROUP, ELASTIC, TIMES, CLUSTER, FLAT],
     ids=["rich", "loguru", "exception group", "torchelastic", "times", "cluster", "without indentation"],
 )
-def test_exception_and_frame_are_found_in_each_format(text: str) -> None:
+def test_exception_and_frame_are_recognized_in_each_format(text: str) -> None:
     assert first_error(text) == "ValueError: boom"
     if text != CLUSTER:  # the rank prefixes in the cluster's text remain
         assert '  File "/job/train.py", line 3, in main\n    load(path)\n' in plain_output(text)
@@ -89,8 +89,10 @@ def test_other_output_is_unchanged(text: str) -> None:
 
 
 def test_interleaved_lines_of_ranks_are_read_rank_by_rank() -> None:
-    one, two = (f"{TRACEBACK}{error}\n".splitlines() for error in ("ValueError: boom", "KeyError: 'x'"))
-    lines = [line for pair in zip(one, two, strict=True) for line in (f"[rank1]: {pair[0]}", f"[rank2]: {pair[1]}")]
+    first, second = (f"{TRACEBACK}{error}\n".splitlines() for error in ("ValueError: boom", "KeyError: 'x'"))
+    lines = [
+        line for pair in zip(first, second, strict=True) for line in (f"[rank1]: {pair[0]}", f"[rank2]: {pair[1]}")
+    ]
     assert first_error("\n".join(lines)) == "ValueError: boom"
     cut_off = [line for line in lines if "ValueError" not in line]
     assert first_error("\n".join(cut_off)) == "KeyError: 'x'"

@@ -15,8 +15,8 @@ from ansible_collections.muster.training.plugins.module_utils._run import output
 from tests.unit.supervised import Run, make_run
 
 
-def written(tmp_path: Path, *files: str, outputs: tuple[str, ...] = ()) -> Run:
-    """A run with these files in its run directory, or elsewhere in its working directory where they begin with /."""
+def make_run_with_files(tmp_path: Path, *files: str, outputs: tuple[str, ...] = ()) -> Run:
+    """Create a run with files in its run directory; those that begin with / are in its working directory."""
     run = make_run(tmp_path / "runs", [["/bin/true"]], outputs=outputs)
     run.plans[0]["working_directory"] = str(tmp_path / "work")
     run.plans[0]["files"] = {"rules.json": "{}"}
@@ -27,14 +27,14 @@ def written(tmp_path: Path, *files: str, outputs: tuple[str, ...] = ()) -> Run:
     return run
 
 
-def told(run: Run, *more: str) -> list[str]:
-    answer = run_outputs.main(run.request(0, operation="tell", outputs=list(more)))
-    assert answer["node_rank"] == 0 and not answer["incomplete"]
-    return [file["name"] for file in answer["files"]]
+def listed_names(run: Run, *more: str) -> list[str]:
+    reply = run_outputs.main(run.request(0, operation="tell", outputs=list(more)))
+    assert reply["node_rank"] == 0 and not reply["incomplete"]
+    return [file["name"] for file in reply["files"]]
 
 
 def test_job_files_in_the_run_directory_are_listed_without_musters_own_files(tmp_path: Path) -> None:
-    ours: tuple[str, ...] = (
+    own_files: tuple[str, ...] = (
         "launcher.log",
         "nccl.a.1.log",
         "ranks/0/stdout.log",
@@ -43,7 +43,7 @@ def test_job_files_in_the_run_directory_are_listed_without_musters_own_files(tmp
         "environment.json",
         "gpus.csv",
     )
-    ours += (
+    own_files += (
         "supervisor.py",
         "status.json",
         "rules.json",
@@ -52,11 +52,18 @@ def test_job_files_in_the_run_directory_are_listed_without_musters_own_files(tmp
         ".cache/hub/model",
         "a.tmp",
     )
-    ours += ("requeue/token", "requeue/environment.json", "earlier/0/ranks/0.log", "join.json", "notice.json")
-    run = written(tmp_path, *ours, "checkpoints/last.pt", "measured/a.json", "model.bin", "deep/launcher.log")
+    own_files += ("requeue/token", "requeue/environment.json", "earlier/0/ranks/0.log", "join.json", "notice.json")
+    run = make_run_with_files(
+        tmp_path, *own_files, "checkpoints/last.pt", "measured/a.json", "model.bin", "deep/launcher.log"
+    )
     (run.node(0) / "link.pt").symlink_to(run.node(0) / "token")
     os.mkfifo(run.node(0) / "pipe")
-    assert told(run) == ["run/model.bin", "run/checkpoints/last.pt", "run/deep/launcher.log", "run/measured/a.json"]
+    assert listed_names(run) == [
+        "run/model.bin",
+        "run/checkpoints/last.pt",
+        "run/deep/launcher.log",
+        "run/measured/a.json",
+    ]
 
 
 def test_declared_and_requested_outputs_elsewhere_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,14 +72,16 @@ def test_declared_and_requested_outputs_elsewhere_are_listed(tmp_path: Path, mon
     scratch.mkdir(parents=True)
     (scratch / "x.pt").write_text("x")
     (tmp_path / "linked").symlink_to(scratch)
-    run = written(
+    run = make_run_with_files(
         tmp_path, "/out/a.pt", "/out/deep/b.pt", "/other/c.pt", "/other/c.txt", outputs=("out", "gone", "out/")
     )
-    assert told(run) == ["work/out/a.pt", "work/out/deep/b.pt"]
-    assert told(run, "**/*.pt", "out") == ["work/out/a.pt", "work/out/deep/b.pt", "work/other/c.pt"]
-    assert told(run, "~/scratch")[-1] == f"root{scratch}/x.pt"
-    assert told(run, str(tmp_path / "linked"))[-1] == f"root{tmp_path}/linked/x.pt", "a link that is named itself"
-    assert told(run, str(run.node(0)), str(tmp_path)).count("root" + str(run.node(0) / "plan.json")) == 0
+    assert listed_names(run) == ["work/out/a.pt", "work/out/deep/b.pt"]
+    assert listed_names(run, "**/*.pt", "out") == ["work/out/a.pt", "work/out/deep/b.pt", "work/other/c.pt"]
+    assert listed_names(run, "~/scratch")[-1] == f"root{scratch}/x.pt"
+    assert listed_names(run, str(tmp_path / "linked"))[-1] == f"root{tmp_path}/linked/x.pt", (
+        "a link that is named itself"
+    )
+    assert listed_names(run, str(run.node(0)), str(tmp_path)).count("root" + str(run.node(0) / "plan.json")) == 0
 
 
 def test_other_files_that_changed_in_the_working_directory_are_counted(tmp_path: Path) -> None:
@@ -85,34 +94,34 @@ def test_other_files_that_changed_in_the_working_directory_are_counted(tmp_path:
         "/src/__pycache__/a.pyc",
         "/.git/x",
     )
-    run = written(tmp_path, *names, "/code/train.py", outputs=("out",))
+    run = make_run_with_files(tmp_path, *names, "/code/train.py", outputs=("out",))
     os.utime(tmp_path / "work" / "code" / "train.py", (1.0, 1.0))  # as copied before the run
-    answer = run_outputs.main(run.request(0, operation="tell", outputs=[]))
-    assert answer["unlisted"] == {"logs": 2, "model.bin": 1}
+    reply = run_outputs.main(run.request(0, operation="tell", outputs=[]))
+    assert reply["unlisted"] == {"logs": 2, "model.bin": 1}
     assert run_outputs.main(run.request(0, operation="tell", outputs=["logs"]))["unlisted"] == {"model.bin": 1}
 
 
 def test_node_without_the_run_lists_no_files(tmp_path: Path) -> None:
     run = make_run(tmp_path, [["/bin/true"]])
-    answer = run_outputs.main(run.request(0, operation="tell", outputs=[]))
-    assert (answer["node_rank"], answer["files"]) == (None, [])
+    reply = run_outputs.main(run.request(0, operation="tell", outputs=[]))
+    assert (reply["node_rank"], reply["files"]) == (None, [])
 
 
 def test_undecodable_file_names_are_omitted_and_flagged(tmp_path: Path) -> None:
-    run = written(tmp_path, "good")
+    run = make_run_with_files(tmp_path, "good")
     Path(os.fsdecode(os.fsencode(run.node(0)) + b"/bad\xff")).write_text("x")
-    answer = run_outputs.main(run.request(0, operation="tell", outputs=[]))
-    assert [file["name"] for file in answer["files"]] == ["run/good"] and answer["incomplete"]
+    reply = run_outputs.main(run.request(0, operation="tell", outputs=[]))
+    assert [file["name"] for file in reply["files"]] == ["run/good"] and reply["incomplete"]
 
 
 def test_listing_is_cut_at_the_limit_and_flagged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_outputs, "MAX_LISTED_FILES", 3)
-    answer = run_outputs.main(written(tmp_path, *"abcde").request(0, operation="tell", outputs=[]))
-    assert len(answer["files"]) == 3 and answer["incomplete"]
+    reply = run_outputs.main(make_run_with_files(tmp_path, *"abcde").request(0, operation="tell", outputs=[]))
+    assert len(reply["files"]) == 3 and reply["incomplete"]
 
 
 def test_files_are_compared_by_their_content(tmp_path: Path) -> None:
-    run = written(tmp_path, "a", "/out/b")
+    run = make_run_with_files(tmp_path, "a", "/out/b")
     names = ["run/a", "work/out/b", "run/gone", "run/link"]
     (run.node(0) / "link").symlink_to(run.node(0) / "a")
     hashes = run_outputs.main(run.request(0, operation="compare", names=names))["hashes"]
@@ -125,14 +134,14 @@ def part(file: dict[str, Any], offset: int, length: int) -> dict[str, Any]:
 
 
 def test_file_parts_are_sent_unless_the_file_was_removed_or_changed(tmp_path: Path) -> None:
-    run = written(tmp_path, "0123456789", "empty")
+    run = make_run_with_files(tmp_path, "0123456789", "empty")
     (run.node(0) / "empty").write_text("")
-    answer = run_outputs.main(run.request(0, operation="tell", outputs=[]))
-    digits, empty = sorted(answer["files"], key=lambda file: str(file["name"]))
+    reply = run_outputs.main(run.request(0, operation="tell", outputs=[]))
+    digits, empty = sorted(reply["files"], key=lambda file: str(file["name"]))
     parts = [part(digits, 0, 4), part(digits, 4, 6), part(empty, 0, 0), part({**digits, "name": "run/gone"}, 0, 4)]
-    given = run_outputs.main(run.request(0, operation="hand_out", parts=parts))["parts"]
-    assert [base64.b64decode(item["data"]) for item in given[:3]] == [b"0123", b"456789", b""]
-    assert given[3] == {"problem": "No such file or directory"}
+    sent = run_outputs.main(run.request(0, operation="hand_out", parts=parts))["parts"]
+    assert [base64.b64decode(item["data"]) for item in sent[:3]] == [b"0123", b"456789", b""]
+    assert sent[3] == {"problem": "No such file or directory"}
     os.utime(run.node(0) / "0123456789", ns=(5, 5))
-    given = run_outputs.main(run.request(0, operation="hand_out", parts=parts[:1]))["parts"]
-    assert given == [{"problem": "the file has changed since it was listed"}]
+    sent = run_outputs.main(run.request(0, operation="hand_out", parts=parts[:1]))["parts"]
+    assert sent == [{"problem": "the file has changed since it was listed"}]

@@ -18,7 +18,7 @@ NODE = {"name": "gpu1", "node_rank": 1, "first_rank": 2, "slots": 2}
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Directory of a run with two ranks on its second node."""
+    """Return the directory of a run with two ranks on its second node."""
     plan = {"rank_logs": "ranks", "node": NODE}
     for rank in ("0", "1"):
         (tmp_path / "ranks" / rank).mkdir(parents=True)
@@ -56,7 +56,7 @@ def test_search_is_bounded(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "needle" in match["line"] and len(match["line"]) <= page.MAX_LINE
 
 
-def test_search_does_not_open_files_that_a_job_put_in_place_of_a_log(run: Path) -> None:
+def test_search_does_not_open_files_that_a_job_substituted_for_a_log(run: Path) -> None:
     log = run / "ranks" / "0" / "stdout.log"
     log.unlink()
     os.mkfifo(log)

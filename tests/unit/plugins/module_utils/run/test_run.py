@@ -1,4 +1,4 @@
-"""A node's side of training_run: what it reads, recognizes and asks of systemd."""
+"""The node's part of training_run: logs, processes and systemd units."""
 
 from __future__ import annotations
 
@@ -80,22 +80,22 @@ def test_log_is_read_without_loss_or_duplication(pieces: list[str], chunk: int) 
     run_watch.CHUNK = chunk
     log = Path(f"/tmp/muster-unit-log-{os.getpid()}")
     try:
-        got, cursors = "", dict[str, int]()
+        output, cursors = "", dict[str, int]()
         with open(log, "w", encoding="utf-8", newline="") as stream:
             for piece in pieces:
                 stream.write(piece)
                 stream.flush()
-                got += run_watch.read_new(str(log), cursors, False)
+                output += run_watch.read_new(str(log), cursors, False)
         while True:
             more = run_watch.read_new(str(log), cursors, True)
             if not more:
                 break
-            got += more
+            output += more
     finally:
         run_watch.CHUNK = before
         log.unlink(missing_ok=True)
-    if "\ufffd" not in got:  # a two-byte character may be split between two chunks of an endless line
-        assert got == "".join(pieces)
+    if "\ufffd" not in output:  # a two-byte character may be split between two chunks of an endless line
+        assert output == "".join(pieces)
 
 
 # --- Watching ---------------------------------------------------------------------------------------------------------
@@ -103,8 +103,8 @@ def test_log_is_read_without_loss_or_duplication(pieces: list[str], chunk: int) 
 
 def watch(run: Any, cursors: dict[str, int] | None = None) -> dict[str, Any]:
     request = run.request(0, cursors=cursors or {}, wait=0.0, local_rank=0)
-    answer: dict[str, Any] = run_watch.watch(request)
-    return answer
+    reply: dict[str, Any] = run_watch.watch(request)
+    return reply
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def watch(run: Any, cursors: dict[str, int] | None = None) -> dict[str, Any]:
     ids=["short", "of four bytes a letter", "long", "short and long"],
 )
 def test_long_log_of_an_ended_run_is_read_to_its_end(tmp_path: Path, line: str) -> None:
-    """This applies even if the run has ended: the rest arrives in the next replies."""
+    """The remaining text arrives in the next replies, even after the end of the run."""
     run = make_run(tmp_path, [["/bin/true"]])
     node = run.node(0)
     node.mkdir(parents=True)
@@ -121,15 +121,15 @@ def test_long_log_of_an_ended_run_is_read_to_its_end(tmp_path: Path, line: str) 
     (node / "status.json").write_text('{"state": "succeeded", "message": ""}')
     written = line * (3 * run_watch.CHUNK // len(line.encode()) + 1)
     (node / "launcher.log").write_text(written, encoding="utf-8")
-    got, cursors = "", dict[str, int]()
-    for _answer in range(10):
-        answer = watch(run, cursors)
-        got += "".join(answer["outputs"].values())
-        cursors = answer["cursors"]
-        if not answer["active"]:
+    output, cursors = "", dict[str, int]()
+    for _turn in range(10):
+        reply = watch(run, cursors)
+        output += "".join(reply["outputs"].values())
+        cursors = reply["cursors"]
+        if not reply["active"]:
             break
-    assert not answer["active"]
-    assert got == written
+    assert not reply["active"]
+    assert output == written
 
 
 @pytest.mark.parametrize("line", ["step\n" + 40 * "x" + "\n", "x"], ids=["lines", "one line without an end"])
@@ -143,17 +143,17 @@ def test_watcher_that_is_far_behind_skips_to_the_end_but_keeps_all_results(tmp_p
     reports = [f'MUSTER_RESULT {{"accuracy": {number}}}\n' for number in range(3)]
     log = node / "launcher.log"
     log.write_text(f"first\n{reports[0]}{reports[1]}{filling}\n{reports[2]}{filling}the end")
-    answers, cursors = list[dict[str, Any]](), dict[str, int]()
-    while not answers or answers[-1]["active"]:
-        answers.append(watch(run, cursors))
-        cursors = answers[-1]["cursors"]
-    got = "".join(text for answer in answers for text in answer["outputs"].values())
-    assert got.startswith("".join(reports)) and got.endswith("xthe end" if line == "x" else "x\nthe end")
-    assert "first" not in got and len(answers) <= 3
-    left_out = sum(answer["left_out"].get(str(log), 0) for answer in answers)
-    assert left_out + len(got) == log.stat().st_size + len("".join(reports))
+    replies, cursors = list[dict[str, Any]](), dict[str, int]()
+    while not replies or replies[-1]["active"]:
+        replies.append(watch(run, cursors))
+        cursors = replies[-1]["cursors"]
+    output = "".join(text for reply in replies for text in reply["outputs"].values())
+    assert output.startswith("".join(reports)) and output.endswith("xthe end" if line == "x" else "x\nthe end")
+    assert "first" not in output and len(replies) <= 3
+    left_out = sum(reply["left_out"].get(str(log), 0) for reply in replies)
+    assert left_out + len(output) == log.stat().st_size + len("".join(reports))
     if line != "x":
-        assert set(got.removeprefix("".join(reports)).splitlines()) <= {"step", 40 * "x", "the end"}, "whole lines"
+        assert set(output.removeprefix("".join(reports)).splitlines()) <= {"step", 40 * "x", "the end"}, "whole lines"
 
 
 def test_silence_is_the_age_of_the_newest_log(tmp_path: Path) -> None:
@@ -180,19 +180,19 @@ def test_each_attempt_is_shown_to_its_end_before_the_next(tmp_path: Path, monkey
         (logs / "stderr.log").write_text(f"e{attempt}\n")
     (node / "plan.json").write_text(json.dumps(run.plans[0]))
     (node / "status.json").write_text('{"state": "succeeded", "message": ""}')
-    got, cursors, active = "", dict[str, int](), True
+    output, cursors, active = "", dict[str, int](), True
     while active:
-        answer = watch(run, cursors)
-        got += "".join(answer["outputs"].values())
-        cursors, active = answer["cursors"], answer["active"]
-    ends = [got.index(f"e{attempt}") for attempt in range(3)]
-    assert got.count("no line end") == 3
+        reply = watch(run, cursors)
+        output += "".join(reply["outputs"].values())
+        cursors, active = reply["cursors"], reply["active"]
+    ends = [output.index(f"e{attempt}") for attempt in range(3)]
+    assert output.count("no line end") == 3
     for attempt in range(1, 3):
-        assert ends[attempt - 1] < got.index(f"a{attempt}"), got
+        assert ends[attempt - 1] < output.index(f"a{attempt}"), output
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    ("text", "expected"),
     [
         ("step 1\n10%\r20%\r 30%", "30%"),
         ("step 1\n", ""),
@@ -200,12 +200,12 @@ def test_each_attempt_is_shown_to_its_end_before_the_next(tmp_path: Path, monkey
         ("", ""),
     ],
 )
-def test_unfinished_last_line_is_shown(tmp_path: Path, text: str, shown: str) -> None:
+def test_unfinished_last_line_is_shown(tmp_path: Path, text: str, expected: str) -> None:
     log = tmp_path / "stderr.log"
     log.write_text(text, newline="")
     cursors: dict[str, int] = {}
     run_watch.read_new(str(log), cursors, False)
-    assert run_watch.partial_line(str(log), cursors) == shown
+    assert run_watch.partial_line(str(log), cursors) == expected
     assert run_watch.partial_line(str(tmp_path / "none"), cursors) == ""
 
 
@@ -215,8 +215,8 @@ def test_run_whose_supervisor_has_exited_is_dead(tmp_path: Path) -> None:
     node.mkdir(parents=True)
     (node / "plan.json").write_text(json.dumps(run.plans[0]))
     (node / "status.json").write_text('{"state": "running", "message": "", "since": 5.0}')
-    answer = watch(run)
-    assert not answer["active"] and answer["status"]["state"] == "died" and answer["result"] is None
+    reply = watch(run)
+    assert not reply["active"] and reply["status"]["state"] == "died" and reply["result"] is None
     result = run_status.read(run.request(0, wait=0))["run"]
     assert (result["state"], result["since"], result["ranks"]) == ("died", 5.0, [0])
     assert "the supervisor died" in result["message"]
@@ -274,11 +274,11 @@ Starter = Callable[..., int]
 
 @pytest.fixture
 def start() -> Iterator[Starter]:
-    """Starts a process whose command line ends with the given words."""
+    """Yield a function that starts a process whose command line ends with the given arguments."""
     processes: list[subprocess.Popen[str]] = []
 
     def starter(*arguments: str, environment: dict[str, str] | None = None, user: str = "") -> int:
-        python = "/usr/bin/python3" if user else sys.executable  # other users may not be able to read our directory
+        python = "/usr/bin/python3" if user else sys.executable  # other users may not be able to read this directory
         process = subprocess.Popen(
             [python, "-c", SLEEP, *arguments],
             stdout=subprocess.PIPE,
@@ -297,7 +297,7 @@ def start() -> Iterator[Starter]:
         process.communicate()
 
 
-def seen(pid: int) -> dict[str, Any] | None:
+def find_supervisor(pid: int) -> dict[str, Any] | None:
     return next((item for item in run_alive.find_supervisors() if item["pid"] == pid), None)
 
 
@@ -307,8 +307,8 @@ def test_supervisors_and_guards_are_recognized_by_command_line(start: Starter, d
     arguments = [f"{directory}/supervisor.py", *(["--guard"] if guard else []), directory, "first", "10.0.0.9"]
     pid = start(*arguments)
     user = {"user": os.geteuid(), "owner": pwd.getpwuid(os.geteuid()).pw_name}
-    shown = {"run_id": "first", "address": "10.0.0.9", "directory": directory, "pid": pid, "guard": guard, **user}
-    assert seen(pid) == shown
+    expected = {"run_id": "first", "address": "10.0.0.9", "directory": directory, "pid": pid, "guard": guard, **user}
+    assert find_supervisor(pid) == expected
     assert run_alive.is_alive(directory)
 
 
@@ -329,47 +329,47 @@ def test_supervisors_and_guards_are_recognized_by_command_line(start: Starter, d
     ],
 )
 def test_other_processes_are_not_treated_as_supervisors(start: Starter, arguments: tuple[str, ...]) -> None:
-    assert seen(start(*arguments)) is None
+    assert find_supervisor(start(*arguments)) is None
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a process of another user")
 @pytest.mark.parametrize("directory", ["the user's", "a private one of the user's", "hers", "a private one", "none"])
 def test_command_line_of_another_account_is_not_a_supervisor(start: Starter, directory: str) -> None:
-    """Anyone can choose the words in a command line."""
+    """Any user can choose the arguments in a command line."""
     nobody, daemon = pwd.getpwnam("nobody"), pwd.getpwnam("daemon")
-    with tempfile.TemporaryDirectory() as made:
-        os.chmod(made, 0o755)
-        node = Path(made, "runs", "ghost", "node0")
+    with tempfile.TemporaryDirectory() as temporary:
+        os.chmod(temporary, 0o755)
+        node = Path(temporary, "runs", "ghost", "node0")
         if directory != "none":
             node.mkdir(parents=True)
         owner = nobody if "user's" in directory else daemon
         pid = start(f"{node}/supervisor.py", str(node), "ghost", "10.0.0.9", user="nobody")
         if directory != "none":
             (node / "supervisor.json").write_text(json.dumps({"pid": pid}))
-        for path in Path(made).rglob("*"):
+        for path in Path(temporary).rglob("*"):
             os.chown(path, owner.pw_uid, owner.pw_gid)
             path.chmod(0o700 if "private" in directory else 0o755)
         os.seteuid(daemon.pw_uid)  # a user whose run another user claims to have
         try:
-            assert seen(pid) is None and not run_alive.is_alive(str(node))
+            assert find_supervisor(pid) is None and not run_alive.is_alive(str(node))
         finally:
             os.seteuid(0)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a run of another user")
-def test_run_of_another_account_is_seen() -> None:
+def test_run_of_another_account_is_detected() -> None:
     nobody, daemon = pwd.getpwnam("nobody"), pwd.getpwnam("daemon")
-    with tempfile.TemporaryDirectory() as made:
-        os.chown(made, nobody.pw_uid, nobody.pw_gid)
-        run = make_run(Path(made), [["/bin/sleep", "600"]])
+    with tempfile.TemporaryDirectory() as temporary:
+        os.chown(temporary, nobody.pw_uid, nobody.pw_gid)
+        run = make_run(Path(temporary), [["/bin/sleep", "600"]])
         source = {"supervisor": supervisor_files(), "token": run.token, "environment": {}}
         try:
             on_this_node({**run.request(0, user="nobody"), **source, "operation": "start", "plan": run.plans[0]})
             run.wait_for("running")
             os.seteuid(daemon.pw_uid)
             try:
-                shown = [item for item in run_alive.find_supervisors() if item["run_id"] == run.run_id]
-                assert {(item["owner"], item["guard"]) for item in shown} == {("nobody", False), ("nobody", True)}
+                supervisors = [item for item in run_alive.find_supervisors() if item["run_id"] == run.run_id]
+                assert {(item["owner"], item["guard"]) for item in supervisors} == {("nobody", False), ("nobody", True)}
             finally:
                 os.seteuid(0)
         finally:
@@ -388,11 +388,11 @@ def test_stop_does_not_affect_processes_of_other_users(tmp_path: Path, start: St
     assert Path(f"/proc/{pid}").exists()
 
 
-def test_processes_of_a_run_are_found_by_their_environment(start: Starter) -> None:
-    mine = start(environment={"MUSTER_RUN_DIRECTORY": "/runs/first/node1"})
-    others = start(environment={"MUSTER_RUN_DIRECTORY": "/runs/first/node10"})
-    eventually(lambda: mine in run_alive.marked_processes("/runs/first/node1"))
-    assert others not in run_alive.marked_processes("/runs/first/node1")
+def test_processes_of_a_run_are_identified_by_their_environment(start: Starter) -> None:
+    first_pid = start(environment={"MUSTER_RUN_DIRECTORY": "/runs/first/node1"})
+    second_pid = start(environment={"MUSTER_RUN_DIRECTORY": "/runs/first/node10"})
+    eventually(lambda: first_pid in run_alive.marked_processes("/runs/first/node1"))
+    assert second_pid not in run_alive.marked_processes("/runs/first/node1")
     assert os.getpid() not in run_alive.marked_processes("/runs/first/node1")
 
 
@@ -414,11 +414,11 @@ def test_run_directory_that_cannot_be_created_is_reported(tmp_path: Path) -> Non
 
 
 @pytest.fixture
-def place() -> Iterator[Path]:
-    """Return a directory that every account can access."""
-    with tempfile.TemporaryDirectory() as made:
-        os.chmod(made, 0o755)
-        yield Path(made)
+def shared_directory() -> Iterator[Path]:
+    """Yield a directory that every account can access."""
+    with tempfile.TemporaryDirectory() as temporary:
+        os.chmod(temporary, 0o755)
+        yield Path(temporary)
 
 
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory to another user")
@@ -446,9 +446,9 @@ ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a d
     ],
 )
 def test_run_is_refused_if_another_account_could_replace_its_program(
-    place: Path, where: str, mode: int, owner: str, message: str
+    shared_directory: Path, where: str, mode: int, owner: str, message: str
 ) -> None:
-    run = make_run(place / "above" / "runs", [["/bin/true"]], run_id="race9")
+    run = make_run(shared_directory / "above" / "runs", [["/bin/true"]], run_id="race9")
     (run.directory / "race9").mkdir(parents=True, mode=0o700)
     changed = (run.directory / where).resolve()
     changed.chmod(mode)
@@ -461,11 +461,11 @@ def test_run_is_refused_if_another_account_could_replace_its_program(
 
 @ROOT_ONLY
 @pytest.mark.parametrize("owner", ["nobody", "root"])
-def test_link_to_the_run_directory_must_belong_to_root_or_the_user(place: Path, owner: str) -> None:
-    (place / "disk").mkdir()
-    (place / "scratch").symlink_to("disk")
-    os.chown(place / "scratch", pwd.getpwnam(owner).pw_uid, -1, follow_symlinks=False)
-    run = make_run(place / "scratch" / "runs", [["/bin/true"]])
+def test_link_to_the_run_directory_must_belong_to_root_or_the_user(shared_directory: Path, owner: str) -> None:
+    (shared_directory / "disk").mkdir()
+    (shared_directory / "scratch").symlink_to("disk")
+    os.chown(shared_directory / "scratch", pwd.getpwnam(owner).pw_uid, -1, follow_symlinks=False)
+    run = make_run(shared_directory / "scratch" / "runs", [["/bin/true"]])
     if owner == "root":
         run.start()
         run.wait_for("succeeded")
@@ -473,22 +473,22 @@ def test_link_to_the_run_directory_must_belong_to_root_or_the_user(place: Path, 
     else:
         with pytest.raises(RunError, match="scratch belongs to nobody\\. "):
             run.start()
-        assert list((place / "disk").iterdir()) == []
+        assert list((shared_directory / "disk").iterdir()) == []
 
 
 @ROOT_ONLY
-def test_a_run_starts_in_a_directory_with_the_sticky_bit(place: Path) -> None:
-    run = make_run(place, [["/bin/true"]])
-    place.chmod(0o1777)
+def test_a_run_starts_in_a_directory_with_the_sticky_bit(shared_directory: Path) -> None:
+    run = make_run(shared_directory, [["/bin/true"]])
+    shared_directory.chmod(0o1777)
     run.start()
     run.wait_for("succeeded")
     run.wait_until_gone()
 
 
 @ROOT_ONLY
-def test_run_directory_of_another_account_is_ignored(place: Path) -> None:
-    """What lies there may lead anywhere: `stop` would be written through a link, secrets removed through one."""
-    run = make_run(place, [["/bin/true"]], run_id="theirs")
+def test_run_directory_of_another_account_is_ignored(shared_directory: Path) -> None:
+    """Its files may be links: `stop` would write through a link, and remove secrets through one."""
+    run = make_run(shared_directory, [["/bin/true"]], run_id="theirs")
     run.node(0).mkdir(parents=True)
     (run.node(0) / "plan.json").write_text(json.dumps(run.plans[0]))
     (run.node(0) / "token").write_text("ours")
@@ -509,12 +509,12 @@ def test_supervisor_that_cannot_be_started_is_reported() -> None:
 
 
 def test_detached_start_does_not_reap_other_children() -> None:
-    other = os.fork()
-    if other == 0:
+    child_pid = os.fork()
+    if child_pid == 0:
         os._exit(7)
-    os.waitid(os.P_PID, other, os.WEXITED | os.WNOWAIT)
+    os.waitid(os.P_PID, child_pid, os.WEXITED | os.WNOWAIT)
     run_start.spawn_detached(["/bin/true"])
-    assert os.waitstatus_to_exitcode(os.waitpid(other, 0)[1]) == 7
+    assert os.waitstatus_to_exitcode(os.waitpid(child_pid, 0)[1]) == 7
 
 
 def test_repeated_start_changes_nothing_and_another_plan_is_refused(tmp_path: Path) -> None:
@@ -526,9 +526,9 @@ def test_repeated_start_changes_nothing_and_another_plan_is_refused(tmp_path: Pa
             run_start.start(run.request(0, plan=run.plans[0], token="", environment={}, supervisor={}))["changed"]
             is False
         )
-        other = {**run.plans[0], "world_size": 7}
+        changed_plan = {**run.plans[0], "world_size": 7}
         with pytest.raises(RunError, match="already running on this node with a different plan"):
-            run_start.start(run.request(0, plan=other, token="", environment={}, supervisor={}))
+            run_start.start(run.request(0, plan=changed_plan, token="", environment={}, supervisor={}))
     finally:
         run_stop.remove(run.request(0))
     run.wait_until_gone()
@@ -536,26 +536,26 @@ def test_repeated_start_changes_nothing_and_another_plan_is_refused(tmp_path: Pa
 
 
 def test_one_of_two_simultaneous_starts_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise, both would see that nothing is running, and then start."""
+    """Otherwise, both would observe no running process, and then start."""
     runs = [make_run(tmp_path, [["/bin/sleep", "600"]], run_id=name) for name in ("one", "other")]
-    both_looked = threading.Barrier(2)
-    look = run_alive.find_supervisors
+    both_scanned = threading.Barrier(2)
+    find_supervisors = run_alive.find_supervisors
 
-    def slow_look() -> list[dict[str, Any]]:
-        result: list[dict[str, Any]] = look()
+    def slow_find_supervisors() -> list[dict[str, Any]]:
+        result: list[dict[str, Any]] = find_supervisors()
         with contextlib.suppress(threading.BrokenBarrierError):
-            both_looked.wait(3.0)  # unless something prevents the second node from looking
+            both_scanned.wait(3.0)  # times out if the lock blocks the second start
         return result
 
-    monkeypatch.setattr(run_start, "find_supervisors", slow_look)
-    answers: list[str] = []
+    monkeypatch.setattr(run_start, "find_supervisors", slow_find_supervisors)
+    results: list[str] = []
 
     def begin(run: Any) -> None:
         try:
             run.start()
-            answers.append("started")
+            results.append("started")
         except RunError as error:
-            answers.append(str(error))
+            results.append(str(error))
 
     threads = [threading.Thread(target=begin, args=(run,)) for run in runs]
     try:
@@ -563,7 +563,7 @@ def test_one_of_two_simultaneous_starts_is_refused(tmp_path: Path, monkeypatch: 
             thread.start()
         for thread in threads:
             thread.join()
-        first, second = sorted(answers, key=len)
+        first, second = sorted(results, key=len)
         assert first == "started" and "is still running on this node" in second
     finally:
         monkeypatch.undo()
@@ -582,7 +582,7 @@ def test_start_gives_up_waiting_for_another_start(tmp_path: Path, monkeypatch: p
         run.start()
 
 
-def test_concurrent_starts_exclude_each_other_and_leave_no_lock_behind(
+def test_concurrent_starts_exclude_each_other_and_remove_the_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run_start, "START_LOCK", str(tmp_path / "lock-{uid}"))
@@ -617,8 +617,10 @@ def test_lock_left_behind_by_a_killed_start_is_taken_and_removed(
 
 
 @ROOT_ONLY
-def test_lock_file_of_another_account_does_not_block_a_start(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lock = place / "lock"
+def test_lock_file_of_another_account_does_not_block_a_start(
+    shared_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = shared_directory / "lock"
     monkeypatch.setattr(run_start, "START_LOCK", str(lock))
     lock.touch()
     os.chown(lock, pwd.getpwnam("nobody").pw_uid, -1)
@@ -650,12 +652,12 @@ def test_missing_user_is_reported_by_name() -> None:
 
 
 def test_runs_directory_is_expanded_and_normalized() -> None:
-    mine = pwd.getpwuid(os.geteuid())
+    account = pwd.getpwuid(os.geteuid())
     assert (
-        run_runs.runs_directory({"runs_directory": "~/.muster/runs", "user": mine.pw_name})
-        == f"{mine.pw_dir}/.muster/runs"
+        run_runs.runs_directory({"runs_directory": "~/.muster/runs", "user": account.pw_name})
+        == f"{account.pw_dir}/.muster/runs"
     )
-    assert run_runs.runs_directory({"runs_directory": "/srv/runs", "user": mine.pw_name}) == "/srv/runs"
+    assert run_runs.runs_directory({"runs_directory": "/srv/runs", "user": account.pw_name}) == "/srv/runs"
     assert run_runs.runs_directory({"runs_directory": "/srv/runs/../x"}) == "/srv/x"
 
 
@@ -671,31 +673,36 @@ def test_start_next_to_a_live_run_is_refused_unless_shared(
     run.plans[0]["supervision"] = supervision
     # on a machine that hosts several nodes, a different address means a different node
     address = run.plans[0]["node"]["address"] if supervision == "process" else "10.0.0.9"
-    other = {"run_id": "other", "address": address, "directory": "/else/other/node0", "pid": 1, "owner": "trainer"}
-    monkeypatch.setattr(run_start, "find_supervisors", lambda: [other])  # this machine may have more
+    supervisor = {"run_id": "other", "address": address, "directory": "/else/other/node0", "pid": 1, "owner": "trainer"}
+    monkeypatch.setattr(run_start, "find_supervisors", lambda: [supervisor])  # this machine may have more
     with pytest.raises(
         RunError, match="run other, owned by trainer, is still running on this node, in /else/other/node0"
     ):
         run.start()
     assert not run.node(0).exists()
-    monkeypatch.setattr(run_start, "spawn_detached", lambda *_words: None)
+    monkeypatch.setattr(run_start, "spawn_detached", lambda *_arguments: None)
     monkeypatch.setattr(run_start, "run_as_root", lambda _command: None)
-    given = {"token": "", "environment": {}, "supervisor": {}}
-    assert run_start.start(run.request(0, plan=run.plans[0], share=True, **given))["changed"], "who shares it says so"
+    inputs = {"token": "", "environment": {}, "supervisor": {}}
+    assert run_start.start(run.request(0, plan=run.plans[0], share=True, **inputs))["changed"], "who shares it says so"
 
 
 def test_run_that_has_just_ended_does_not_block_its_replacement(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As where the first node has stopped its own part, which ends the run on all others."""
+    """The first node may have stopped its own part, which ends the run on all others."""
     run = make_run(tmp_path, [["/bin/true"]])
     run.plans[0]["supervision"] = "process"
-    other = {"run_id": "other", "address": run.plans[0]["node"]["address"], "directory": "/else/other/node0", "pid": 1}
-    looks = iter([[other], []])
-    monkeypatch.setattr(run_start, "find_supervisors", lambda: next(looks))
-    monkeypatch.setattr(run_start, "spawn_detached", lambda *_words: None)
-    (answer,) = run.start(replace=True)
-    assert answer["changed"] and answer["stopped"] == []
+    supervisor = {
+        "run_id": "other",
+        "address": run.plans[0]["node"]["address"],
+        "directory": "/else/other/node0",
+        "pid": 1,
+    }
+    scans = iter([[supervisor], []])
+    monkeypatch.setattr(run_start, "find_supervisors", lambda: next(scans))
+    monkeypatch.setattr(run_start, "spawn_detached", lambda *_arguments: None)
+    (reply,) = run.start(replace=True)
+    assert reply["changed"] and reply["stopped"] == []
 
 
 def test_live_run_in_another_directory_is_not_reported_as_missing(
@@ -704,18 +711,20 @@ def test_live_run_in_another_directory_is_not_reported_as_missing(
     run = make_run(tmp_path, [["/bin/true"]])
     fake_supervisor(start, f"/else/{run.run_id}/node0", run.run_id, "10.0.0.9")
     user = pwd.getpwuid(os.geteuid()).pw_name
-    for look in (run_stop.stop, run_status.read):
+    for operation in (run_stop.stop, run_status.read):
         # including those of another user, in a directory that contains all users' runs
         with monkeypatch.context() as patch:
             patch.setattr(run_runs, "runs_directory", lambda _request: "/else")
-            of_another = [{**item, "user": os.geteuid() + 1} for item in run_alive.find_supervisors()]
-            patch.setattr(run_runs, "find_supervisors", lambda of_another=of_another: of_another)
+            foreign_supervisors = [{**item, "user": os.geteuid() + 1} for item in run_alive.find_supervisors()]
+            patch.setattr(
+                run_runs, "find_supervisors", lambda foreign_supervisors=foreign_supervisors: foreign_supervisors
+            )
             with pytest.raises(RunError, match="which was not searched"):
-                look(run.request(0, wait=0))
+                operation(run.request(0, wait=0))
         with pytest.raises(
             RunError, match=f"-e launch_user={user} or -e launch_node_directory=/else, as when it was launched"
         ):
-            look(run.request(0, wait=0))
+            operation(run.request(0, wait=0))
 
 
 def test_stop_removes_the_secrets_of_a_run_that_died(tmp_path: Path) -> None:
@@ -731,43 +740,45 @@ def test_stop_removes_the_secrets_of_a_run_that_died(tmp_path: Path) -> None:
 
 
 def test_secrets_are_kept_in_memory_where_possible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine that has lost its power comes back without them, whether or not it ever starts or stops a run again."""
+    """They are lost with power, whether or not the machine starts or stops a run again."""
     monkeypatch.setattr(run_secrets, "MEMORY_ROOT", str(tmp_path / "memory"))
-    places = [tmp_path / "runs" / name for name in ("first/node0", "second/node0")]
-    for place in places:
-        place.mkdir(parents=True)
+    directories = [tmp_path / "runs" / name for name in ("first/node0", "second/node0")]
+    for directory in directories:
+        directory.mkdir(parents=True)
     secrets = {"environment.json": "{}", "token": "s3cr3t"}
-    run_start.write_secrets(str(places[0]), secrets)
-    assert not any(path.is_symlink() for path in places[0].iterdir()), "there is no place in memory"
-    mine = tmp_path / "memory" / str(os.geteuid())
-    mine.mkdir(mode=0o700, parents=True)
-    run_start.write_secrets(str(places[1]), secrets)
-    (kept,) = mine.iterdir()
-    assert kept.stat().st_mode & 0o777 == 0o700
-    assert {path.name: path.resolve() for path in places[1].iterdir()} == {name: kept / name for name in secrets}
-    assert {(path.stat().st_mode & 0o777, path.read_text()) for path in kept.iterdir()} == {
+    run_start.write_secrets(str(directories[0]), secrets)
+    assert not any(path.is_symlink() for path in directories[0].iterdir()), "there is no place in memory"
+    user_directory = tmp_path / "memory" / str(os.geteuid())
+    user_directory.mkdir(mode=0o700, parents=True)
+    run_start.write_secrets(str(directories[1]), secrets)
+    (memory_directory,) = user_directory.iterdir()
+    assert memory_directory.stat().st_mode & 0o777 == 0o700
+    assert {path.name: path.resolve() for path in directories[1].iterdir()} == {
+        name: memory_directory / name for name in secrets
+    }
+    assert {(path.stat().st_mode & 0o777, path.read_text()) for path in memory_directory.iterdir()} == {
         (0o600, "{}"),
         (0o600, "s3cr3t"),
     }
-    (end,) = (word for word in unit(tmp_path, str(places[1])) if "ExecStopPost=/bin/rm" in word)
-    assert str(kept) in end, "systemd removes it where nobody else is left to"
-    with_link = places[0] / "token"
+    (end,) = (word for word in unit(tmp_path, str(directories[1])) if "ExecStopPost=/bin/rm" in word)
+    assert str(memory_directory) in end, "systemd removes it where nobody else is left to"
+    with_link = directories[0] / "token"
     with_link.unlink()
     with_link.symlink_to(tmp_path / "precious/file")
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious/file").write_text("not a secret of a run")
-    for place in places:
-        run_secrets.remove_secrets(str(place))
-        assert not any(place.iterdir())
-    assert not any(mine.iterdir())
+    for directory in directories:
+        run_secrets.remove_secrets(str(directory))
+        assert not any(directory.iterdir())
+    assert not any(user_directory.iterdir())
     assert (tmp_path / "precious/file").exists()
 
 
 def test_start_removes_secrets_left_by_earlier_runs_of_this_node(tmp_path: Path) -> None:
-    old, fresh, begun, alive, others = (make_run(tmp_path, [["/bin/true"]], run_id=name) for name in "ofban")
-    others.plans[0]["node"]["name"] = "another"
+    old, fresh, begun, alive, foreign = (make_run(tmp_path, [["/bin/true"]], run_id=name) for name in "ofban")
+    foreign.plans[0]["node"]["name"] = "another"
     long_ago = time.time() - 2 * ABANDONED_TIMEOUT
-    for run in (old, fresh, begun, alive, others):
+    for run in (old, fresh, begun, alive, foreign):
         run.node(0).mkdir(parents=True)
         (run.node(0) / "plan.json").write_text(json.dumps(run.plans[0]))
         if run in (begun, alive):
@@ -779,7 +790,7 @@ def test_start_removes_secrets_left_by_earlier_runs_of_this_node(tmp_path: Path)
     run_start.remove_old_secrets(old.request(0), [str(alive.node(0))])
     assert [path.name for path in old.node(0).iterdir()] == ["plan.json"]
     assert {path.name for path in begun.node(0).iterdir()} == {"plan.json", "supervisor.json"}
-    for run in (fresh, alive, others):
+    for run in (fresh, alive, foreign):
         assert {path.name for path in run.node(0).iterdir()} >= {"plan.json", *run_secrets.SECRETS}
 
 
@@ -795,8 +806,8 @@ def test_start_after_a_power_failure_removes_the_last_runs_secrets(tmp_path: Pat
         assert (before.node(0) / "environment.json").exists()
         after.start(environment={"SECRET": "s3cr3t"})
         after.wait_for("running")
-        left = [path.parent.parent.name for path in tmp_path.rglob("environment.json")]
-        assert left == ["after"]
+        remaining = [path.parent.parent.name for path in tmp_path.rglob("environment.json")]
+        assert remaining == ["after"]
     finally:
         end_by_force(before)
         end_by_force(after)
@@ -815,7 +826,7 @@ def test_start_after_a_power_failure_removes_the_last_runs_secrets(tmp_path: Pat
     ],
 )
 def test_unit_of_a_process_is_read_from_its_cgroup(monkeypatch: pytest.MonkeyPatch, cgroup: str, unit: str) -> None:
-    monkeypatch.setattr("builtins.open", lambda *_words, **_more: io.StringIO(cgroup + "\n"))
+    monkeypatch.setattr("builtins.open", lambda *_arguments, **_more: io.StringIO(cgroup + "\n"))
     assert run_alive.unit_of(7) == unit
 
 
@@ -853,10 +864,10 @@ def test_supervisor_files_are_accessible_only_to_their_owner(tmp_path: Path) -> 
     finally:
         os.umask(before)
     run.wait_until_gone()
-    there = [path for path in run.node(0).rglob("*") if not path.is_symlink()]
-    assert [path for path in there if path.stat().st_mode & 0o077] == []
-    ours = {str(path.relative_to(run.node(0))) for path in there if path.suffix in (".py", ".pyc")}
-    assert ours - {path for path in ours if "__pycache__" in path} == {
+    paths = [path for path in run.node(0).rglob("*") if not path.is_symlink()]
+    assert [path for path in paths if path.stat().st_mode & 0o077] == []
+    python_files = {str(path.relative_to(run.node(0))) for path in paths if path.suffix in (".py", ".pyc")}
+    assert python_files - {path for path in python_files if "__pycache__" in path} == {
         *supervisor_files(),
         "hooks/sitecustomize.py",
         "hooks/rank_profile.py",
@@ -864,29 +875,29 @@ def test_supervisor_files_are_accessible_only_to_their_owner(tmp_path: Path) -> 
 
 
 def on_this_node(request: dict[str, Any]) -> dict[str, Any]:
-    """Run our code as on a node, with the system's Python, which every user may start."""
+    """Run the product's code as on a node, with the system's Python, which every user may start."""
     command = ["/usr/bin/python3", "-I", "-S", "-c", FIRST_LINE]
-    done = subprocess.run(command, input=standard_input("_run.dispatch", request), capture_output=True, check=True)
-    answer: dict[str, Any] = json.loads(done.stdout.decode().partition(REPLY_MARK)[2])
-    return answer
+    completed = subprocess.run(command, input=standard_input("_run.dispatch", request), capture_output=True, check=True)
+    reply: dict[str, Any] = json.loads(completed.stdout.decode().partition(REPLY_MARK)[2])
+    return reply
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
 def test_root_touches_a_users_files_only_as_that_user() -> None:
     nobody = pwd.getpwnam("nobody")
-    with tempfile.TemporaryDirectory() as made:
-        os.chown(made, nobody.pw_uid, nobody.pw_gid)
+    with tempfile.TemporaryDirectory() as temporary:
+        os.chown(temporary, nobody.pw_uid, nobody.pw_gid)
         job = ["/bin/sh", "-c", 'echo "$USER $HOME"; sleep 600']
-        run = make_run(Path(made), [job])
+        run = make_run(Path(temporary), [job])
         request = run.request(0, user="nobody")
         source = {"supervisor": supervisor_files(), "token": run.token, "environment": {}}
         try:
-            answer = on_this_node({**request, **source, "operation": "start", "plan": run.plans[0]})
-            assert answer["supervision"] == "process group", answer
+            reply = on_this_node({**request, **source, "operation": "start", "plan": run.plans[0]})
+            assert reply["supervision"] == "process group", reply
             run.wait_for("running")
             eventually(lambda: len(run.processes()) == 4)  # guard, supervisor, shell, sleep
             owners = {os.stat(f"/proc/{pid}").st_uid for pid in run.processes()}
-            owners |= {path.stat().st_uid for path in Path(made).rglob("*") if not path.name.endswith(".tmp")}
+            owners |= {path.stat().st_uid for path in Path(temporary).rglob("*") if not path.name.endswith(".tmp")}
             assert owners == {nobody.pw_uid}
             log = run.node(0) / "launcher.log"
             eventually(lambda: log.read_text() == f"nobody {nobody.pw_dir}\n")
@@ -897,8 +908,8 @@ def test_root_touches_a_users_files_only_as_that_user() -> None:
                 log.unlink()
                 log.symlink_to(roots.name)
                 assert on_this_node({**request, "operation": "pack", "selection": "logs"})["last"]
-                shown = on_this_node({**request, "operation": "watch", "cursors": {}, "wait": 0, "local_rank": 0})
-                assert shown["outputs"] == {}
+                watched = on_this_node({**request, "operation": "watch", "cursors": {}, "wait": 0, "local_rank": 0})
+                assert watched["outputs"] == {}
                 assert Path(roots.name).read_text() == "only root may read and write this\n"
             assert on_this_node({**request, "operation": "stop"})["stopped"] == [run.run_id]
         finally:
@@ -909,8 +920,8 @@ def test_root_touches_a_users_files_only_as_that_user() -> None:
 
 
 def unit(tmp_path: Path, directory: str, **plan: Any) -> list[str]:
-    made = {**make_run(tmp_path, [["/bin/true"]], run_id="first").plans[0], **plan}
-    command: list[str] = run_unit.unit_command(made, directory, "trainer", ["/usr/bin/python3", "supervisor.py"])
+    node_plan = {**make_run(tmp_path, [["/bin/true"]], run_id="first").plans[0], **plan}
+    command: list[str] = run_unit.unit_command(node_plan, directory, "trainer", ["/usr/bin/python3", "supervisor.py"])
     return command
 
 
@@ -936,13 +947,13 @@ def test_properties_unsupported_by_an_older_systemd_are_omitted(
     """Debian 10 and RHEL 8 have 241 and 239."""
     run = make_run(tmp_path, [["/bin/true"]])
     run.plans[0]["supervision"] = "auto"
-    asked: list[list[str]] = []
+    commands: list[list[str]] = []
 
     def old_systemd(command: list[str]) -> subprocess.CompletedProcess[str]:
-        asked.append(command)
-        known = not any("TimeoutAbortSec" in word for word in command)
-        output = "" if known else "Unknown assignment: TimeoutAbortSec=5"
-        return subprocess.CompletedProcess(command, 0 if known else 1, "", output)
+        commands.append(command)
+        supported = not any("TimeoutAbortSec" in word for word in command)
+        output = "" if supported else "Unknown assignment: TimeoutAbortSec=5"
+        return subprocess.CompletedProcess(command, 0 if supported else 1, "", output)
 
     monkeypatch.setattr(run_start, "run_as_root", old_systemd)
     for name in ("keep_shared_memory", "make_memory_directory"):
@@ -951,7 +962,7 @@ def test_properties_unsupported_by_an_older_systemd_are_omitted(
     monkeypatch.setattr(os.path, "isdir", lambda _path: True)
     monkeypatch.setattr(shutil, "which", lambda _name: "/usr/bin/systemd-run")
     assert run.start()[0]["supervision"] == f"unit muster-{run.run_id}"
-    first, second = asked
+    first, second = commands
     assert set(first) - set(second) == {"--property=" + item for item in run_unit.SINCE_243}
 
 
@@ -969,13 +980,13 @@ def test_systemd_understands_each_property(tmp_path: Path, monkeypatch: pytest.M
     assert any(item.startswith("LimitMEMLOCK") for item in properties) == limits
     file = tmp_path / "muster-first.service"
 
-    def complaints(lines: list[str]) -> str:
+    def verify_errors(lines: list[str]) -> str:
         file.write_text("\n".join(["[Service]", "Type=exec", "ExecStart=/bin/true", *lines, ""]))
         command = ["systemd-analyze", "verify", str(file)]
         return subprocess.run(command, check=False, capture_output=True, text=True).stderr
 
-    assert "Unknown key" in complaints(["KilMode=mixed"]), "a mistake would be seen"
-    assert complaints(properties) == ""
+    assert "Unknown key" in verify_errors(["KilMode=mixed"]), "a mistake would be seen"
+    assert verify_errors(properties) == ""
 
 
 # --- Root -------------------------------------------------------------------------------------------------------------
@@ -985,7 +996,7 @@ def test_systemd_understands_each_property(tmp_path: Path, monkeypatch: pytest.M
     ("sudo", "expected"),
     [
         ('shift; exec "$@"', (3, "no such unit\n")),
-        # a host that does not know its own name: sudo prints a warning, but it is the command that fails
+        # a host that cannot resolve its own name: sudo prints a warning, but the command itself fails
         (
             'echo "sudo: unable to resolve host node1" >&2; shift; exec "$@"',
             (3, "sudo: unable to resolve host node1\n"),
@@ -1006,8 +1017,10 @@ def test_failed_command_is_distinguished_from_refused_sudo(
         (tmp_path / "sudo").write_text(f"#!/bin/sh\n{sudo}\n")
         (tmp_path / "sudo").chmod(0o755)
     (tmp_path / "true").symlink_to("/bin/true")
-    done = run_identity.run_as_root(["/bin/sh", "-c", "echo no such unit >&2; exit 3"])
+    completed = run_identity.run_as_root(["/bin/sh", "-c", "echo no such unit >&2; exit 3"])
     if expected is None:
-        assert done is None
+        assert completed is None
     else:
-        assert done is not None and done.returncode == expected[0] and done.stderr.startswith(expected[1])
+        assert (
+            completed is not None and completed.returncode == expected[0] and completed.stderr.startswith(expected[1])
+        )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from ansible_collections.muster.training.plugins.module_utils._run import timeouts
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job_spec import DEFAULTS
 
-# During each of these, a supervisor does nothing else.
+# Each of these blocks a supervisor.
 PAUSES = (
     timeouts.CONNECT_TIMEOUT,
     timeouts.STACKS_TIMEOUT,

@@ -1,4 +1,4 @@
-"""What faulthandler wrote about a rank: read, and classified by what the rank does."""
+"""faulthandler dumps of a rank, parsed and classified by the rank's activity."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ def test_debug_wrapper_is_not_attributed_to_the_users_code() -> None:
 def test_dump_of_this_process_ends_with_the_main_thread() -> None:
     ready, end = threading.Event(), threading.Event()
 
-    def other() -> None:
+    def wait_for_end() -> None:
         ready.set()
         end.wait()
 
-    thread = threading.Thread(target=other)
+    thread = threading.Thread(target=wait_for_end)
     thread.start()
     ready.wait()
     with tempfile.TemporaryFile("w+", encoding="utf-8") as stream:

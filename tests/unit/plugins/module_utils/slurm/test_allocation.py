@@ -28,7 +28,7 @@ PROGRAMS = {
 
 @pytest.fixture
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory with the programs, what they read and write, and the user's home."""
+    """Return a directory with the programs, their input and output files, and the user's home."""
     for name, text in PROGRAMS.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
         (tmp_path / name).chmod(0o755)

@@ -24,14 +24,14 @@ from ansible_collections.muster.training.plugins.module_utils._slurm.batch_scrip
 )
 from tests.unit.supervised import eventually
 
-SHOWN = (
+SCONTROL_NODES = (
     "NodeName=node1 Arch=x86_64 NodeAddr=10.0.0.11 NodeHostName=node1 Gres=gpu:h100:8(S:0-1) Version=22\n"
     "NodeName=node2 Arch=x86_64 NodeAddr=c7.example NodeHostName=c7 Gres=gpu:4 Version=22\n"
 )
 
 
 def test_nodes_are_matched_by_address_or_by_name() -> None:
-    cluster = parse_nodes(SHOWN)
+    cluster = parse_nodes(SCONTROL_NODES)
     nodes = [{"name": "C7", "address": "192.0.2.7"}, {"name": "any", "address": "10.0.0.11"}]
     assert [node["NodeName"] for node in match_nodes(nodes, cluster)] == ["node2", "node1"]
     with pytest.raises(NodeNotInClusterError, match=r"gpu9 at 10.0.0.9 is not in .* node1 at 10.0.0.11"):
@@ -46,12 +46,14 @@ def test_gpus_are_counted(resources: str, expected: int) -> None:
 
 
 def test_job_gets_whole_nodes_with_all_their_gpus() -> None:
-    arguments = submit_arguments("bert", "/home/a%b/log", parse_nodes(SHOWN), {"partition": "gpu", "account": ""})
+    arguments = submit_arguments(
+        "bert", "/home/a%b/log", parse_nodes(SCONTROL_NODES), {"partition": "gpu", "account": ""}
+    )
     assert "--nodelist=node1,node2" in arguments and "--exclusive" in arguments and "--no-requeue" in arguments
     assert "--gres=gpu:4" in arguments, "as many as the node with the fewest has"
     assert "--partition=gpu" in arguments and not any(name.startswith("--account") for name in arguments)
     assert "--output=/home/a%%b/log" in arguments, "Slurm replaces %b"
-    assert "--gres=none" in submit_arguments("bert", "/log", parse_nodes(SHOWN), {"gres": "none"})
+    assert "--gres=none" in submit_arguments("bert", "/log", parse_nodes(SCONTROL_NODES), {"gres": "none"})
 
 
 @pytest.mark.parametrize(
@@ -73,8 +75,10 @@ def test_job_is_signaled_before_its_end_unless_it_is_short(time_limit: str, noti
     ],
 )
 def test_requeue_is_expedited_where_the_cluster_allows_it(version: str, parameters: str, expected: str) -> None:
-    shown = f"SlurmctldParameters     = {parameters}\nSLURM_CONF  = /etc/slurm/slurm.conf\nSLURM_VERSION  = {version}\n"
-    assert requeue_option(shown) == expected
+    config = (
+        f"SlurmctldParameters     = {parameters}\nSLURM_CONF  = /etc/slurm/slurm.conf\nSLURM_VERSION  = {version}\n"
+    )
+    assert requeue_option(config) == expected
 
 
 @pytest.mark.parametrize(
@@ -94,8 +98,8 @@ def test_failed_run_is_not_held_in_the_queue_by_an_expedited_requeue(
     log = tmp_path / "updates"
     log.touch()
     for name, text in {"srun": "exit 1", "squeue": "echo RUNNING", "scontrol": "exit 0", **programs}.items():
-        asked = f'echo "$*" >> {log}; ' if name == "scontrol" else 'case "$*" in *requeue*) exit;; esac; '
-        (tmp_path / name).write_text(f"#!/bin/sh\n{asked}{text}\n")
+        prologue = f'echo "$*" >> {log}; ' if name == "scontrol" else 'case "$*" in *requeue*) exit;; esac; '
+        (tmp_path / name).write_text(f"#!/bin/sh\n{prologue}{text}\n")
         (tmp_path / name).chmod(0o755)
     script = batch_script("bert", [{"address": "10.0.0.1", "directory": "/"}], ["gpu1"], EXPEDITED_REQUEUE)
     environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURMD_NODENAME": "gpu1", "SLURM_JOB_ID": "12"}
@@ -179,7 +183,7 @@ SUPERVISOR = "import sys; print(*sys.argv)\n"
 
 
 def test_script_starts_each_node_with_its_own_directory(tmp_path: Path) -> None:
-    """Directories with spaces and quotes, as a home may have them."""
+    """Directories may contain spaces and quotes."""
     directories = [tmp_path / "it's" / "node0", tmp_path / "a b" / "node1"]
     for directory in directories:
         directory.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Slurm's health check: what makes a node unfit, and when it is drained and resumed."""
+"""Slurm's health check: the problems of a node, and when it is drained and resumed."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from ansible_collections.muster.training.plugins.module_utils._slurm.health_find
     update_baseline,
 )
 
-NOTHING: dict[str, Any] = {"ports": [], "nvlinks": {}}
+EMPTY_BASELINE: dict[str, Any] = {"ports": [], "nvlinks": {}}
 XID = NodeFinding("gpu-xid", "Xid 79 on GPU 3", "Xid 79")
 RUN = NodeFinding("busy", "run bert of ada is active", "bert")
 
 
 def readings(**changes: Any) -> dict[str, Any]:
-    """The readings of a node without any problem."""
+    """Return the readings of a node without any problem."""
     return {
         "missing_gpus": [],
         "smi": "ok",
@@ -70,7 +70,7 @@ def kernel_error(code: int) -> dict[str, Any]:
     ],
 )
 def test_problems_are_reported(changes: dict[str, Any], expected: list[str]) -> None:
-    assert [finding.id for finding in find_problems(readings(**changes), NOTHING)] == expected
+    assert [finding.id for finding in find_problems(readings(**changes), EMPTY_BASELINE)] == expected
 
 
 def test_port_and_nvlinks_are_reported_missing_only_if_the_node_had_them_before() -> None:
@@ -78,12 +78,12 @@ def test_port_and_nvlinks_are_reported_missing_only_if_the_node_had_them_before(
         ports=[{"name": "mlx5_0/1", "state": "ACTIVE"}, {"name": "mlx5_1/1", "state": "DOWN"}],
         nvlinks=[{"index": 0, "active": [0, 1, 2]}],
     )
-    worse = readings(ports=[{"name": "mlx5_0/1", "state": "DOWN"}], nvlinks=[{"index": 0, "active": [0]}])
+    degraded = readings(ports=[{"name": "mlx5_0/1", "state": "DOWN"}], nvlinks=[{"index": 0, "active": [0]}])
     documents: list[Any] = [None, [], {"ports": 5, "nvlinks": {"0": "many"}}]
     for damaged in documents:
-        assert find_problems(worse, update_baseline(damaged, worse)) == []
-    baseline = update_baseline(update_baseline(None, healthy), worse)
-    assert [finding.id for finding in find_problems(worse, baseline)] == ["rdma-port-down", "nvlink-down"]
+        assert find_problems(degraded, update_baseline(damaged, degraded)) == []
+    baseline = update_baseline(update_baseline(None, healthy), degraded)
+    assert [finding.id for finding in find_problems(degraded, baseline)] == ["rdma-port-down", "nvlink-down"]
     assert find_problems(healthy, baseline) == []
 
 
@@ -104,8 +104,8 @@ def test_node_is_parsed(line: str, state: str, reason: str) -> None:
 
 
 IDLE = {"state": "IDLE", "reason": ""}
-OURS = {"state": "IDLE+DRAIN", "reason": reason_for([XID])}
-THEIRS = {"state": "MIXED+DRAIN", "reason": "disk swap on Monday"}
+OWN_DRAIN = {"state": "IDLE+DRAIN", "reason": reason_for([XID])}
+FOREIGN_DRAIN = {"state": "MIXED+DRAIN", "reason": "disk swap on Monday"}
 
 
 @pytest.mark.parametrize(
@@ -113,11 +113,11 @@ THEIRS = {"state": "MIXED+DRAIN", "reason": "disk swap on Monday"}
     [
         (IDLE, [], [], "", True),
         (IDLE, [XID], [], "drain", False),
-        (OURS, [XID], [], "", False),
-        (OURS, [RUN], [], "explain", False),
-        (OURS, [], ["gpu-xid Xid 79"], "resume", True),
-        (THEIRS, [], [], "", True),  # a different reason, so it is not ours to resume
-        (THEIRS, [XID], [], "", False),
+        (OWN_DRAIN, [XID], [], "", False),
+        (OWN_DRAIN, [RUN], [], "explain", False),
+        (OWN_DRAIN, [], ["gpu-xid Xid 79"], "resume", True),
+        (FOREIGN_DRAIN, [], [], "", True),  # drained for a different reason, so it is not resumed
+        (FOREIGN_DRAIN, [XID], [], "", False),
         (IDLE, [XID], ["gpu-xid Xid 79"], "", True),  # a person resumed it nevertheless
         (IDLE, [XID, RUN], ["gpu-xid Xid 79"], "drain", False),
     ],
@@ -164,7 +164,7 @@ esac
 
 @pytest.fixture
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory with a stand-in for scontrol, and the files of the health check."""
+    """Return a directory with a fake scontrol, and the files of the health check."""
     (tmp_path / "scontrol").write_text(SCONTROL)
     (tmp_path / "scontrol").chmod(0o755)
     (tmp_path / "node").write_text("State=IDLE\n")

@@ -1,4 +1,4 @@
-"""A run whose job is requeued: which ends justify this, and how the next life begins."""
+"""A run whose job is requeued: the outcomes that justify it, and the start of the next life."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ REPORT = {
 
 
 def result(state: str, **changes: Any) -> dict[str, Any]:
-    """How a life of a run with two nodes ended; by default its first node failed with an exit code."""
+    """Return the result of a run with two nodes; by default its first node failed with an exit code."""
     nodes = [
         {"name": "node0", "state": "ended", "report": REPORT},
         {"name": "node1", "state": "ended", "report": REPORT},
@@ -60,7 +60,7 @@ def test_endings_that_justify_a_requeue_are_recognized(
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """The run directory of a node, as a launch writes it."""
+    """Return the run directory of a node, as a launch writes it."""
     path = tmp_path / "bert" / "node0"
     path.mkdir(mode=0o700, parents=True)
     (tmp_path / "checkpoints").mkdir()
@@ -88,7 +88,7 @@ def directory(tmp_path: Path) -> Path:
 
 
 def end_first_life(directory: Path) -> None:
-    """Leave what a life leaves: its plan and files were changed, and its secrets are gone."""
+    """Change the plan and files of the first life, and remove its secrets."""
     for name in ("token", "environment.json"):
         (directory / name).unlink()
     (directory / "ranks").mkdir()
@@ -101,8 +101,8 @@ def end_first_life(directory: Path) -> None:
 def test_requeued_job_has_the_files_of_the_first_job(directory: Path) -> None:
     before = json.loads((directory / "plan.json").read_text())
     lives.begin_life(str(directory), {"SLURM_JOB_ID": "12"})
-    kept = directory / "requeue"
-    assert kept.stat().st_mode & 0o777 == 0o700 and (kept / "token").stat().st_mode & 0o777 == 0o600
+    saved = directory / "requeue"
+    assert saved.stat().st_mode & 0o777 == 0o700 and (saved / "token").stat().st_mode & 0o777 == 0o600
     end_first_life(directory)
 
     lives.begin_life(str(directory), {"SLURM_JOB_ID": "12", "SLURM_RESTART_COUNT": "1"})
@@ -116,7 +116,7 @@ def test_requeued_job_has_the_files_of_the_first_job(directory: Path) -> None:
 
 
 def test_next_life_ignores_files_of_earlier_lives(directory: Path) -> None:
-    """A request that a launcher such as mpirun has made, or samples that are numbered."""
+    """Examples are requests of a launcher such as mpirun, and numbered samples."""
     lives.begin_life(str(directory), {})
     end_first_life(directory)
     (directory / "asked").mkdir()
@@ -126,8 +126,8 @@ def test_next_life_ignores_files_of_earlier_lives(directory: Path) -> None:
     (directory / "save").mkdir()  # the job's
     before = {"bin", "measured", "save", "checkpoints"}
     lives.begin_life(str(directory), {"SLURM_RESTART_COUNT": "1"})
-    ours = {"plan.json", "token", "environment.json", "hostfile", "ranks", "requeue", "earlier", queued_run.MARKER}
-    assert {path.name for path in directory.iterdir()} - before == ours
+    expected = {"plan.json", "token", "environment.json", "hostfile", "ranks", "requeue", "earlier", queued_run.MARKER}
+    assert {path.name for path in directory.iterdir()} - before == expected
     assert (directory / "earlier" / "0" / "asked" / "1.once").exists()
 
 
@@ -146,7 +146,7 @@ def test_run_that_must_not_be_requeued_keeps_no_secrets(directory: Path) -> None
 
 
 def write_end(directory: Path, state: str, **changes: Any) -> None:
-    """Write in full how a life ended."""
+    """Write the full result of a life."""
     since = {"node_rank": 0, "since": 1.0, "launcher_log": ""}
     nodes = [{**since, "name": "node0", "state": "ended", "report": REPORT}]
     nodes.append({**since, "node_rank": 1, "name": "node1", "state": "lost", "report": None})

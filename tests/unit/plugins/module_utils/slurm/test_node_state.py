@@ -1,4 +1,4 @@
-"""What a node tells the role slurm, from the output of its programs and the kernel's files."""
+"""The node state for the slurm role, from program output and the kernel's files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ansible_collections.muster.training.plugins.module_utils._slurm import node
 
 
 def make_cpus(directory: Path, cpus: list[tuple[int, int]]) -> str:
-    """CPUs with these sockets and cores, as the kernel describes them."""
+    """Create CPUs with these sockets and cores, as the kernel describes them."""
     for number, (socket, core) in enumerate(cpus):
         topology = directory / f"cpu{number}" / "topology"
         topology.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Runs in the Slurm queue: stand-ins for its programs, with which real supervisors start."""
+"""Runs in the Slurm queue: real supervisors, started by fakes of Slurm's programs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PROGRAMS = {
 
 @pytest.fixture
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory with the programs and what they read and write."""
+    """Return a directory with the programs and their input and output files."""
     directory = tmp_path / "slurm"
     directory.mkdir()
     for name, text in PROGRAMS.items():
@@ -50,10 +50,10 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return directory
 
 
-def written(run: Run, **more: Any) -> list[dict[str, Any]]:
+def write_runs(run: Run, **more: Any) -> list[dict[str, Any]]:
     """Write the run directories of all nodes, as a launch with a scheduler does."""
-    given = {"token": run.token, "environment": {}, "scheduler": "slurm", "supervisor": run.sources, **more}
-    return [run_start.start(run.request(rank, plan=plan, share=True, **given)) for rank, plan in enumerate(run.plans)]
+    inputs = {"token": run.token, "environment": {}, "scheduler": "slurm", "supervisor": run.sources, **more}
+    return [run_start.start(run.request(rank, plan=plan, share=True, **inputs)) for rank, plan in enumerate(run.plans)]
 
 
 def submit(run: Run, fake: Path, requeue: int = 0, **options: str) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def submit(run: Run, fake: Path, requeue: int = 0, **options: str) -> dict[str, 
 
 def test_run_waits_and_shows_its_position(tmp_path: Path, fake: Path) -> None:
     run = make_run(tmp_path / "runs", [["/bin/true"], ["/bin/true"]])
-    assert [reply["supervision"] for reply in written(run)] == ["Slurm job", "Slurm job"]
+    assert [reply["supervision"] for reply in write_runs(run)] == ["Slurm job", "Slurm job"]
     assert submit(run, fake, partition="gpu") == {"changed": True, "job": "12"}
     assert "--partition=gpu" in (fake / "options").read_text()
     assert run.processes() == {}, "Slurm starts it, not the launch"
@@ -87,16 +87,16 @@ def test_run_waits_and_shows_its_position(tmp_path: Path, fake: Path) -> None:
 def test_supervisor_of_a_queued_run_is_compiled(tmp_path: Path, fake: Path) -> None:
     run = make_run(tmp_path / "runs", [["/bin/true"]])
     sources = {**run.sources, "program/_supervisor/newer.py": "match 1:\n    case\n"}
-    written(run, supervisor=sources)
+    write_runs(run, supervisor=sources)
     paths = [run.node(0) / name for name in sources if name.startswith("program/")]
     compiled = [path for path in paths if os.path.exists(importlib.util.cache_from_source(str(path)))]
     assert len(compiled) == len(paths) - 1, "also those beside a file that this Python cannot compile"
 
 
 def test_job_is_requeued_with_priority_where_the_cluster_allows_it(tmp_path: Path, fake: Path) -> None:
-    shown = "SlurmctldParameters = enable_expedited_requeue\nSLURM_VERSION = 25.11.1"
+    config = "SlurmctldParameters = enable_expedited_requeue\nSLURM_VERSION = 25.11.1"
     (fake / "scontrol").write_text(
-        f'#!/bin/sh\ncase "$*" in "show node"*) cat "$FAKE/nodes";; "show config"*) echo "{shown}";; esac\n'
+        f'#!/bin/sh\ncase "$*" in "show node"*) cat "$FAKE/nodes";; "show config"*) echo "{config}";; esac\n'
     )
     run = make_run(tmp_path / "runs", [["/bin/true"]])
     for requeue, expected in ((1, "--requeue=expedite"), (0, "--no-requeue")):
@@ -106,7 +106,7 @@ def test_job_is_requeued_with_priority_where_the_cluster_allows_it(tmp_path: Pat
 
 def test_secrets_of_a_waiting_run_survive_another_start(tmp_path: Path, fake: Path) -> None:
     run = make_run(tmp_path / "runs", [["/bin/true"]])
-    written(run)
+    write_runs(run)
     long_ago = time.time() - 2 * ABANDONED_TIMEOUT
     for name in run_secrets.SECRETS:
         if (run.node(0) / name).exists():
@@ -117,7 +117,7 @@ def test_secrets_of_a_waiting_run_survive_another_start(tmp_path: Path, fake: Pa
 
 def test_stop_removes_a_run_from_the_queue(tmp_path: Path, fake: Path) -> None:
     run = make_run(tmp_path / "runs", [["/bin/true"]])
-    written(run)
+    write_runs(run)
     assert run_stop.stop(run.request(0, check=True))["stopped"] == [run.run_id]
     assert not (fake / "cancelled").exists()
     assert run.stop() == {"changed": True, "stopped": [run.run_id]}
@@ -130,7 +130,7 @@ def test_stop_removes_a_run_from_the_queue(tmp_path: Path, fake: Path) -> None:
 
 def test_job_that_ends_before_the_run_starts_is_reported(tmp_path: Path, fake: Path) -> None:
     run = make_run(tmp_path / "runs", [["/bin/true"]])
-    written(run)
+    write_runs(run)
     (fake / "queue").write_text("")
     (run.node(0) / "supervisor.slurm.log").write_text("slurmstepd: error: no room\n")
     request = {"operation": "wait", "run_id": run.run_id, "job": "12", "directory": str(run.node(0)), "message": ""}
@@ -147,7 +147,7 @@ def test_batch_script_starts_the_supervisors_which_end_the_run(tmp_path: Path, f
     show = f"env > {tmp_path}/environment; exit 7"
     run = make_run(tmp_path / "runs", [["/bin/sleep", "600"], ["/bin/sh", "-c", show]])
     try:
-        written(run)
+        write_runs(run)
         submit(run, fake)
         assert os.system(f"SLURM_NTASKS=2 SLURM_PROCID=0 sh {fake}/script 2> /dev/null") != 127 << 8
         result = run.result()
@@ -186,14 +186,14 @@ def test_run_is_requeued_after_a_notice_and_restarts(tmp_path: Path, fake: Path)
         '#!/bin/sh\ncase "$*" in "show node"*) cat "$FAKE/nodes";; requeue*) echo "$*" >> "$FAKE/requeued";; esac\n'
     )
     try:
-        written(run, requeue=1)
+        write_runs(run, requeue=1)
         assert submit(run, fake, requeue=1)["job"] == "12"
         assert "--requeue" in (fake / "options").read_text().split()
         with batch(fake) as first:
             eventually(lambda: all((run.node(rank) / "ready").exists() for rank in (0, 1)))
             first.send_signal(signal.SIGUSR1)
             eventually(lambda: (fake / "requeued").exists())
-            first.send_signal(signal.SIGTERM)  # what Slurm does in this case
+            first.send_signal(signal.SIGTERM)  # as Slurm does in this case
             first.wait(60)
         result = run.result()
         assert (result["state"], result["notice"]["source"]) == ("interrupted", "slurm")
@@ -214,13 +214,13 @@ def test_run_is_requeued_after_a_notice_and_restarts(tmp_path: Path, fake: Path)
 def test_signal_of_a_preemption_is_a_notice(tmp_path: Path, fake: Path, command: list[str]) -> None:
     """Real supervisors: Slurm signals all processes of the step, but not the batch script, and the job continues."""
     end = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() + 90))
-    shown = f"JobId=12 JobState=RUNNING PreemptTime={end} EndTime={end}"
+    job_output = f"JobId=12 JobState=RUNNING PreemptTime={end} EndTime={end}"
     (fake / "scontrol").write_text(
-        f'#!/bin/sh\ncase "$*" in "show node"*) cat "$FAKE/nodes";; "show job"*) echo "{shown}";; esac\n'
+        f'#!/bin/sh\ncase "$*" in "show node"*) cat "$FAKE/nodes";; "show job"*) echo "{job_output}";; esac\n'
     )
     run = make_run(tmp_path / "runs", [command] * 2)
     try:
-        written(run)
+        write_runs(run)
         submit(run, fake)
         with batch(fake) as script:
             run.wait_for("running")
@@ -241,7 +241,7 @@ def test_cancelled_job_ends_with_a_verdict(tmp_path: Path, fake: Path) -> None:
     """Slurm sends SIGTERM to the supervisors as well."""
     run = make_run(tmp_path / "runs", [["/bin/sleep", "600"]] * 2)
     try:
-        written(run)
+        write_runs(run)
         submit(run, fake)
         with batch(fake, SLURM_JOB_END_TIME="9999999999") as script:
             run.wait_for("running")
@@ -280,6 +280,6 @@ def test_unknown_details_are_omitted(state: str, start: str, expected: str) -> N
 
 def test_marker_and_plan_are_private(tmp_path: Path, fake: Path) -> None:
     run = make_run(tmp_path / "runs", [["/bin/true"]])
-    written(run)
+    write_runs(run)
     assert json.loads((run.node(0) / "supervisor.slurm.json").read_text()) == {}
     assert all(path.stat().st_mode & 0o077 == 0 for path in run.node(0).iterdir() if path.is_file())

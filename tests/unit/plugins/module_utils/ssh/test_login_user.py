@@ -1,4 +1,4 @@
-"""The login user is found from the owners of the parent processes."""
+"""The login user is determined from the owners of the parent processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Samples of AMD GPUs: the child process, its command, and what the supervisor does not ask of amd-smi."""
+"""Samples of AMD GPUs: the child process, its command, and values that are not requested from amd-smi."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_supervisor_uses_amd_smi_only_for_samples() -> None:
 
 
 def test_the_supervisor_program_takes_samples(tmp_path: Path) -> None:
-    """The option of supervisor.py leads to the sampler, in a process of its own."""
+    """supervisor.py runs the sampler in a separate process."""
     program = (
         "import sys; from ansible_collections.muster.training.plugins.module_utils._supervisor.entry import main; "
         "sys.exit(main(sys.argv[1:]))"
@@ -113,20 +113,20 @@ JOB = ["/bin/sh", "-c", "while [ ! -e go ]; do sleep 0.05; done"]
 
 @pytest.fixture
 def run(tmp_path: Path) -> Iterator[Run]:
-    """A run of two nodes whose first one has AMD GPUs, by a stand-in for amd-smi."""
+    """Yield a run of two nodes whose first node has AMD GPUs, with a fake amd-smi."""
     ports: dict[str, Any] = {"lifeline_port": free_port(), "master_port": free_port()}
-    made = make_run(tmp_path, [JOB] * 2, **ports, first_address=161)
+    amd_run = make_run(tmp_path, [JOB] * 2, **ports, first_address=161)
     fails = f"[ ! -e {tmp_path}/lost ] || exec cat {FIXTURES}/no_driver.txt"
     smi = stub(tmp_path, f'echo "$*" >> {tmp_path}/calls\n{fails}\nexec cat {FIXTURES}/metric_mi350x.json')
-    program = str(made.node(0) / "supervisor.py")
-    made.plans[0].update(
+    program = str(amd_run.node(0) / "supervisor.py")
+    amd_run.plans[0].update(
         gpu_samples=[sys.executable, "-I", "-S", program, "--sample-amd-gpus", smi],
         gpu_vendor="amd",
         files={"gpus.csv": HEADER},
     )
-    made.plans[0]["timeouts"]["sample"] = 0.3
-    yield made
-    end_by_force(made)
+    amd_run.plans[0]["timeouts"]["sample"] = 0.3
+    yield amd_run
+    end_by_force(amd_run)
 
 
 def test_a_run_records_samples_and_reports_failing_gpus(run: Run, tmp_path: Path) -> None:

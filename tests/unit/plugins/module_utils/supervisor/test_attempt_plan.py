@@ -1,4 +1,4 @@
-"""The plan of an attempt, which a supervisor makes itself, equals what the controller would plan for its nodes."""
+"""The plan of an attempt by a supervisor equals the controller's plan for its nodes."""
 
 from __future__ import annotations
 
@@ -48,23 +48,23 @@ def table_of(names: list[str], slots: int = 2) -> RankTable:
     return build_rank_table([HostSpec(name, f"10.0.0.{name[-1]}", slots) for name in names])
 
 
-def planned(names: list[str], own: str, **options: Any) -> Any:
+def planned(names: list[str], node_name: str, **options: Any) -> Any:
     job = make_job(run_id="first", args=("--nnodes=9", "-np", "7"), **options)
     table = get_launcher(job).order(table_of(names))
-    node = next(node for node in table.nodes if node.name == own)
+    node = next(node for node in table.nodes if node.name == node_name)
     return build_node_plan(job, table, node, FACTS)
 
 
 def comparable(plan: Any) -> dict[str, Any]:
-    """What a launcher gets, apart from the names of logs and the number of the attempt."""
+    """Return the launcher's inputs, apart from log names and the number of the attempt."""
     command = [
         word
         for word in plan["command"]
         if not word.startswith(("--log-dir=", "--rdzv-id=", "--hostfile=", "--config_file=", "/runs/"))
     ]
     # variables that differ between attempts or contain the run directory
-    own = ("MUSTER_ATTEMPT", "MUSTER_NOTICE_FILE", "TORCH_FR_DUMP_TEMP_FILE")
-    environment = {name: value for name, value in plan["environment"].items() if name not in own}
+    varying = ("MUSTER_ATTEMPT", "MUSTER_NOTICE_FILE", "TORCH_FR_DUMP_TEMP_FILE")
+    environment = {name: value for name, value in plan["environment"].items() if name not in varying}
     parts = ("world_size", "launcher_environment", "files")
     ranks = [(node["name"], node["first_rank"], node["slots"]) for node in plan["nodes"] if node["slots"]]
     return {"command": command, "environment": environment, "ranks": ranks, **{part: plan[part] for part in parts}}
@@ -72,8 +72,8 @@ def comparable(plan: Any) -> dict[str, Any]:
 
 @each_launcher
 def test_first_attempt_is_planned_as_a_run_without_restarts(options: dict[str, Any]) -> None:
-    for own in NAMES:
-        with_restarts, without = planned(NAMES, own, restarts=3, **options), planned(NAMES, own, **options)
+    for node_name in NAMES:
+        with_restarts, without = planned(NAMES, node_name, restarts=3, **options), planned(NAMES, node_name, **options)
         assert comparable(with_restarts) == comparable(without)
         assert with_restarts["command"] == without["command"]
         assert with_restarts["environment"] == without["environment"]
@@ -82,15 +82,15 @@ def test_first_attempt_is_planned_as_a_run_without_restarts(options: dict[str, A
 @each_launcher
 def test_later_attempt_of_fewer_nodes_equals_a_launch_on_these_nodes(options: dict[str, Any]) -> None:
     for size in (2, 3):
-        for others in itertools.combinations(range(1, 4), size - 1):
-            members = [0, *others]
+        for peers in itertools.combinations(range(1, 4), size - 1):
+            members = [0, *peers]
             names = [NAMES[member] for member in members]
             attempt: Any = {"number": 2, "members": members, "master_port": 29500, "checkpoint": ""}
-            for own in names:
-                plan = planned(NAMES, own, restarts=3, **options)
+            for node_name in names:
+                plan = planned(NAMES, node_name, restarts=3, **options)
                 directory = f"/runs/first/node{plan['node']['node_rank']}"
                 later = plan_of_attempt(plan, attempt, directory)
-                launched = planned(names, own, **options)
+                launched = planned(names, node_name, **options)
                 if options == {"launcher": "deepspeed", "deepspeed_launcher": "openmpi"} or "mpirun" in str(options):
                     later["command"] = without_network(later["command"])  # the network that all nodes share also works
                     launched["command"] = without_network(launched["command"])
@@ -105,10 +105,10 @@ def test_attempt_under_another_hub_equals_a_launch_on_its_nodes(options: dict[st
     if options["launcher"] == "mpirun" or "deepspeed_launcher" in options:
         return
     attempt: Any = {"number": 1, "hub": 1, "members": [1, 3], "master_port": 29500, "checkpoint": ""}
-    for own in ("gpu2", "gpu4"):
-        plan = planned(NAMES, own, restarts=3, **options)
+    for node_name in ("gpu2", "gpu4"):
+        plan = planned(NAMES, node_name, restarts=3, **options)
         later = plan_of_attempt(plan, attempt, f"/runs/first/node{plan['node']['node_rank']}")
-        launched = planned(["gpu2", "gpu4"], own, **options)
+        launched = planned(["gpu2", "gpu4"], node_name, **options)
         assert comparable(later) == comparable(launched)
         assert (later["hub"], later["lifeline"]) == (1, launched["lifeline"])
 

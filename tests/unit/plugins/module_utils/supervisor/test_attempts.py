@@ -1,4 +1,4 @@
-"""Runs that restart by themselves: real supervisors, each on a loopback address of its own."""
+"""Runs that restart automatically: real supervisors, each on its own loopback address."""
 
 from __future__ import annotations
 
@@ -20,12 +20,15 @@ Starter = Callable[..., Run]
 
 @pytest.fixture
 def launch(tmp_path: Path) -> Iterator[Starter]:
-    """Starts a run of nodes that all execute a shell script; $1 is the node's number, $NODE_RANK its rank."""
+    """Yield a function that starts a run whose nodes execute a shell script.
+
+    $1 is the node's number, and $NODE_RANK is its rank.
+    """
     with started_runs() as start:
 
-        def launcher(script: str, nodes: int = 2, timeouts: dict[str, float] | None = None, **given: Any) -> Run:
+        def launcher(script: str, nodes: int = 2, timeouts: dict[str, float] | None = None, **options: Any) -> Run:
             commands = [["/bin/sh", "-c", script, "sh", str(number)] for number in range(nodes)]
-            policy = {"restarts": 3, "restart_when": ("node_lost", "hang"), **given}
+            policy = {"restarts": 3, "restart_when": ("node_lost", "hang"), **options}
             ports = {"lifeline_port": free_port(), "master_port": free_port()}
             run = make_run(tmp_path, commands, timeouts, first_address=200, **ports, **policy)
             return start(run)
@@ -34,13 +37,13 @@ def launch(tmp_path: Path) -> Iterator[Starter]:
 
 
 def log(run: Run, member: int, attempt: int) -> str:
-    """Return what a node's job has printed in an attempt."""
+    """Return the output of a node's job in an attempt."""
     path = run.node(member) / (f"attempt-{attempt}" if attempt else "") / "launcher.log"
     return path.read_text() if path.exists() else ""
 
 
 def wait_for_log(run: Run, attempt: int, lines: dict[int, str]) -> None:
-    """Wait until these nodes have printed these lines in an attempt."""
+    """Wait until the nodes have printed the lines in an attempt."""
 
     def is_complete() -> bool:
         return all(line in log(run, member, attempt).splitlines() for member, line in lines.items())
@@ -49,7 +52,7 @@ def wait_for_log(run: Run, attempt: int, lines: dict[int, str]) -> None:
 
 
 def kill_supervisor(run: Run, member: int) -> None:
-    """End a node as in a power failure: nothing of it remains, and none of its processes sees another one end."""
+    """Kill all of a node's processes at once, as in a power failure."""
     directory, pids = str(run.node(member)), []
     for pid in run.processes():
         try:

@@ -27,7 +27,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Run]]
 
 
 def output(run: Run) -> list[str]:
-    """Return what the ranks on each node have printed."""
+    """Return the output of the ranks on each node."""
     logs = [(run.node(rank) / "launcher.log").read_text().splitlines() for rank in range(len(run.plans))]
     return [line for lines in logs for line in lines if line.startswith("RANK")]
 

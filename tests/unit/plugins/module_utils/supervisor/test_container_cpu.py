@@ -56,7 +56,7 @@ def test_cgroup_of_a_process_is_parsed(text: str, group: tuple[str, str]) -> Non
 
 
 @pytest.mark.parametrize(
-    ("path", "own", "separate"),
+    ("path", "own_path", "separate"),
     [
         (DOCKER, "/system.slice/muster-a.service", True),
         (DOCKER, "/", True),
@@ -68,8 +68,8 @@ def test_cgroup_of_a_process_is_parsed(text: str, group: tuple[str, str]) -> Non
         ("", "/", False),
     ],
 )
-def test_cgroup_that_contains_other_processes_is_not_the_container(path: str, own: str, separate: bool) -> None:
-    assert is_separate(("", path), ("", own)) == separate
+def test_cgroup_that_contains_other_processes_is_not_the_container(path: str, own_path: str, separate: bool) -> None:
+    assert is_separate(("", path), ("", own_path)) == separate
 
 
 def test_nested_cgroup_usage_is_counted_once() -> None:
@@ -156,7 +156,7 @@ def test_idle_node_is_named_in_a_run_that_uses_containers(
     for plan in run.plans:
         plan.update(wrap=[str(engine), "run"], remove=[str(engine), "rm", "--force", "it"])
     run.set_constant("PACE_WINDOW", 2.0)
-    run.set_constant("WORKING_CORES", 0.01)  # regardless of what else this machine is doing
+    run.set_constant("WORKING_CORES", 0.01)  # regardless of other load on this machine
     run.set_constant("IDLE_CORES", 0.005)
     try:
         run.start()

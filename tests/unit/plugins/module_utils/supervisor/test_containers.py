@@ -79,7 +79,7 @@ def run(tmp_path: Path) -> Run:
 
 @pytest.fixture
 def container(run: Run) -> Iterator[subprocess.Popen[bytes]]:
-    """What becomes the run's container once the engine has created it."""
+    """Yield the process that the engine creates as the run's container."""
     os.mkfifo(run.directory / "daemon")
     with subprocess.Popen(["/bin/sh", "-c", DAEMON], cwd=run.directory) as container:
         (run.directory / "daemon.pid").write_text(str(container.pid))

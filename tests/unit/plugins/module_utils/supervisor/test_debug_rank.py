@@ -80,7 +80,7 @@ class DebugClient:
     def event(self, name: str) -> dict[str, Any]:
         return self.wait(lambda message: message.get("event") == name)
 
-    def ask(self, command: str, **arguments: Any) -> dict[str, Any]:
+    def request(self, command: str, **arguments: Any) -> dict[str, Any]:
         """Return the body of the reply to a request."""
         number = self.send(command, **arguments)
         reply = self.wait(lambda message: message.get("request_seq") == number and message["type"] == "response")
@@ -108,17 +108,17 @@ def test_debugger_stops_the_rank_shows_its_variables_and_resumes_it(tmp_path: Pa
         eventually(lambda: "value 42" in (run.node(0) / "launcher.log").read_text(), 400)
         assert "value" not in (run.node(1) / "launcher.log").read_text()
         client = DebugClient(port)
-        client.ask("initialize", adapterID="debugpy", clientID="test", linesStartAt1=True, pathFormat="path")
+        client.request("initialize", adapterID="debugpy", clientID="test", linesStartAt1=True, pathFormat="path")
         client.send("attach", subProcess=False)
         client.event("initialized")
-        client.ask("setBreakpoints", source={"path": str(script)}, breakpoints=[{"line": BREAKPOINT_LINE}])
-        client.ask("configurationDone")
+        client.request("setBreakpoints", source={"path": str(script)}, breakpoints=[{"line": BREAKPOINT_LINE}])
+        client.request("configurationDone")
         stopped = client.event("stopped")["body"]
-        frame = client.ask("stackTrace", threadId=stopped["threadId"])["stackFrames"][0]
+        frame = client.request("stackTrace", threadId=stopped["threadId"])["stackFrames"][0]
         assert frame["line"] in (BREAKPOINT_LINE - 1, BREAKPOINT_LINE)
-        assert client.ask("evaluate", expression="value", frameId=frame["id"])["result"] == "41"
-        client.ask("setBreakpoints", source={"path": str(script)}, breakpoints=[])
-        client.ask("disconnect", terminateDebuggee=False)
+        assert client.request("evaluate", expression="value", frameId=frame["id"])["result"] == "41"
+        client.request("setBreakpoints", source={"path": str(script)}, breakpoints=[])
+        client.request("disconnect", terminateDebuggee=False)
         eventually(lambda: "value 42" in (run.node(1) / "launcher.log").read_text(), 400)
         assert any("a debugger is attached to rank 1 on node1" in text for text in run.events())
         (tmp_path / "go").touch()
@@ -183,10 +183,10 @@ def test_timeouts_of_collectives_are_extended_when_the_job_imports_torch(
         ({"name": "node2", "first_rank": 0, "slots": 0, "attempt_rank": -1}, 2, ""),
     ],
 )
-def test_the_debugged_rank_is_found_on_another_node_after_a_restart(
+def test_the_debugged_rank_is_located_on_another_node_after_a_restart(
     tmp_path: Path, node: dict[str, Any], world_size: int, expected: str
 ) -> None:
-    """A node has taken the place of the one in the plan of the launch, or the run has fewer ranks than before."""
+    """Cover a replacement of the planned node, and a restart with fewer ranks."""
     plan: Any = {"node": node, "world_size": world_size, "debugger": {"rank": 3, "node": "node1", "port": 5678}}
     debug_rank.write_state(str(tmp_path), "waiting", 5678)
     watch = DebuggerWatch(str(tmp_path), plan)

@@ -1,4 +1,4 @@
-"""The table of faults in docs/recovery.md: each with real supervisors, its class, its end, and nothing left behind."""
+"""The table of faults in docs/recovery.md with real supervisors: class, end and cleanup of each."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_loss_of_two_nodes_at_once_is_handled(make: Maker) -> None:
     assert classes(result) == ["node_lost", "stopped"]
 
 
-def test_killed_supervisor_leaves_no_process_and_its_node_is_lost(make: Maker) -> None:
+def test_processes_of_a_killed_supervisor_end_and_its_node_is_lost(make: Maker) -> None:
     run = make()
     wait_for_ranks(run, 0, range(3))
     os.kill(run.supervisor(2), signal.SIGKILL)
@@ -94,7 +94,7 @@ def test_loss_of_node_0_while_an_attempt_starts_is_handled(make: Maker) -> None:
 
 
 def test_connection_cut_in_one_direction_loses_the_node(make: Maker) -> None:
-    """The node hears the hub, which hears nothing of it: its supervisor stands still, and its guard ends it."""
+    """The hub receives nothing from the node: its supervisor is blocked, and its guard ends it."""
     run = make(timeouts={"silence": 8.0})
     wait_for_ranks(run, 0, range(3))
     os.kill(run.supervisor(1), signal.SIGSTOP)
@@ -253,15 +253,15 @@ def test_successor_uses_a_different_port_from_a_run_on_the_same_node(make: Maker
 
     port = free_port()
     run = make(nodes=3, restart_min_nodes=2, prepare=functools.partial(prepare, gpu=0))
-    other = make(nodes=2, first_address=2, prepare=functools.partial(prepare, gpu=1))
-    assert other.lifeline == (run.plans[1]["node"]["address"], port)
+    second_run = make(nodes=2, first_address=2, prepare=functools.partial(prepare, gpu=1))
+    assert second_run.lifeline == (run.plans[1]["node"]["address"], port)
     wait_for_ranks(run, 0, range(3))
-    wait_for_ranks(other, 0, range(2))
+    wait_for_ranks(second_run, 0, range(2))
     power_off(run, 0)
     wait_for_ranks(run, 1, [1, 2])
-    assert other.state(0) == other.state(1) == "running", "the nodes of the first run do not disturb it"
+    assert second_run.state(0) == second_run.state(1) == "running", "the nodes of the first run do not disturb it"
     end_by_user(run, 1)
-    end_by_user(other)
+    end_by_user(second_run)
 
 
 def test_node_isolated_with_the_hub_follows_no_leader(make: Maker) -> None:

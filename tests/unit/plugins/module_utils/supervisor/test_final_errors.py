@@ -19,10 +19,10 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_r
 
 
 def traceback_of(program: str) -> str:
-    """What Python itself writes when the program fails."""
-    done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True)
-    assert done.returncode != 0
-    return done.stderr
+    """Return the traceback that Python prints for a failing program."""
+    completed = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True)
+    assert completed.returncode != 0
+    return completed.stderr
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def traceback_of(program: str) -> str:
         ("print('Traceback'); raise OSError(2, 'gone', '/x')", "FileNotFoundError: [Errno 2] gone: '/x'"),
     ],
 )
-def test_exception_that_ended_a_program_is_found(program: str, error: str) -> None:
+def test_exception_that_ended_a_program_is_identified(program: str, error: str) -> None:
     assert first_error("step 1\n" + traceback_of(program)).startswith(error)
 
 

@@ -1,4 +1,4 @@
-"""Files of torch's flight recorder: those that torch wrote, and those that a job may have put in their place.
+"""Files of torch's flight recorder: genuine files of torch, and files that a job may have substituted.
 
 The recorded files are torch 2.11's: of NCCL 2.28 with four ranks on an H200, by tests/jobs/nccl_hangs.py, and of gloo.
 """

@@ -117,7 +117,7 @@ def lightning_script() -> str:
 
 @pytest.fixture
 def run(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
-    """A run of a program on two nodes, once both ranks train."""
+    """Start a program on two nodes; return the run once both ranks train."""
     monkeypatch.setattr(supervised, "NETWORK", own_network(34))
     port = free_port()
     commands = [[sys.executable, "-u", "-c", request.param]] * 2

@@ -1,4 +1,4 @@
-"""The rule by which rank 0 suspects and reports a hang, with a clock of our own."""
+"""The rule by which rank 0 suspects and reports a hang, with a simulated clock."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_timeout_adapts_to_the_output_of_the_run() -> None:
 
 
 def test_silent_jobs_that_work_are_not_reported() -> None:
-    """Their stacks change, or their main threads use CPU time while nobody waits for anybody."""
+    """Their stacks change, or their main threads use CPU time without any rank waiting."""
     working = Simulated()
     working.go(6 * 3600, lambda number: [[group(n, cpu="moving", **{**LOADS, "line": number})] for n in range(2)])
     assert working.collections < 20  # polled at increasing intervals

@@ -35,7 +35,7 @@ from tests.unit.hostile import BAD_FILES, make_bad_file
 from tests.unit.supervised import Run, end_by_force, eventually, free_port, make_run
 
 NETWORK = supervised.own_network(171)
-# A collective that waits forever, or that times out like gloo's once the file `late` is in the run's directory.
+# A collective that waits forever, or times out like gloo's once the file `late` is in the run's directory.
 DISTRIBUTED = """
 import os, time
 def all_reduce():
@@ -99,7 +99,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunMaker]:
 
 
 def stacks(run: Run) -> list[dict[str, Any]]:
-    """Return what stacks.yml reads from all nodes."""
+    """Return the stacks that stacks.yml reads from all nodes."""
     replies = [dispatch(run.request(rank, operation="stacks")) for rank in range(len(run.plans))]
     assert all("error" not in reply for reply in replies), replies
     return [group for reply in replies for group in reply["groups"]]
@@ -254,7 +254,7 @@ def test_hook_breaks_no_job_if_it_cannot_work(tmp_path: Path) -> None:
     assert process.returncode == 0
 
 
-def test_rank_ended_by_sigterm_leaves_its_stack_but_its_children_do_not(tmp_path: Path) -> None:
+def test_rank_ended_by_sigterm_records_its_stack_but_its_children_do_not(tmp_path: Path) -> None:
     write_hook(str(tmp_path))
     code = "import os, time\nprint(os.fork(), flush=True)\ntime.sleep(600)"
     process = start_python(tmp_path, code, PYTHONPATH=f"{tmp_path}/hooks", LOCAL_RANK="3")

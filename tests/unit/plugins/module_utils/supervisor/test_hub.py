@@ -30,7 +30,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
 from ansible_collections.muster.training.plugins.module_utils._supervisor import lifeline_end
 from ansible_collections.muster.training.plugins.module_utils._supervisor.hub import MAX_UNAUTHENTICATED
 from ansible_collections.muster.training.plugins.module_utils._supervisor.reports import shorten_report
-from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import first_failure
+from ansible_collections.muster.training.plugins.plugin_utils._failures.first_failure import first_failure
 from tests.unit.hostile import JSON_VALUES
 from tests.unit.single_node import NodeMaker, run_job
 from tests.unit.supervised import eventually
@@ -50,8 +50,8 @@ def test_elastic_run_below_its_minimum_ends_on_every_node(make_rank_0: NodeMaker
 
 
 @given(st.dictionaries(st.sampled_from([name for name, _kind, _other in REPORT_FIELDS]), ANYTHING))
-def test_arbitrary_report_does_not_crash_rank_0_or_readers_of_the_result(told: dict[str, Any]) -> None:
-    report = validate_report(told)
+def test_arbitrary_report_does_not_crash_rank_0_or_readers_of_the_result(fields: dict[str, Any]) -> None:
+    report = validate_report(fields)
     describe_exit(report["exit_code"])
     shorten_report(report)
     node = {"name": "node1", "node_rank": 1, "state": "ended", "since": 1.0, "lost_reason": "", "report": report}
@@ -68,10 +68,10 @@ def test_report_with_an_invalid_exit_code_fails_the_run(make_rank_0: NodeMaker) 
 
 def test_elastic_run_survives_losing_nodes_only_down_to_its_minimum(make_rank_0: NodeMaker) -> None:
     node = make_rank_0(5, min_nnodes=2)
-    for rank, how, left in ((4, "lost", 4), (1, "failed", 3), (3, "lost", 2)):
+    for rank, how, remaining in ((4, "lost", 4), (1, "failed", 3), (3, "lost", 2)):
         node.fail(rank, how)
         assert node.supervisor.lifeline.stop_reason is None, f"without node{rank}"
-        assert f"the run continues with {left} of 5 nodes (at least 2 are needed)" in node.run.events()[-1]
+        assert f"the run continues with {remaining} of 5 nodes (at least 2 are needed)" in node.run.events()[-1]
     assert [node.told(rank) for rank in range(1, 5)] == [[], [], [], []]
     node.fail(2, "failed")
     assert node.supervisor.lifeline.stop_reason == "the launcher on node2 ended with exit code 1"
@@ -139,7 +139,7 @@ def test_elastic_run_starts_without_late_nodes_after_the_start_timeout(make_rank
     assert node.run.events() == ["2 of 4 nodes have checked in; starting without node2, node3"]
     assert node.supervisor.journal.state == "running", "rank 0's own launcher does not start"
     assert node.told(1) == ["go"]
-    assert [other["state"] for other in node.hub.nodes[2:]] == ["lost", "lost"]
+    assert [entry["state"] for entry in node.hub.nodes[2:]] == ["lost", "lost"]
 
 
 @pytest.mark.parametrize("min_nnodes", [3, None], ids=["below its minimum", "not elastic"])
@@ -172,8 +172,8 @@ def test_all_nodes_may_connect_before_any_proves_that_it_holds_the_token(make_no
         assert len(hub.connections) == nodes - 1 + MAX_UNAUTHENTICATED, "anybody can open more connections than nodes"
 
 
-@pytest.mark.parametrize("said", [b"", b'{"node_rank": 1, '], ids=["nothing", "half a line"])
-def test_client_without_the_token_is_disconnected(make_rank_0: NodeMaker, said: bytes) -> None:
+@pytest.mark.parametrize("data", [b"", b'{"node_rank": 1, '], ids=["nothing", "half a line"])
+def test_client_without_the_token_is_disconnected(make_rank_0: NodeMaker, data: bytes) -> None:
     node = make_rank_0(3)
     hub = node.hub
     hub.listen()
@@ -182,12 +182,12 @@ def test_client_without_the_token_is_disconnected(make_rank_0: NodeMaker, said: 
         assert hub.selector.select(60.0)
         hub.accept(hub.listener, node.now)
         assert b"nonce" in stranger.recv(1000)
-        stranger.sendall(said)
-        assert hub.selector.select(60.0 if said else 0.0) or not said
+        stranger.sendall(data)
+        assert hub.selector.select(60.0 if data else 0.0) or not data
         *nodes, wire = hub.connections
         assert wire.receive() == []
-        for known in nodes:
-            known.last_heard = node.now + AUTHENTICATION_TIMEOUT
+        for connection in nodes:
+            connection.last_heard = node.now + AUTHENTICATION_TIMEOUT
         hub.check_connections(node.now + AUTHENTICATION_TIMEOUT - 0.1)
         assert len(hub.connections) == 3, "it has not had its time"
         hub.check_connections(node.now + AUTHENTICATION_TIMEOUT + 0.1)

@@ -1,4 +1,4 @@
-"""Which notice is in effect and when limits are due, using a simulated clock."""
+"""The notice in effect, and the times at which limits are due, with a simulated clock."""
 
 from __future__ import annotations
 
@@ -35,25 +35,25 @@ def notice(ends: bool = True, seconds: float = 0.0) -> Any:
     return validate_notice({"source": "request", "text": "now", "ends": ends, "seconds": seconds}, "a")
 
 
-def test_time_limit_warns_once_and_leaves_the_grace_period_for_saving() -> None:
+def test_time_limit_warns_once_and_reserves_the_grace_period_for_saving() -> None:
     notices = make(time_limit=HOUR)
     assert notices.warnings(1000 + 0.79 * HOUR) == []
     warning = "80% of launch_time_limit (1 h) has been used; the run will save and end in 10 min"
     assert notices.warnings(1000 + 0.8 * HOUR) == [warning.replace("10 min", "10 min")]
     assert notices.warnings(1000 + 0.9 * HOUR) == []
     assert notices.due(1000 + HOUR - 101) == []
-    (reached,) = notices.due(1000 + HOUR - 100)
-    assert (reached["source"], reached["ends"], reached["seconds"]) == ("launch_time_limit", True, 100.0)
+    (due_notice,) = notices.due(1000 + HOUR - 100)
+    assert (due_notice["source"], due_notice["ends"], due_notice["seconds"]) == ("launch_time_limit", True, 100.0)
     assert notices.due(1000 + HOUR) == [], "once"
-    assert notices.accept(reached, 1000 + HOUR - 100)
+    assert notices.accept(due_notice, 1000 + HOUR - 100)
     assert notices.deadline == 1000 + HOUR - 5, "SIGTERM and the stop grace end the run at the limit"
 
 
 def test_cost_limit_counts_all_nodes() -> None:
     notices = make(cost_limit=12.0)  # 6 an hour: 2 hours
     assert notices.due(1000 + 2 * HOUR - 101) == []
-    (reached,) = notices.due(1000 + 2 * HOUR - 100)
-    assert reached["text"] == "launch_cost_limit (12 EUR) has been reached"
+    (due_notice,) = notices.due(1000 + 2 * HOUR - 100)
+    assert due_notice["text"] == "launch_cost_limit (12 EUR) has been reached"
 
 
 def test_grace_period_does_not_use_up_a_short_limit() -> None:
@@ -78,8 +78,8 @@ def test_hang_is_counted_from_its_start_and_ends_the_run_once() -> None:
     assert notices.due(9000) == []
     notices.hang_since = 8000.0
     assert notices.due(9799) == []
-    (reached,) = notices.due(9800)
-    assert reached["text"] == "the run has hung for 30 min (launch_stall_limit)"
+    (due_notice,) = notices.due(9800)
+    assert due_notice["text"] == "the run has hung for 30 min (launch_stall_limit)"
     assert notices.due(9900) == []
 
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Nodes whose ranks do nothing while others work: by made-up samples, and with real supervisors and processes."""
+"""Nodes whose ranks are idle while others work: synthetic samples, and real supervisors and processes."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def feed(idle: IdleWatch, samples: Mapping[str, Any], start: float = 0.0, span: 
     news = []
     now = start
     while now <= start + span:
-        for name, taken in samples.items():
-            idle.take(name, taken, now)
+        for name, node_sample in samples.items():
+            idle.take(name, node_sample, now)
         news += idle.news(now)
         now += GPU_SAMPLE_INTERVAL
     return news
@@ -133,7 +133,7 @@ def test_idle_node_in_a_run_is_named(tmp_path: Path) -> None:
         for node in plan["nodes"]:
             node["price_per_hour"] = 3.5
     run.set_constant("PACE_WINDOW", 2.0)
-    run.set_constant("WORKING_CORES", 0.01)  # whatever else this machine does
+    run.set_constant("WORKING_CORES", 0.01)  # regardless of other load on this machine
     run.set_constant("IDLE_CORES", 0.005)
     text = f"node1 is idle: {TEXT} 2 s, while others are working; it costs 3.50 USD an hour"
     try:

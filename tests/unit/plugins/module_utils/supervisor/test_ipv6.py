@@ -80,10 +80,10 @@ def test_nodes_with_only_ipv6_addresses_are_supported(tmp_path: Path) -> None:
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[RunMaker]:
     """Make runs of nodes with addresses from the prefix, planned like any run."""
-    made: list[Run] = []
+    runs: list[Run] = []
 
-    def maker(command: list[str] | None = None, nodes: int = 2, **given: Any) -> Run:
-        job = make_job(lifeline_port=free_port(), master_port=free_port(), **given)
+    def maker(command: list[str] | None = None, nodes: int = 2, **options: Any) -> Run:
+        job = make_job(lifeline_port=free_port(), master_port=free_port(), **options)
         hosts = [HostSpec(f"node{number}", f"{PREFIX}::{number + 10:x}", 1) for number in range(nodes)]
         table: RankTable = get_launcher(job).order(build_rank_table(hosts))
         facts = {
@@ -98,11 +98,11 @@ def make(tmp_path: Path) -> Iterator[RunMaker]:
             plan["timeouts"] = TIMEOUTS
             plan["supervision"] = "process"
         run = Run(tmp_path, plans)
-        made.append(run)
+        runs.append(run)
         return run
 
     yield maker
-    for run in made:
+    for run in runs:
         end_by_force(run)
 
 

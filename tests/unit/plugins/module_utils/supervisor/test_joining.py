@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How a node joins a run: hubs and peers in one process, connected by real lifelines, without jobs."""
+"""Nodes that join a run: hubs and peers in one process, connected by real lifelines, without jobs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ REPORT = {
 
 
 class Node:
-    """A supervisor without processes: it carries out the orders of its end of the lifeline at once."""
+    """A supervisor without processes that executes the commands of its lifeline immediately."""
 
     def __init__(self, directory: Path, plan: Any) -> None:
         self.plan = json.loads(json.dumps(plan))
@@ -103,10 +103,10 @@ class Node:
 class Network:
     """The nodes of a run."""
 
-    def __init__(self, directory: Path, nodes: int, **given: Any) -> None:
+    def __init__(self, directory: Path, nodes: int, **options: Any) -> None:
         self.directory = directory
-        usual = {"restarts": 5, "restart_when": ("node_lost",), "lifeline_port": supervised.free_port()}
-        self.run = supervised.make_run(directory, [["true"]] * nodes, **{**usual, **given})
+        defaults = {"restarts": 5, "restart_when": ("node_lost",), "lifeline_port": supervised.free_port()}
+        self.run = supervised.make_run(directory, [["true"]] * nodes, **{**defaults, **options})
         self.launched = json.loads(json.dumps(self.run.plans[0]))
         self.nodes = {plan["node"]["name"]: Node(directory, plan) for plan in self.run.plans}
 
@@ -169,15 +169,15 @@ def network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
         monkeypatch.setattr(module, "RECONNECT_TIMEOUT", 0.1)
     monkeypatch.setattr(new_members, "JOIN_REQUEST_TIMEOUT", 1.0)
     monkeypatch.setattr(peer_module, "takeover_delay", lambda timeouts: 0.2)
-    made: list[Network] = []
+    networks: list[Network] = []
 
-    def make(nodes: int, **given: Any) -> Network:
-        made.append(Network(tmp_path, nodes, **given))
-        return made[-1]
+    def make(nodes: int, **options: Any) -> Network:
+        networks.append(Network(tmp_path, nodes, **options))
+        return networks[-1]
 
     yield make
-    for each in made:
-        each.lose(*each.nodes)
+    for created in networks:
+        created.lose(*created.nodes)
 
 
 Make = Callable[..., Network]

@@ -122,7 +122,7 @@ def test_hanging_server_does_not_keep_the_guard_alive(make: RunMaker, server: We
     assert log.count("the notification 'ended' to json at 127.0.0.1 was not sent") == 1 and SECRET not in log
 
 
-# --- What the message says, and that no other node sends it
+# --- The content of the message, and its only sender
 
 
 def write_run(run: Run, rank: int, **status: Any) -> str:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What changes once a node other than the first leads a run: its port, and the notices. Without jobs."""
+"""Runs led by a node other than the first: the port, and notices. Without jobs."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from tests.unit.plugins.module_utils.supervisor.test_joining import Make, Networ
 
 __all__ = ["network"]  # the fixture
 
-TAKEN_AWAY = {"source": "ec2", "text": "it will be taken away", "ends": True, "machine": True, "seconds": 1.0}
+RECLAIM_NOTICE = {"source": "ec2", "text": "it will be taken away", "ends": True, "machine": True, "seconds": 1.0}
 
 
 @contextlib.contextmanager
 def other_programs(run: Network, member: int, *numbers: int) -> Iterator[list[socket.socket]]:
-    """Listen on ports from which a node would lead a run, and never say anything."""
+    """Listen on ports from which a node would lead a run, without ever replying."""
     plan = run.run.plans[member]
     with contextlib.ExitStack() as stack:
         yield [
@@ -48,13 +48,13 @@ def test_ports_of_a_later_leader_are_below_the_planned_port() -> None:
     assert lifeline_port(2, 3) == 1, "always a port"
 
 
-@given(own=st.integers(1, 500), hub=st.integers(0, 500), total=st.integers(3, 501))
-def test_each_node_takes_the_lead_or_gives_up_within_minutes(own: int, hub: int, total: int) -> None:
+@given(own_rank=st.integers(1, 500), hub=st.integers(0, 500), total=st.integers(3, 501))
+def test_each_node_takes_the_lead_or_gives_up_within_minutes(own_rank: int, hub: int, total: int) -> None:
     longest = gather_timeout(total)
     assert longest <= gather_timeout(500) <= 180.0, "a split network frees its nodes soon"
-    assert not has_given_up(own, hub, longest, total), "those before it may still answer"
-    leads = own > hub and choose_candidate(own, hub, [], longest + 0.1, total) == own
-    assert own == hub or leads or has_given_up(own, hub, longest + 0.1, total)
+    assert not has_given_up(own_rank, hub, longest, total), "those before it may still answer"
+    leads = own_rank > hub and choose_candidate(own_rank, hub, [], longest + 0.1, total) == own_rank
+    assert own_rank == hub or leads or has_given_up(own_rank, hub, longest + 0.1, total)
 
 
 def test_first_node_is_contacted_only_on_the_planned_port(network: Make) -> None:
@@ -68,15 +68,15 @@ def test_later_leader_uses_a_different_port_from_a_run_that_shares_its_node(netw
     """Nodes 1 and 2 are the first two of another run, which uses the same port."""
     run = network(3, restart_min_nodes=2)
     port = run.run.lifeline[1]
-    other = Network(tmp_path / "other", 2, first_address=2, lifeline_port=port)
+    second_run = Network(tmp_path / "other", 2, first_address=2, lifeline_port=port)
     # the nodes of the other run also take over in order
-    run.nodes.update({f"other {name}": node for name, node in other.nodes.items()})
+    run.nodes.update({f"other {name}": node for name, node in second_run.nodes.items()})
     run.until(lambda: len(run.ranks()) == 5)
     run.lose("node0")
     run.until(lambda: {name: run.ranks().get(name) for name in ("node1", "node2")} == {"node1": 0, "node2": 1})
     assert run.nodes["node2"].end.port_number % LIFELINE_PORTS == 1
-    assert other.ranks() == {"node0": 0, "node1": 1}, "the other run continues"
-    assert other.nodes["node0"].end.stop_reason is None
+    assert second_run.ranks() == {"node0": 0, "node1": 1}, "the other run continues"
+    assert second_run.nodes["node0"].end.stop_reason is None
     run.lose("node2", "node1")
 
 
@@ -96,12 +96,12 @@ def test_node_without_a_free_port_passes_the_lead_to_the_next(network: Make, mon
 def test_leaders_whose_machines_are_reclaimed_hand_over_the_run(network: Make) -> None:
     run = network(5, restart_min_nodes=2, restart_when=("interrupted",))
     run.until(lambda: len(run.ranks()) == 5)
-    run.nodes["node0"].end.raise_notice(TAKEN_AWAY)
+    run.nodes["node0"].end.raise_notice(RECLAIM_NOTICE)
     run.until(lambda: run.nodes["node0"].end.result_state == "failed")
     assert "the run continues without this node" in run.nodes["node0"].journal.message
     run.lose("node0")
     run.until(lambda: run.ranks() == {"node1": 0, "node2": 1, "node3": 2, "node4": 3})
-    run.nodes["node1"].end.raise_notice(TAKEN_AWAY)
+    run.nodes["node1"].end.raise_notice(RECLAIM_NOTICE)
     run.until(lambda: run.nodes["node1"].end.result_state == "failed")
     run.lose("node1")
     run.until(lambda: run.ranks() == {"node2": 0, "node3": 1, "node4": 2})
@@ -117,7 +117,7 @@ def test_notice_that_arises_without_a_leader_reaches_the_next_one(network: Make)
     run.until(lambda: len(run.ranks()) == 5)
     run.lose("node0")
     run.until(lambda: run.nodes["node3"].end.lost_at is not None)
-    run.nodes["node3"].end.raise_notice(TAKEN_AWAY)
+    run.nodes["node3"].end.raise_notice(RECLAIM_NOTICE)
     run.until(lambda: run.ranks() == {"node1": 0, "node2": 1, "node4": 2})
     assert run.nodes["node1"].end.nodes[3]["excluded"]
 
@@ -144,7 +144,7 @@ def test_limits_count_from_the_first_start_under_each_leader(network: Make) -> N
 def test_node_is_interrupted_if_it_is_saving_when_the_leader_of_a_final_attempt_is_lost(
     network: Make, is_ending: bool, state: str
 ) -> None:
-    """A limit ends the run, so nobody succeeds the first node."""
+    """A limit ends the run, so no node succeeds the first."""
     run = network(3)
     run.until(lambda: len(run.ranks()) == 3)
     for name in ("node1", "node2"):

@@ -63,7 +63,7 @@ def test_launcher_that_had_already_ended_is_not_marked_as_ended_by_muster(make_n
 
 
 def test_rank_killed_just_before_the_stop_is_reported_as_first_failure(make_node: NodeMaker) -> None:
-    """Its peers may tell rank 0 first, whose stop then arrives before this node has looked."""
+    """Its peers may notify rank 0 first, whose stop then arrives before this node has checked."""
     node = make_node(1, 2)
     supervisor = node.supervisor
     supervisor.plan["rank_logs"] = "ranks"
@@ -91,10 +91,10 @@ def test_container_mounts_the_secrets_kept_in_memory(make_rank_0: NodeMaker, tmp
     assert node.supervisor.launcher.container_prefix() == ["podman", "run", mount, *arguments[2:]]
 
 
-@pytest.mark.parametrize("there", ["open to all", "a link"])
-def test_temporary_directory_that_others_can_access_is_refused(tmp_path: Path, there: str) -> None:
+@pytest.mark.parametrize("existing", ["open to all", "a link"])
+def test_temporary_directory_that_others_can_access_is_refused(tmp_path: Path, existing: str) -> None:
     path = tmp_path / "muster-0123"
-    if there == "a link":
+    if existing == "a link":
         (tmp_path / "theirs").mkdir(mode=0o700)
         path.symlink_to(tmp_path / "theirs")
     else:
@@ -158,7 +158,7 @@ def test_failed_container_removal_is_reported(make_rank_0: NodeMaker, remove: li
 
 
 def test_reap_returns_every_process_started_in_the_background() -> None:
-    """subprocess would collect it at the start of the next process, and its number may be another's by then."""
+    """subprocess would reap it at the start of the next process, and its pid may be reused by then."""
     first = start_in_background(["/bin/true"], os.devnull)
     os.waitid(os.P_PID, first, os.WEXITED | os.WNOWAIT)
     second = start_in_background(["/bin/true"], os.devnull)

@@ -1,4 +1,4 @@
-"""A provider reclaims the machine that leads a run: its ranks save, it hands the run over, and no step is lost."""
+"""A provider reclaims the machine that leads a run: its ranks save, another node leads, and no step is lost."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.unit.supervised import Run, end_by_force, eventually, free_port, make
 
 @pytest.fixture
 def services() -> Iterator[list[MetadataServer]]:
-    """The metadata services of three machines."""
+    """Yield the metadata services of three machines."""
     servers = [MetadataServer() for _number in range(3)]
     for server in servers:
         server.replies["/latest/api/token"] = (200, "token")
@@ -30,7 +30,7 @@ def services() -> Iterator[list[MetadataServer]]:
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, services: list[MetadataServer]) -> Iterator[Run]:
-    """A run of five nodes that share a directory of checkpoints."""
+    """Yield a run of five nodes that share a directory of checkpoints."""
     monkeypatch.setattr(supervised, "NETWORK", own_network(33))
     ports: dict[str, Any] = {"lifeline_port": free_port(), "master_port": free_port()}
     options: dict[str, Any] = {"restarts": 5, "restart_when": ("interrupted",), "restart_min_nodes": 2}
@@ -50,7 +50,7 @@ def announce_end(service: MetadataServer) -> None:
     service.replies["/latest/meta-data/spot/instance-action"] = (200, INTERRUPTION)
 
 
-def goes_on(run: Run, attempt: int, before: int, after: int) -> None:
+def check_next_attempt(run: Run, attempt: int, before: int, after: int) -> None:
     """Wait until an attempt is running, and check that its first step follows the last step of the previous attempt.
 
     before, after: the nodes with rank 0.
@@ -62,11 +62,11 @@ def goes_on(run: Run, attempt: int, before: int, after: int) -> None:
 def test_no_step_is_lost_if_the_leaders_are_reclaimed_one_by_one(run: Run, services: list[MetadataServer]) -> None:
     eventually(lambda: all(steps(run, member, 0) for member in range(5)))
     announce_end(services[0])
-    goes_on(run, 1, before=0, after=1)
+    check_next_attempt(run, 1, before=0, after=1)
     run.wait_for("failed", 0)  # the node has left the run, so its machine may be removed
     eventually(lambda: all(steps(run, member, 1) for member in range(1, 5)))
     announce_end(services[1])
-    goes_on(run, 2, before=1, after=2)
+    check_next_attempt(run, 2, before=1, after=2)
     run.stop(2)
     result = result_of(run, 2)
     records = [(record["end_class"], record["node"], record["nodes"]) for record in result["attempts"]]

@@ -28,11 +28,9 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.hub im
 from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline import handshake_mac
 from ansible_collections.muster.training.plugins.module_utils._supervisor.programs import muster_rank
 from ansible_collections.muster.training.plugins.module_utils._supervisor.watchers import MOUNT_CHECK
-from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import (
-    first_failure,
-    render_verdict,
-    verdict_from_hub,
-)
+from ansible_collections.muster.training.plugins.plugin_utils._failures.first_failure import first_failure
+from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import verdict_from_hub
+from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict_text import render_verdict
 from tests.unit.supervised import (
     NETWORK,
     Run,
@@ -47,7 +45,7 @@ from tests.unit.supervised import (
 
 FOREVER = ["/bin/sleep", "600"]
 # Runs until its file `go` exists.
-UNTIL_TOLD = ["/bin/sh", "-c", "while [ ! -e go ]; do sleep 0.05; done"]
+UNTIL_RELEASED = ["/bin/sh", "-c", "while [ ! -e go ]; do sleep 0.05; done"]
 # All nodes run the same program. Node 1 also reports to node 0, whose own reports are covered by the tests with both
 # ranks, such as test_an_exception_ends_the_run_everywhere_and_is_reported.
 ONE_RANK = [pytest.param(0, marks=pytest.mark.thorough), 1]
@@ -58,15 +56,15 @@ RunMaker = Callable[..., Run]
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[RunMaker]:
     """Make runs, and clean up after them."""
-    made: list[Run] = []
+    runs: list[Run] = []
 
     def maker(*commands: list[str], **options: Any) -> Run:
         run = make_run(tmp_path, list(commands), **options)
-        made.append(run)
+        runs.append(run)
         return run
 
     yield maker
-    for run in made:
+    for run in runs:
         end_by_force(run)
 
 
@@ -86,25 +84,25 @@ def is_refused(address: tuple[str, int]) -> bool:
         return probe.connect_ex(address) != 0
 
 
-def assert_nothing_is_left(run: Run) -> None:
+def assert_no_leftovers(run: Run) -> None:
     run.wait_until_gone()
     assert is_refused(run.lifeline)
     for rank, plan in enumerate(run.plans):
         assert not os.path.exists(plan["temporary_directory"])
-        left = {path.name for path in run.node(rank).iterdir()}
-        assert not left & {"token", "environment.json", "reserve"}, left
-        assert not [name for name in left if name.endswith(".tmp")], left
+        remaining = {path.name for path in run.node(rank).iterdir()}
+        assert not remaining & {"token", "environment.json", "reserve"}, remaining
+        assert not [name for name in remaining if name.endswith(".tmp")], remaining
 
 
 # --- Successful runs --------------------------------------------------------------------------------------------------
 
 
-def test_a_normal_end_leaves_no_process_port_or_secret(make: RunMaker) -> None:
+def test_a_normal_end_removes_processes_port_and_secrets(make: RunMaker) -> None:
     write = ["/bin/sh", "-c", 'echo "$SECRET" > "$TMPDIR/kept"; echo well']
     run = make(write, write, write)
     run.start(environment={"SECRET": "s3cr3t"})
     run.wait_for("succeeded")
-    assert_nothing_is_left(run)
+    assert_no_leftovers(run)
     result = run.result()
     assert result["state"] == "succeeded"
     assert [node["report"]["exit_code"] for node in result["nodes"]] == [0, 0, 0]
@@ -117,8 +115,8 @@ def test_nothing_starts_until_all_nodes_have_checked_in(make: RunMaker) -> None:
     run = make(["/bin/sh", "-c", "echo started"], ["/bin/sh", "-c", "echo started"])
     run.start(0)
     eventually(lambda: not is_refused(run.lifeline))
-    with_three_beats = time.monotonic() + 3 * run.plans[0]["timeouts"]["heartbeat"]
-    eventually(lambda: time.monotonic() > with_three_beats)
+    three_heartbeats_later = time.monotonic() + 3 * run.plans[0]["timeouts"]["heartbeat"]
+    eventually(lambda: time.monotonic() > three_heartbeats_later)
     assert run.state(0) == "starting" and not (run.node(0) / "launcher.log").exists()
     run.start(1)
     run.wait_for("succeeded")
@@ -128,9 +126,9 @@ def test_rank_0_starts_ahead_of_the_others(make: RunMaker) -> None:
     run = make(FOREVER, FOREVER, FOREVER)
     run.start()
     run.wait_for("running")
-    first, *others = ((run.node(rank) / "launcher.log").stat().st_mtime for rank in range(3))
+    first, *later = ((run.node(rank) / "launcher.log").stat().st_mtime for rank in range(3))
     tick = 0.02  # the file system's clock
-    assert min(others) - first > HEAD_START_INTERVAL - tick
+    assert min(later) - first > HEAD_START_INTERVAL - tick
 
 
 def test_a_node_that_does_not_check_in_ends_the_run(make: RunMaker) -> None:
@@ -143,8 +141,8 @@ def test_a_node_that_does_not_check_in_ends_the_run(make: RunMaker) -> None:
 
 @pytest.mark.parametrize("rank", ONE_RANK)
 def test_logs_over_the_limit_lose_their_middle_and_the_job_continues(make: RunMaker, rank: int) -> None:
-    write = f'echo first; head -c 6000000 /dev/zero | tr "\\0" "x"; echo; echo last; {UNTIL_TOLD[2]}; echo after'
-    commands = [UNTIL_TOLD, UNTIL_TOLD]
+    write = f'echo first; head -c 6000000 /dev/zero | tr "\\0" "x"; echo; echo last; {UNTIL_RELEASED[2]}; echo after'
+    commands = [UNTIL_RELEASED, UNTIL_RELEASED]
     commands[rank] = ["/bin/sh", "-c", write]
     run = make(*commands)
     run.set_constant("LOG_CHECK_INTERVAL", 0.2)
@@ -160,26 +158,26 @@ def test_logs_over_the_limit_lose_their_middle_and_the_job_continues(make: RunMa
     eventually(lambda: run_status.read(run.request(rank, wait=0))["run"]["message"] == output)
     (run.directory / "go").touch()
     run.wait_for("succeeded")
-    shown, cursors = "", dict[str, int]()
+    log_text, cursors = "", dict[str, int]()
     while text := run_watch.read_new(str(log), cursors, True):
-        shown += text
-    assert shown.startswith("first\nx") and shown.endswith("x\nlast\nafter\n") and len(shown) < 2000000
-    assert "\0" not in shown
+        log_text += text
+    assert log_text.startswith("first\nx") and log_text.endswith("x\nlast\nafter\n") and len(log_text) < 2000000
+    assert "\0" not in log_text
     assert f"  {output}" in render_verdict(verdict_from_hub(run.plans[0], run.result()), "record", {}).splitlines()
 
 
 def test_concurrent_runs_do_not_affect_each_other(make: RunMaker) -> None:
-    item = make(FOREVER, FOREVER)
-    other = make(UNTIL_TOLD, UNTIL_TOLD, first_address=101)
-    item.start()
-    other.start()
-    item.wait_for("running")
-    other.wait_for("running")
-    assert item.stop()["stopped"] == [item.run_id]
-    item.wait_until_gone()
-    assert other.state(0) == other.state(1) == "running"
-    (other.directory / "go").touch()
-    other.wait_for("succeeded")
+    first_run = make(FOREVER, FOREVER)
+    second_run = make(UNTIL_RELEASED, UNTIL_RELEASED, first_address=101)
+    first_run.start()
+    second_run.start()
+    first_run.wait_for("running")
+    second_run.wait_for("running")
+    assert first_run.stop()["stopped"] == [first_run.run_id]
+    first_run.wait_until_gone()
+    assert second_run.state(0) == second_run.state(1) == "running"
+    (second_run.directory / "go").touch()
+    second_run.wait_for("succeeded")
 
 
 def test_end_message_of_rank_0_counts_even_if_it_disconnects_immediately(make: RunMaker) -> None:
@@ -191,9 +189,9 @@ def test_end_message_of_rank_0_counts_even_if_it_disconnects_immediately(make: R
         with connection, connection.makefile("rw", encoding="utf-8") as stream:
             stream.write('{"nonce": "mine"}\n')
             stream.flush()
-            theirs = json.loads(stream.readline())["nonce"]
-            mac = handshake_mac(run.token, "server", run.run_id, 1, "mine", theirs)
-            voice = Voice("server", handshake_mac(run.token, "key", run.run_id, 1, "mine", theirs))
+            peer_nonce = json.loads(stream.readline())["nonce"]
+            mac = handshake_mac(run.token, "server", run.run_id, 1, "mine", peer_nonce)
+            voice = Voice("server", handshake_mac(run.token, "key", run.run_id, 1, "mine", peer_nonce))
             stream.write(json.dumps({"mac": mac}) + "\n" + voice.said({"type": "go"}).decode())
             stream.flush()
             while voice.heard(stream.readline().encode())["type"] != "report":
@@ -231,7 +229,7 @@ GARBAGE = {
 
 
 def test_unknown_clients_are_refused_and_cause_no_harm(make: RunMaker) -> None:
-    run = make(UNTIL_TOLD, UNTIL_TOLD)
+    run = make(UNTIL_RELEASED, UNTIL_RELEASED)
     run.start()
     run.wait_for("running")
     for what, data in GARBAGE.items():
@@ -241,7 +239,7 @@ def test_unknown_clients_are_refused_and_cause_no_harm(make: RunMaker) -> None:
         assert run.processes(), what
     (run.directory / "go").touch()
     run.wait_for("succeeded")
-    assert_nothing_is_left(run)
+    assert_no_leftovers(run)
 
 
 def test_a_peer_with_another_token_is_refused(make: RunMaker) -> None:
@@ -256,7 +254,7 @@ def test_a_peer_with_another_token_is_refused(make: RunMaker) -> None:
 
 
 def test_peer_ignores_a_server_without_the_token(make: RunMaker) -> None:
-    """Somebody else sits on rank 0's port: the peer shows its proof, gets none, and starts nothing."""
+    """A foreign server uses rank 0's port: the peer gets no valid MAC, and starts nothing."""
     run = make(FOREVER, FOREVER, timeouts={"start": 5.0})
     with socket.create_server(run.lifeline) as listener:
         listener.settimeout(120.0)
@@ -285,12 +283,12 @@ class Relay:
         self.listener = socket.create_server((f"{NETWORK}.250", free_port()))
         self.run = run
         self.passed: dict[str, list[bytes]] = {"peer": [], "server": []}
-        self.ends: dict[str, socket.socket] = {}  # the peer that each side is talking to
+        self.ends: dict[str, socket.socket] = {}  # the peer of each side
         for plan in run.plans[1:]:
             plan["lifeline"] = dict(zip(("address", "port"), self.listener.getsockname(), strict=True))
-        threading.Thread(target=self.meet, daemon=True).start()
+        threading.Thread(target=self.intercept, daemon=True).start()
 
-    def meet(self) -> None:
+    def intercept(self) -> None:
         """Intercept each connection that the peer makes."""
         with contextlib.suppress(OSError):
             while True:
@@ -301,17 +299,17 @@ class Relay:
                     peer.close()
                     continue
                 self.ends = {"peer": rank_0, "server": peer}
-                for side, hears in (("peer", peer), ("server", rank_0)):
-                    threading.Thread(target=self.pass_on, args=(side, hears, self.ends[side]), daemon=True).start()
+                for side, source in (("peer", peer), ("server", rank_0)):
+                    threading.Thread(target=self.forward, args=(side, source, self.ends[side]), daemon=True).start()
 
-    def pass_on(self, side: str, hears: socket.socket, says: socket.socket) -> None:
+    def forward(self, side: str, source: socket.socket, target: socket.socket) -> None:
         """Forward each line from one side, and the end of its output."""
-        with contextlib.suppress(OSError), hears.makefile("rb") as stream:
+        with contextlib.suppress(OSError), source.makefile("rb") as stream:
             for line in stream:
                 self.passed[side].append(line)
-                says.sendall(line)
+                target.sendall(line)
         with contextlib.suppress(OSError):
-            says.shutdown(socket.SHUT_RDWR)
+            target.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         for item in (self.listener, *self.ends.values()):
@@ -334,7 +332,7 @@ class Relay:
     ids=["start", "stop", "end", "once more", "report", "peer's stop", "peer's once more"],
 )
 def test_relay_cannot_inject_or_replay_lifeline_messages(make: RunMaker, side: str, line: bytes) -> None:
-    run = make(UNTIL_TOLD, UNTIL_TOLD)
+    run = make(UNTIL_RELEASED, UNTIL_RELEASED)
     run.set_constant("RECONNECT_TIMEOUT", 120.0)  # the peer reconnects, and the run continues
     for plan in run.plans:
         plan["remote_start"] = bool(line) and b"start" in line
@@ -361,7 +359,7 @@ def test_relay_cannot_inject_or_replay_lifeline_messages(make: RunMaker, side: s
 
 
 def test_many_silent_connections_do_not_block_a_peer(make: RunMaker) -> None:
-    run = make(UNTIL_TOLD, UNTIL_TOLD)
+    run = make(UNTIL_RELEASED, UNTIL_RELEASED)
     run.set_constant("AUTHENTICATION_TIMEOUT", 3600.0)  # disconnecting them on time does not help the peer
     run.start(0)
     supervisor = run.supervisor(0)
@@ -383,7 +381,7 @@ def test_many_silent_connections_do_not_block_a_peer(make: RunMaker) -> None:
 
 
 def test_flood_of_data_does_not_exhaust_memory(make: RunMaker) -> None:
-    run = make(UNTIL_TOLD, UNTIL_TOLD)
+    run = make(UNTIL_RELEASED, UNTIL_RELEASED)
     run.start()
     run.wait_for("running")
     supervisor = run.supervisor(0)
@@ -413,7 +411,7 @@ def test_rank_0_listens_on_its_node_address_only(make: RunMaker) -> None:
 
 def test_newest_connection_with_the_token_replaces_the_old_one(make: RunMaker) -> None:
     """A node whose connection half broke reconnects; the old connection is closed, and the run continues."""
-    run = make(UNTIL_TOLD, UNTIL_TOLD)
+    run = make(UNTIL_RELEASED, UNTIL_RELEASED)
     run.start()
     run.wait_for("running")
     second = Stranger(run.lifeline)
@@ -426,8 +424,8 @@ def test_newest_connection_with_the_token_replaces_the_old_one(make: RunMaker) -
 
 
 def test_start_command_is_sent_again_after_a_reconnect(make: RunMaker) -> None:
-    """A launcher on rank 0 starts what runs on the others."""
-    run = make(UNTIL_TOLD, UNTIL_TOLD)
+    """A launcher on rank 0 starts the processes on the others."""
+    run = make(UNTIL_RELEASED, UNTIL_RELEASED)
     run.set_constant("RECONNECT_TIMEOUT", 120.0)  # reconnecting may be slow
     run.plans[0]["remote_start"] = True
     run.start(0)
@@ -450,13 +448,13 @@ def test_start_command_is_sent_again_after_a_reconnect(make: RunMaker) -> None:
 # --- Lost nodes and processes -----------------------------------------------------------------------------------------
 
 
-def gone_within(run: Run, seconds: float, *but: int) -> None:
-    """Wait until nothing of the run remains, apart from processes that cannot run."""
+def wait_for_exit(run: Run, seconds: float, *excluded: int) -> None:
+    """Wait until all processes of the run have exited, except for the excluded ones."""
 
-    def gone() -> bool:
-        return not set(run.processes()) - set(but)
+    def has_ended() -> bool:
+        return not set(run.processes()) - set(excluded)
 
-    eventually(gone, seconds)
+    eventually(has_ended, seconds)
 
 
 def test_frozen_peer_is_considered_lost_and_ends_itself_when_it_resumes(make: RunMaker) -> None:
@@ -464,13 +462,13 @@ def test_frozen_peer_is_considered_lost_and_ends_itself_when_it_resumes(make: Ru
     run.set_constant("HANG_GRACE_PERIOD", 600.0)  # otherwise its own guard would end it in the meantime
     run.start()
     run.wait_for("running")
-    frozen = run.supervisor(2)
-    os.kill(frozen, signal.SIGSTOP)
+    stopped_pid = run.supervisor(2)
+    os.kill(stopped_pid, signal.SIGSTOP)
     run.wait_for("failed", 0, 1)
     assert "node2 is lost: no sign of life for 5 s" in run.result()["reason"]
     assert run.result()["first_node"] == "node2"
-    os.kill(frozen, signal.SIGCONT)
-    gone_within(run, 10.0)
+    os.kill(stopped_pid, signal.SIGCONT)
+    wait_for_exit(run, 10.0)
 
 
 def test_every_peer_notices_a_frozen_rank_0(make: RunMaker) -> None:
@@ -478,12 +476,12 @@ def test_every_peer_notices_a_frozen_rank_0(make: RunMaker) -> None:
     run.set_constant("HANG_GRACE_PERIOD", 600.0)  # otherwise its own guard would end it meanwhile
     run.start()
     run.wait_for("running")
-    frozen = run.supervisor(0)
-    os.kill(frozen, signal.SIGSTOP)
+    stopped_pid = run.supervisor(0)
+    os.kill(stopped_pid, signal.SIGSTOP)
     run.wait_for("failed", 1, 2)
     assert "node0 is lost: no sign of life for 5 s" in run.read(1, "status.json")["message"]
-    os.kill(frozen, signal.SIGCONT)
-    gone_within(run, 10.0)
+    os.kill(stopped_pid, signal.SIGCONT)
+    wait_for_exit(run, 10.0)
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -502,13 +500,13 @@ def test_hung_supervisor_is_ended_with_its_job_on_its_own_node(make: RunMaker, r
 
 
 def test_slow_supervisor_is_not_mistaken_for_a_hung_one(make: RunMaker) -> None:
-    """However long it waits for something, and however much there is to remove at its end."""
+    """This holds for long waits, and for many files to remove at its end."""
     fill = 'mkdir "$TMPDIR/d"; cd "$TMPDIR/d"; i=0; while [ $i -lt 3000 ]; do : > $i; i=$((i + 1)); done'
     run = make(["/bin/sh", "-c", f"{fill}; sleep 4"], timeouts={"silence": 1.0})
     run.set_constant("HANG_GRACE_PERIOD", 2.0)
     run.start()
     run.wait_for("succeeded")
-    assert_nothing_is_left(run)
+    assert_no_leftovers(run)
 
 
 @pytest.mark.parametrize("rank", [0, 1, pytest.param(2, marks=pytest.mark.thorough)])
@@ -517,10 +515,10 @@ def test_killing_a_supervisor_ends_the_run_everywhere(make: RunMaker, rank: int)
     run.start()
     run.wait_for("running")
     os.kill(run.supervisor(rank), signal.SIGKILL)
-    gone_within(run, 10.0)
-    others = {0, 1, 2} - {rank}
-    assert all(run.state(other) == "failed" for other in others)
-    assert f"node{rank} is lost" in run.read(min(others), "status.json")["message"]
+    wait_for_exit(run, 10.0)
+    survivors = {0, 1, 2} - {rank}
+    assert all(run.state(survivor) == "failed" for survivor in survivors)
+    assert f"node{rank} is lost" in run.read(min(survivors), "status.json")["message"]
     eventually(lambda: not {"token", "environment.json"} & {path.name for path in run.node(rank).iterdir()})
 
 
@@ -536,7 +534,7 @@ def test_killing_a_launcher_ends_the_run_everywhere(make: RunMaker, rank: int) -
     assert result["first_node"] == f"node{rank}"
     assert f"the launcher on node{rank} ended with signal SIGKILL" in result["reason"]
     assert result["nodes"][rank]["report"]["exit_code"] == -signal.SIGKILL
-    assert_nothing_is_left(run)
+    assert_no_leftovers(run)
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -550,7 +548,7 @@ def test_an_exception_ends_the_run_everywhere_and_is_reported(make: RunMaker, ra
     assert report["exit_code"] == 1
     assert report["ranks"][0]["error"] == "ValueError: boom"
     assert run.events()[-1] == f"the launcher on node{rank} ended with exit code 1"
-    assert_nothing_is_left(run)
+    assert_no_leftovers(run)
 
 
 @pytest.mark.parametrize(
@@ -563,12 +561,12 @@ def test_a_command_that_cannot_be_started_ends_the_run(make: RunMaker, command: 
     report = run.result()["nodes"][1]["report"]
     assert report["exit_code"] == 127
     assert f"cannot start {command[0]}" in report["launcher_error"]
-    assert_nothing_is_left(run)
+    assert_no_leftovers(run)
 
 
 @pytest.mark.parametrize("rank", ONE_RANK)
 def test_mount_lost_during_a_run_is_reported_in_events_and_result(make: RunMaker, rank: int) -> None:
-    run = make(UNTIL_TOLD, UNTIL_TOLD)
+    run = make(UNTIL_RELEASED, UNTIL_RELEASED)
     run.plans[rank]["command"] = ["/bin/sh", "-c", "while [ ! -e go ]; do sleep 0.05; done; exit 3"]
     run.plans[rank]["mounts"] = ["/proc", "/nothing is here"]
     run.start()
@@ -596,7 +594,7 @@ echo "$(date '+%Y/%m/%d %T.%3N'), 0, 97, 72914, 81559, 64, 641.27, 700.00"
 def test_gpu_samples_are_recorded_without_holding_up_the_job(make: RunMaker, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also if nvidia-smi stops answering and ignores SIGTERM, and if the node is not in UTC."""
     monkeypatch.setenv("TZ", "Asia/Tokyo")
-    run = make(UNTIL_TOLD)
+    run = make(UNTIL_RELEASED)
     smi = run.directory / "nvidia-smi"
     smi.write_text(SMI)
     smi.chmod(0o755)
@@ -613,19 +611,19 @@ def test_gpu_samples_are_recorded_without_holding_up_the_job(make: RunMaker, mon
     eventually((run.directory / "waiting").exists)
     (run.directory / "go").touch()
     run.wait_for("succeeded")
-    assert_nothing_is_left(run)
+    assert_no_leftovers(run)
     assert run_status.read(run.request(0, wait=0))["run"]["gpus"] is None
     assert samples.read_text().startswith(HEADER)
 
 
-HEEDLESS = ["/bin/sh", "-c", "trap '' TERM; touch heedless; while :; do sleep 0.05; done"]
-FAILS = f"{UNTIL_TOLD[2]}; echo 'Traceback (most recent call last):'; echo 'OSError: timed out'; exit 1"
+IGNORES_TERM = ["/bin/sh", "-c", "trap '' TERM; touch heedless; while :; do sleep 0.05; done"]
+FAILS = f"{UNTIL_RELEASED[2]}; echo 'Traceback (most recent call last):'; echo 'OSError: timed out'; exit 1"
 
 
 @pytest.mark.parametrize("rank", ONE_RANK)
 def test_rank_killed_by_its_supervisor_is_not_reported_as_the_cause(make: RunMaker, rank: int) -> None:
     """Not even if the real cause looks like a consequence of other ranks ending."""
-    commands = [HEEDLESS, HEEDLESS]
+    commands = [IGNORES_TERM, IGNORES_TERM]
     commands[rank] = ["/bin/sh", "-c", FAILS]
     run = make(*commands)
     run.start()
@@ -642,7 +640,7 @@ def test_rank_killed_by_its_supervisor_is_not_reported_as_the_cause(make: RunMak
 
 
 LOST = "Unable to determine the device handle for GPU0: GPU is lost."
-# Shows two GPUs, one if its file `missing` exists, and none if `lost` exists.
+# Prints two GPUs, one if its file `missing` exists, and none if `lost` exists.
 FAILING_SMI = f"""#!/bin/sh
 cd "${{0%/*}}"
 echo "2026/11/22 10:15:00.123, 0, 97, 72914, 81559, 64, 641.27"
@@ -660,22 +658,22 @@ def show_gpus(run: Run, rank: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "error"), [("lost", LOST), ("missing", "nvidia-smi no longer shows GPU 1")], ids=["lost", "missing"]
+    ("marker", "error"), [("lost", LOST), ("missing", "nvidia-smi no longer shows GPU 1")], ids=["lost", "missing"]
 )
 @pytest.mark.parametrize("rank", [0, 1])
 def test_gpus_that_fail_during_a_run_are_reported_in_events_and_result(
-    make: RunMaker, rank: int, fault: str, error: str
+    make: RunMaker, rank: int, marker: str, error: str
 ) -> None:
-    run = make(UNTIL_TOLD, UNTIL_TOLD)
+    run = make(UNTIL_RELEASED, UNTIL_RELEASED)
     show_gpus(run, rank)
     run.start()
     run.wait_for("running")
     eventually(lambda: len((run.node(rank) / "gpus.csv").read_text().splitlines()) > 3)
-    (run.directory / fault).touch()
+    (run.directory / marker).touch()
     eventually(lambda: f"the GPUs on node{rank} are failing: {error}" in run.events())
-    (run.directory / fault).unlink()
+    (run.directory / marker).unlink()
     eventually(lambda: f"the GPUs on node{rank} work again" in run.events())
-    (run.directory / fault).touch()
+    (run.directory / marker).touch()
     eventually(lambda: run.events().count(f"the GPUs on node{rank} are failing: {error}") == 2)
     (run.directory / "go").touch()
     run.wait_until_gone()
@@ -687,7 +685,7 @@ def test_gpus_that_fail_during_a_run_are_reported_in_events_and_result(
 def test_gpu_loss_that_ends_the_job_at_once_is_reported(make: RunMaker, rank: int) -> None:
     """The job ends long before the next sample."""
     commands = [FOREVER, FOREVER]
-    commands[rank] = ["/bin/sh", "-c", f"{UNTIL_TOLD[2]}; touch lost; echo RuntimeError: CUDA error; exit 1"]
+    commands[rank] = ["/bin/sh", "-c", f"{UNTIL_RELEASED[2]}; touch lost; echo RuntimeError: CUDA error; exit 1"]
     run = make(*commands, timeouts={"sample": 600.0})
     run.set_constant("FINAL_CHECK_TIMEOUT", 60.0)  # the awaited event arrives
     show_gpus(run, rank)
@@ -704,7 +702,7 @@ def test_gpu_loss_that_ends_the_job_at_once_is_reported(make: RunMaker, rank: in
 
 
 def test_failed_job_does_not_wait_long_for_a_hung_nvidia_smi(make: RunMaker) -> None:
-    run = make(["/bin/sh", "-c", f"{UNTIL_TOLD[2]}; touch silent; exit 1"], timeouts={"sample": 600.0})
+    run = make(["/bin/sh", "-c", f"{UNTIL_RELEASED[2]}; touch silent; exit 1"], timeouts={"sample": 600.0})
     smi = run.directory / "nvidia-smi"
     smi.write_text(SMI)
     smi.chmod(0o755)
@@ -721,13 +719,13 @@ def test_failed_job_does_not_wait_long_for_a_hung_nvidia_smi(make: RunMaker) -> 
 
 
 def test_mount_probe_exits_with_the_errno() -> None:
-    """A mount that answers, and one that cannot be looked into."""
+    """Cover a mount that responds, and one that cannot be read."""
     for path, code in (("/proc", 0), ("/etc/passwd", errno.ENOTDIR)):
         assert subprocess.run([sys.executable, "-I", "-S", "-c", MOUNT_CHECK, path], check=False).returncode == code
 
 
 def test_elastic_run_continues_while_enough_nodes_are_alive(make: RunMaker) -> None:
-    run = make(UNTIL_TOLD, UNTIL_TOLD, FOREVER, min_nnodes=2)
+    run = make(UNTIL_RELEASED, UNTIL_RELEASED, FOREVER, min_nnodes=2)
     run.start()
     run.wait_for("running")
     os.kill(run.supervisor(2), signal.SIGKILL)
@@ -735,12 +733,12 @@ def test_elastic_run_continues_while_enough_nodes_are_alive(make: RunMaker) -> N
     (run.directory / "go").touch()
     run.wait_for("succeeded", 0, 1)
     assert [node["state"] for node in run.result()["nodes"]] == ["ended", "ended", "lost"]
-    gone_within(run, 10.0)
+    wait_for_exit(run, 10.0)
 
 
 def test_elastic_run_continues_without_a_node_that_is_shut_down(make: RunMaker) -> None:
-    """As systemd tells it, when its machine is taken back or rebooted."""
-    run = make(UNTIL_TOLD, UNTIL_TOLD, FOREVER, min_nnodes=2)
+    """systemd sends SIGTERM when the machine is reclaimed or rebooted."""
+    run = make(UNTIL_RELEASED, UNTIL_RELEASED, FOREVER, min_nnodes=2)
     run.start()
     run.wait_for("running")
     os.kill(run.supervisor(2), signal.SIGTERM)
@@ -749,7 +747,7 @@ def test_elastic_run_continues_without_a_node_that_is_shut_down(make: RunMaker) 
     assert run.state(0) == run.state(1) == "running"
     (run.directory / "go").touch()
     run.wait_for("succeeded", 0, 1)
-    assert_nothing_is_left(run)
+    assert_no_leftovers(run)
 
 
 def test_stopping_an_elastic_run_on_one_node_ends_it_on_all(make: RunMaker) -> None:
@@ -758,7 +756,7 @@ def test_stopping_an_elastic_run_on_one_node_ends_it_on_all(make: RunMaker) -> N
     run.wait_for("running")
     run.stop(2)
     run.wait_for("stopped")
-    assert_nothing_is_left(run)
+    assert_no_leftovers(run)
 
 
 @pytest.mark.parametrize(("rank", "min_nnodes"), [(2, 3), (0, 1)], ids=["below its minimum", "without rank 0"])
@@ -770,7 +768,7 @@ def test_elastic_run_ends_everywhere_once_it_cannot_continue(make: RunMaker, ran
     run.wait_for("failed")
     assert run.result()["first_node"] == f"node{rank}"
     assert run.events()[-1] == f"the launcher on node{rank} ended with signal SIGKILL"
-    assert_nothing_is_left(run)
+    assert_no_leftovers(run)
 
 
 # --- Ending -----------------------------------------------------------------------------------------------------------
@@ -792,7 +790,7 @@ if os.fork() == 0:
 os.wait()
 time.sleep(600)
 """
-LEAVES_CHILDREN_BEHIND = """
+ORPHANS_CHILDREN = """
 import os, time
 if os.fork() == 0:
     os.setsid()
@@ -811,11 +809,11 @@ def test_stop_ends_processes_that_ignore_sigterm_or_detach(make: RunMaker, rank:
     assert run.stop(rank) == {"changed": True, "stopped": [run.run_id]}
     run.wait_for("stopped")
     assert run.result()["state"] == "stopped"
-    assert_nothing_is_left(run)
+    assert_no_leftovers(run)
     assert run.stop(rank) == {"changed": False, "stopped": []}
 
 
-LEAVES_A_STUBBORN_CHILD = f"""
+ORPHANS_A_STUBBORN_CHILD = f"""
 import subprocess, sys
 subprocess.Popen([sys.executable, "-c", {IGNORES_SIGTERM!r}])
 while not __import__("os").path.exists("ready0"): pass
@@ -837,13 +835,13 @@ os._exit(int(sys.argv[1]))
 @pytest.mark.parametrize("rank", ONE_RANK)
 def test_other_nodes_do_not_wait_for_leftovers_of_a_failed_node(make: RunMaker, rank: int) -> None:
     commands = [FOREVER, FOREVER]
-    commands[rank] = [sys.executable, "-c", LEAVES_A_STUBBORN_CHILD]
+    commands[rank] = [sys.executable, "-c", ORPHANS_A_STUBBORN_CHILD]
     run = make(*commands)
     run.plans[rank]["timeouts"]["grace"] = 600.0
     run.start()
-    other = str(run.node(1 - rank))
+    peer_directory = str(run.node(1 - rank))
     eventually((run.directory / "ready0").exists)
-    job = [pid for pid in run_alive.marked_processes(other) if "sleep" in command_line(pid)]
+    job = [pid for pid in run_alive.marked_processes(peer_directory) if "sleep" in command_line(pid)]
     eventually(lambda: not [pid for pid in job if "sleep" in command_line(pid)])
     assert run_alive.marked_processes(str(run.node(rank))), "it is still there"
     end_by_force(run)
@@ -863,7 +861,7 @@ def test_stop_grace_overrides_torchruns_timeout_after_a_rank_fails(make: RunMake
     report = result["nodes"][rank]["report"]
     assert report["exit_code"] == 1, "it has had its last word"
     assert [(item["rank"], item["exit_code"]) for item in report["ranks"]] == [(1, 3)]
-    gone_within(run, 10.0)
+    wait_for_exit(run, 10.0)
 
 
 def test_torchrun_restarts_after_the_supervisor_kills_a_stubborn_rank(make: RunMaker) -> None:
@@ -887,8 +885,8 @@ while not os.path.exists("go"): time.sleep(0.05)
 
 @pytest.mark.parametrize(("logs", "rank"), [("torchrun", 0), ("torchrun", 1), ("ranks", 0)])
 def test_rank_that_exits_while_others_run_is_named(make: RunMaker, logs: str, rank: int) -> None:
-    commands = [UNTIL_TOLD, UNTIL_TOLD]
-    commands[rank] = [sys.executable, "-c", WAITS_FOR_OTHERS] if logs == "torchrun" else UNTIL_TOLD
+    commands = [UNTIL_RELEASED, UNTIL_RELEASED]
+    commands[rank] = [sys.executable, "-c", WAITS_FOR_OTHERS] if logs == "torchrun" else UNTIL_RELEASED
     run = make(*commands)
     run.set_constant("RANK_CHECK_INTERVAL", 0.05)
     run.set_constant("RANK_END_NOTICE_TIMEOUT", 0.1)
@@ -922,21 +920,21 @@ def make_directory(path: Path) -> Path:
 
 
 def test_processes_left_behind_by_a_job_are_ended(make: RunMaker) -> None:
-    run = make([sys.executable, "-c", LEAVES_CHILDREN_BEHIND], ["/bin/true"])
+    run = make([sys.executable, "-c", ORPHANS_CHILDREN], ["/bin/true"])
     run.start()
     run.wait_for("succeeded")
-    assert_nothing_is_left(run)
+    assert_no_leftovers(run)
 
 
 @pytest.mark.parametrize("rank", ONE_RANK)
-def test_killing_a_supervisor_leaves_no_detached_child(make: RunMaker, rank: int) -> None:
+def test_killing_a_supervisor_ends_detached_children(make: RunMaker, rank: int) -> None:
     commands = [FOREVER, FOREVER]
     commands[rank] = [sys.executable, "-c", DETACHES_ITSELF]
     run = make(*commands)
     run.start()
     eventually((run.directory / "ready1").exists)
     os.kill(run.supervisor(rank), signal.SIGKILL)
-    gone_within(run, 10.0)
+    wait_for_exit(run, 10.0)
     assert not os.path.exists(run.plans[rank]["temporary_directory"])
 
 
@@ -944,13 +942,13 @@ def test_replacing_start_stops_the_old_run_first(make: RunMaker) -> None:
     old, new = make(FOREVER, FOREVER), make(FOREVER)
     old.start()
     old.wait_for("running")
-    (answer,) = new.start(replace=True)
-    assert answer["stopped"] == [old.run_id]
+    (reply,) = new.start(replace=True)
+    assert reply["stopped"] == [old.run_id]
     old.wait_until_gone()
     assert old.result()["state"] == "stopped"
     new.wait_for("running")
-    (answer,) = new.start(replace=True)
-    assert not answer["changed"], "the run that is meant is not replaced by itself"
+    (reply,) = new.start(replace=True)
+    assert not reply["changed"], "the run that is meant is not replaced by itself"
 
 
 def test_stop_without_runs_changes_nothing(make: RunMaker) -> None:

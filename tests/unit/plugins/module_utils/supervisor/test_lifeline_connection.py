@@ -1,4 +1,4 @@
-"""Connections of the lifeline: proofs of the token, and messages."""
+"""Connections of the lifeline: authentication and messages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ARGUMENTS = ("token", "peer", "run", 1, "theirs", "mine")
 
 
 @pytest.mark.parametrize("index", range(6))
-def test_a_proof_depends_on_each_of_its_parts(index: int) -> None:
+def test_mac_depends_on_each_of_its_inputs(index: int) -> None:
     changed: list[Any] = list(ARGUMENTS)
     changed[index] = 2 if index == 3 else changed[index] + "x"
     assert handshake_mac(*changed) != handshake_mac(*ARGUMENTS)
@@ -32,22 +32,22 @@ def test_a_proof_depends_on_each_of_its_parts(index: int) -> None:
     assert len(handshake_mac(*ARGUMENTS)) == 64
 
 
-def test_proof_differs_between_peer_and_server() -> None:
+def test_mac_differs_between_peer_and_server() -> None:
     assert handshake_mac("t", "peer", "r", 1, "a", "b") != handshake_mac("t", "server", "r", 1, "a", "b")
 
 
 @given(st.text(st.characters(exclude_categories=[])))
-def test_proof_can_be_computed_from_any_nonce(nonce: str) -> None:
+def test_mac_can_be_computed_from_any_nonce(nonce: str) -> None:
     assert len(handshake_mac("token", "peer", "run", 1, "theirs", nonce)) == 64
 
 
 @pytest.fixture
 def ends() -> Iterator[tuple[LifelineConnection, socket.socket]]:
     """Return a connection and the socket at its other end."""
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        theirs.settimeout(60)
-        yield LifelineConnection(ours, 0.0), theirs
+    local, remote = socket.socketpair()
+    with local, remote:
+        remote.settimeout(60)
+        yield LifelineConnection(local, 0.0), remote
 
 
 def drain(wire: LifelineConnection, turns: int = 100) -> list[dict[str, Any]]:
@@ -56,34 +56,34 @@ def drain(wire: LifelineConnection, turns: int = 100) -> list[dict[str, Any]]:
 
 
 def test_split_messages_arrive_whole(ends: tuple[LifelineConnection, socket.socket]) -> None:
-    wire, theirs = ends
+    wire, remote = ends
     wire.node_rank = 1
-    got = []
+    received = []
     for byte in b'{"type": "beat"}\n{"n": "\\u00e9"}\n{"n": 2':
-        theirs.send(bytes([byte]))
-        got += wire.receive()
-    assert got == [{"type": "beat"}, {"n": "\u00e9"}]
-    theirs.send(b"}\n")
+        remote.send(bytes([byte]))
+        received += wire.receive()
+    assert received == [{"type": "beat"}, {"n": "\u00e9"}]
+    remote.send(b"}\n")
     assert wire.receive() == [{"n": 2}]
 
 
-@pytest.mark.parametrize("known", [False, True], ids=["stranger", "peer"])
+@pytest.mark.parametrize("authenticated", [False, True], ids=["stranger", "peer"])
 @pytest.mark.parametrize(
     "data",
     [b"hello\n", b"[]\n", b"1\n", b"null\n", b"\n", b"\xff\n", b'{"a"\n', b"[" * 50000 + b"\n", b"x" * (MAX_LINE + 1)],
     ids=["word", "list", "number", "null", "empty", "bytes", "half", "deep", "long"],
 )
 def test_invalid_message_closes_the_connection(
-    ends: tuple[LifelineConnection, socket.socket], data: bytes, known: bool
+    ends: tuple[LifelineConnection, socket.socket], data: bytes, authenticated: bool
 ) -> None:
-    wire, theirs = ends
-    wire.node_rank = 1 if known else None
-    theirs.setblocking(False)
+    wire, remote = ends
+    wire.node_rank = 1 if authenticated else None
+    remote.setblocking(False)
     sent = 0
     for _turn in range(100):
         if sent < len(data):
             with contextlib.suppress(BlockingIOError, BrokenPipeError, ConnectionResetError):
-                sent += theirs.send(data[sent:])
+                sent += remote.send(data[sent:])
         assert wire.receive() == []
         assert len(wire.inbox) <= 2 * MAX_LINE
     assert wire.closed
@@ -92,22 +92,22 @@ def test_invalid_message_closes_the_connection(
 def test_connection_closes_after_the_last_messages_of_the_other_side(
     ends: tuple[LifelineConnection, socket.socket],
 ) -> None:
-    wire, theirs = ends
+    wire, remote = ends
     wire.node_rank = 1
-    theirs.sendall(b'{"n": 1}\n{"n": 2}\n{"n": ')
-    theirs.close()
+    remote.sendall(b'{"n": 1}\n{"n": 2}\n{"n": ')
+    remote.close()
     assert wire.receive() == [{"n": 1}, {"n": 2}]
     assert wire.closed
 
 
 def test_data_read_at_once_from_an_unknown_client_is_limited(ends: tuple[LifelineConnection, socket.socket]) -> None:
-    wire, theirs = ends
+    wire, remote = ends
     line = b'{"n": "' + b"x" * 1000 + b'"}\n'
-    theirs.setblocking(False)
+    remote.setblocking(False)
     sent = 0
     while sent < 3 * MAX_LINE:
         try:
-            sent += theirs.send(line * 10)
+            sent += remote.send(line * 10)
         except BlockingIOError:
             break
     assert sum(len(json.dumps(message)) for message in wire.receive()) <= MAX_LINE
@@ -116,7 +116,7 @@ def test_data_read_at_once_from_an_unknown_client_is_limited(ends: tuple[Lifelin
 def test_connection_closes_at_the_backlog_limit_of_unread_output(
     ends: tuple[LifelineConnection, socket.socket],
 ) -> None:
-    wire, _theirs = ends
+    wire, _remote = ends
     longest = 0
     for _number in range(100000):
         wire.send({"type": "beat", "filling": "x" * 1000})
@@ -128,22 +128,22 @@ def test_connection_closes_at_the_backlog_limit_of_unread_output(
 
 
 def test_unsent_messages_are_sent_later_in_order(ends: tuple[LifelineConnection, socket.socket]) -> None:
-    wire, theirs = ends
+    wire, remote = ends
     wire.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     for number in range(200):
         wire.send({"n": number, "filling": "x" * 500})
     assert wire.outbox and not wire.closed
     received = b""
     while received.count(b"\n") < 200:
-        received += theirs.recv(65536)
+        received += remote.recv(65536)
         wire.flush()
     assert [json.loads(line)["n"] for line in received.splitlines()] == list(range(200))
     assert not wire.outbox
 
 
 def test_sending_to_a_closed_peer_closes_the_connection(ends: tuple[LifelineConnection, socket.socket]) -> None:
-    wire, theirs = ends
-    theirs.close()
+    wire, remote = ends
+    remote.close()
     wire.send({"type": "beat"})
     assert wire.closed
     wire.send({"type": "beat"})  # does not raise an error
@@ -151,34 +151,34 @@ def test_sending_to_a_closed_peer_closes_the_connection(ends: tuple[LifelineConn
 
 @given(st.lists(st.dictionaries(st.text(max_size=5), JSON_VALUES, max_size=4), max_size=10), st.integers(1, 100))
 def test_a_connection_carries_any_message(messages: list[dict[str, Any]], cut: int) -> None:
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        sender, receiver = LifelineConnection(ours, 0.0), LifelineConnection(theirs, 0.0)
+    local, remote = socket.socketpair()
+    with local, remote:
+        sender, receiver = LifelineConnection(local, 0.0), LifelineConnection(remote, 0.0)
         receiver.node_rank = 1
-        got = []
+        received = []
         for message in messages:
             sender.send(message)
-            got += receiver.receive()
-        assert got == messages
+            received += receiver.receive()
+        assert received == messages
         assert not sender.closed and not receiver.closed
 
 
 @pytest.fixture
 def known_ends() -> Iterator[tuple[LifelineConnection, LifelineConnection]]:
     """Return rank 0's end and a peer's end of a connection that has been opened."""
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        server, peer = LifelineConnection(ours, 0.0), LifelineConnection(theirs, 0.0)
+    local, remote = socket.socketpair()
+    with local, remote:
+        server, peer = LifelineConnection(local, 0.0), LifelineConnection(remote, 0.0)
         server.open(1, "key")
         peer.open(0, "key")
         yield server, peer
 
 
 @given(st.lists(st.dictionaries(st.text(max_size=5), JSON_VALUES, max_size=4), max_size=10))
-def test_an_opened_connection_carries_any_message_both_ways(messages: list[dict[str, Any]]) -> None:
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        server, peer = LifelineConnection(ours, 0.0), LifelineConnection(theirs, 0.0)
+def test_an_opened_connection_carries_any_message_in_both_directions(messages: list[dict[str, Any]]) -> None:
+    local, remote = socket.socketpair()
+    with local, remote:
+        server, peer = LifelineConnection(local, 0.0), LifelineConnection(remote, 0.0)
         server.open(1, "key")
         peer.open(0, "key")
         for message in messages:
@@ -189,7 +189,7 @@ def test_an_opened_connection_carries_any_message_both_ways(messages: list[dict[
 
 
 def exchanged(lines: list[bytes], how: str) -> list[bytes]:
-    """Return what an attacker on the path turns three lines into."""
+    """Return three lines as modified by an attacker on the path."""
     first, second, third = lines
     return {
         "nothing": lines,
@@ -203,7 +203,7 @@ def exchanged(lines: list[bytes], how: str) -> list[bytes]:
 
 
 @pytest.mark.parametrize(
-    ("how", "heard"),
+    ("how", "received"),
     [
         ("nothing", [1, 2, 3]),
         ("added", []),
@@ -215,7 +215,7 @@ def exchanged(lines: list[bytes], how: str) -> list[bytes]:
     ],
 )
 def test_tampered_messages_are_rejected_and_close_the_connection(
-    known_ends: tuple[LifelineConnection, LifelineConnection], how: str, heard: list[int]
+    known_ends: tuple[LifelineConnection, LifelineConnection], how: str, received: list[int]
 ) -> None:
     server, peer = known_ends
     peer.sock.setblocking(True)
@@ -225,7 +225,7 @@ def test_tampered_messages_are_rejected_and_close_the_connection(
         messages.append(peer.sock.recv(65536))
     peer.sock.setblocking(False)
     server.sock.sendall(b"".join(exchanged(messages, how)))
-    assert [message["n"] for message in peer.receive()] == heard
+    assert [message["n"] for message in peer.receive()] == received
     assert peer.closed == (how != "nothing")
 
 
@@ -239,8 +239,8 @@ def test_reflected_message_is_rejected(known_ends: tuple[LifelineConnection, Lif
 
 def test_message_right_after_the_greeting_must_be_authenticated(ends: tuple[LifelineConnection, socket.socket]) -> None:
     """Both may arrive in one packet."""
-    wire, theirs = ends
-    theirs.sendall(b'{"mac": "theirs"}\n{"type": "go"}\n')
+    wire, remote = ends
+    remote.sendall(b'{"mac": "theirs"}\n{"type": "go"}\n')
     assert wire.receive() == [{"mac": "theirs"}]
     wire.open(0, "key")
     assert wire.receive() == [] and wire.closed
@@ -248,11 +248,11 @@ def test_message_right_after_the_greeting_must_be_authenticated(ends: tuple[Life
 
 @given(st.binary(max_size=300))
 def test_connection_survives_arbitrary_bytes(data: bytes) -> None:
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        wire = LifelineConnection(ours, 0.0)
-        theirs.sendall(data)
-        theirs.shutdown(socket.SHUT_WR)
+    local, remote = socket.socketpair()
+    with local, remote:
+        wire = LifelineConnection(local, 0.0)
+        remote.sendall(data)
+        remote.shutdown(socket.SHUT_WR)
         for message in drain(wire, 5):
             assert isinstance(message, dict)
         assert wire.closed

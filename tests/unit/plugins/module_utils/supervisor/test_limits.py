@@ -111,7 +111,7 @@ def test_ranks_that_never_end_by_themselves_are_ended_at_the_limit(
 ) -> None:
     """SIGKILL follows at the limit, or after the stop grace period if that is longer than half of the time for saving.
 
-    late: the interval between two looks of the supervisor.
+    late: the interval between two checks of the supervisor.
     """
     settings = {"grace": grace, "time_limit": limit}
     plan: Any = {"nodes": [], "timeouts": {"grace": stop_grace}, "notices": settings}

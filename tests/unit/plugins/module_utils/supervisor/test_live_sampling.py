@@ -33,7 +33,7 @@ def test_samples_of_all_nodes_are_on_the_node_that_leads_the_run(tmp_path: Path)
     view = RunView(run.run_id, run.plans[0])
     cursors: dict[str, Any] = {"cursors": {}, "sample_cursor": [0, 0, 0]}
 
-    def has_samples_of_both() -> bool:
+    def has_samples_of_both_nodes() -> bool:
         request = run.request(0, operation="page", wait=0, local_rank=0, attempt=0, **cursors)
         reply = dispatch.main(request)
         assert is_news(reply), reply
@@ -45,15 +45,17 @@ def test_samples_of_all_nodes_are_on_the_node_that_leads_the_run(tmp_path: Path)
     try:
         run.start()
         run.wait_for("running")
-        eventually(has_samples_of_both)
-        eventually(lambda: has_samples_of_both() and view.output_after(0)["lines"] == ["step 1: loss 0.5", "needle"])
+        eventually(has_samples_of_both_nodes)
+        eventually(
+            lambda: has_samples_of_both_nodes() and view.output_after(0)["lines"] == ["step 1: loss 0.5", "needle"]
+        )
         assert view.samples.newest[names[0]]["utilization"] is None and view.samples.newest[names[0]]["disk"]
         assert not (run.node(1) / "samples.jsonl").exists()
         (match,) = dispatch.main(run.request(1, operation="search", text="NEEDLE"))["matches"]
         assert (match["rank"], match["line"]) == (run.plans[1]["node"]["first_rank"], "needle")
         (tmp_path / "go").touch()
         run.wait_for("succeeded")
-        has_samples_of_both()
+        has_samples_of_both_nodes()
         assert view.snapshot(0)["state"] == "succeeded"
     finally:
         end_by_force(run)

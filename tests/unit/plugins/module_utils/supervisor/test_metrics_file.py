@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Metrics of a run on two nodes with real supervisors: present and readable while it is active, and gone afterwards."""
+"""Metrics of a run on two nodes with real supervisors: readable while it is active, and removed afterwards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hangs of NCCL jobs on one GPU: the report, the verdict, and what the flight recorder and RAS add to them."""
+"""Hangs of NCCL jobs on one GPU: the report, the verdict, and evidence of the flight recorder and RAS."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The network that NCCL uses, from logs as NCCL prints them, and in runs of real supervisors with a sysfs of ours."""
+"""The network that NCCL uses, from NCCL logs, and in runs of real supervisors with a fake sysfs."""
 
 from __future__ import annotations
 
@@ -135,11 +135,11 @@ RunMaker = Callable[..., Run]
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[RunMaker]:
     """Make runs whose nodes have an RDMA port."""
-    made: list[Run] = []
+    runs: list[Run] = []
 
-    def maker(log: str, state: str = "4: ACTIVE", nodes: int = 2, **given: Any) -> Run:
+    def maker(log: str, state: str = "4: ACTIVE", nodes: int = 2, **options: Any) -> Run:
         ports = {"lifeline_port": free_port(), "master_port": free_port()}
-        run = make_run(tmp_path, [[*JOB, str(tmp_path)]] * nodes, **{**ports, "first_address": 171, **given})
+        run = make_run(tmp_path, [[*JOB, str(tmp_path)]] * nodes, **{**ports, "first_address": 171, **options})
         (tmp_path / "log").write_text(log)
         port = tmp_path / "sys" / "mlx5_0" / "ports" / "1"
         port.mkdir(parents=True)
@@ -148,11 +148,11 @@ def make(tmp_path: Path) -> Iterator[RunMaker]:
         for name, source in run.sources.items():
             run.sources[name] = source.replace('"/sys/class/infiniband"', json.dumps(f"{tmp_path}/sys"))
         run.set_constant("HOST_CHECK_INTERVAL", 0.2)
-        made.append(run)
+        runs.append(run)
         return run
 
     yield maker
-    for run in made:
+    for run in runs:
         end_by_force(run)
 
 
@@ -166,8 +166,8 @@ def test_tcp_used_despite_rdma_is_reported_once_and_the_run_continues(make: RunM
     run.wait_for("running")
     expected = f"node0: {nccl_network.socket_problem(NO_DEVICE, [PORT]).text}"
     eventually(lambda: expected in run.events())
-    shown = eventually(lambda: run_status.read(run.request(0, wait=0))["run"]["health"])
-    assert any("NET/Socket" in text for text in shown)
+    problems = eventually(lambda: run_status.read(run.request(0, wait=0))["run"]["health"])
+    assert any("NET/Socket" in text for text in problems)
     (run.directory / "go").touch()
     run.wait_for("succeeded")
     assert network_events(run) == [expected]
@@ -185,7 +185,7 @@ def test_log_that_nccl_writes_to_the_run_directory_is_read(make: RunMaker) -> No
 
 
 @pytest.mark.parametrize(
-    ("log", "given"),
+    ("log", "options"),
     [
         (INFINIBAND, {}),
         (NO_DEVICE, {"state": "1: DOWN"}),
@@ -193,8 +193,8 @@ def test_log_that_nccl_writes_to_the_run_directory_is_read(make: RunMaker) -> No
         (NO_DEVICE, {"variables": ("NCCL_IB_DISABLE",)}),
     ],
 )
-def test_nothing_is_reported_if_no_network_is_lost(make: RunMaker, log: str, given: dict[str, Any]) -> None:
-    run = make(log, **given)
+def test_nothing_is_reported_if_no_network_is_lost(make: RunMaker, log: str, options: dict[str, Any]) -> None:
+    run = make(log, **options)
     run.set_constant("LOG_CHECK_INTERVAL", 0.2)
     run.start()
     run.wait_for("running")
@@ -207,7 +207,7 @@ def test_nothing_is_reported_if_no_network_is_lost(make: RunMaker, log: str, giv
     assert network_events(run) == []
 
 
-# - the hook that makes ranks log
+# - the hook that enables logging of ranks
 
 PRINT = "import json, os; print(json.dumps({k: v for k, v in os.environ.items() if k.startswith('NCCL_')}))"
 
@@ -222,12 +222,12 @@ def nccl_variables(directory: Path, **variables: str) -> dict[str, str]:
 
 
 def test_ranks_log_their_network_unless_they_configure_the_log(tmp_path: Path) -> None:
-    given = {"MUSTER_NCCL_LOG": f"{tmp_path}/nccl.%h.%p.log", "LOCAL_RANK": "0"}
-    assert nccl_variables(tmp_path, **given) == {
+    environment = {"MUSTER_NCCL_LOG": f"{tmp_path}/nccl.%h.%p.log", "LOCAL_RANK": "0"}
+    assert nccl_variables(tmp_path, **environment) == {
         "NCCL_DEBUG": "INFO",
         "NCCL_DEBUG_SUBSYS": "NET,ENV",
         "NCCL_DEBUG_FILE": f"{tmp_path}/nccl.%h.%p.log",
     }
-    assert nccl_variables(tmp_path, **given, NCCL_DEBUG="WARN") == {"NCCL_DEBUG": "WARN"}
+    assert nccl_variables(tmp_path, **environment, NCCL_DEBUG="WARN") == {"NCCL_DEBUG": "WARN"}
     assert nccl_variables(tmp_path, LOCAL_RANK="0") == {}
     assert nccl_variables(tmp_path, MUSTER_NCCL_LOG="x") == {}, "a launcher"

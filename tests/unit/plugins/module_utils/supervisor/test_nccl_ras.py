@@ -1,4 +1,4 @@
-"""What NCCL's RAS says about a hang, from a server that speaks its protocol.
+"""NCCL's RAS report about a hang, from a server with its protocol.
 
 No GPU is needed: the replies have the form that NCCL's src/ras/client_support.cc prints and its documentation shows.
 """
@@ -92,7 +92,7 @@ LATE = "AllReduce of communicator 0-0: 3 ranks launched up to operation 6650, ra
 
 @contextlib.contextmanager
 def server(reply: str, greeting: bytes = b"SERVER PROTOCOL 2\n", closes: bool = True) -> Iterator[int]:
-    """A stand-in for an NCCL process: one client, the dialogue of src/ras/client.cc, then the given status."""
+    """Serve one client as an NCCL process does: the dialogue of src/ras/client.cc, then the given status."""
     listener = socket.create_server(("127.0.0.1", 0))
     end = threading.Event()
 

@@ -1,4 +1,4 @@
-"""What NCCL has set up for each rank, from its logs, and the verdict on real runs whose nodes differ."""
+"""NCCL's setup of each rank, from its logs, and the verdict on real runs whose nodes differ."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ OFI = (
 LOADED = f"{PREFIX}NET/Plugin: Loaded net plugin IBext_v8 (v8)\n{PREFIX}Using network IBext_v8\n"
 
 
-def setup(**given: str) -> dict[str, str]:
-    return {**dict.fromkeys(TEXTS, ""), **given}
+def setup(**texts: str) -> dict[str, str]:
+    return {**dict.fromkeys(TEXTS, ""), **texts}
 
 
 @pytest.mark.parametrize(
@@ -93,8 +93,8 @@ def test_many_short_lines_are_searched_in_bounded_time(line: str) -> None:
 
 
 def test_number_of_lines_that_are_searched_is_bounded() -> None:
-    other = f"{PREFIX}comm 0x1\n"
-    assert setup_in(f"{other * nccl_setups.MAX_LINES}{LOADED}") == setup()
+    unrelated_line = f"{PREFIX}comm 0x1\n"
+    assert setup_in(f"{unrelated_line * nccl_setups.MAX_LINES}{LOADED}") == setup()
     assert setup_in(f"{'epoch 1' * 9}\n" * nccl_setups.MAX_LINES + LOADED)["network"] == "IBext_v8"
 
 
@@ -125,7 +125,7 @@ def test_setups_of_another_node_are_bounded_and_only_about_its_own_ranks() -> No
 
 @pytest.fixture
 def run_with(make: Maker, tmp_path: Path) -> Callable[..., Run]:
-    """Makes runs of two nodes that print these lines of NCCL, and whose first rank then times out."""
+    """Yield a function that makes runs of two nodes that print NCCL lines, and whose first rank times out."""
 
     def maker(*logs: str, number: int = 1) -> Run:
         for rank, log in enumerate(logs):
@@ -148,7 +148,7 @@ def test_nodes_on_different_networks_are_named_after_a_hang(run_with: Callable[.
 
 
 @pytest.mark.parametrize(("logs", "number"), [((INFINIBAND, INFINIBAND), 1), ((INFINIBAND, NO_DEVICE), 40)])
-def test_no_difference_is_named_if_there_is_none_or_collectives_had_worked(
+def test_no_difference_is_named_if_setups_agree_or_collectives_had_worked(
     run_with: Callable[..., Run], logs: tuple[str, ...], number: int
 ) -> None:
     assert "NCCL uses different" not in first_failure(run_with(*logs, number=number))["error"]

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Nodes that join a run while it is alive: the rules, and real supervisors."""
+"""Nodes that join an active run: the rules, and real supervisors."""
 
 from __future__ import annotations
 
@@ -110,9 +110,9 @@ def test_replacements_never_let_two_partitions_continue(
     """A hub continues only if the nodes that it cannot reach, which may follow another hub, are no majority."""
     plan = plan_of(nnodes, {rank for rank in replaced if rank < nnodes})
     hub %= nnodes
-    others = set(range(nnodes)) - connected - {hub}
-    for successor in (rank for rank in others if rank > hub):
-        followers = {rank for rank in others if rank == successor or rank in possible_followers(plan, successor)}
+    unreachable = set(range(nnodes)) - connected - {hub}
+    for successor in (rank for rank in unreachable if rank > hub):
+        followers = {rank for rank in unreachable if rank == successor or rank in possible_followers(plan, successor)}
         lost = {rank for rank in range(hub) if not generation_of(plan, rank)}  # the nodes before a hub were lost
         if len(followers - lost) >= majority(nnodes):
             assert not has_quorum(plan, hub, connected | {hub})
@@ -159,8 +159,8 @@ def join(run: Run, name: str, host: int, hub: int = 0, directory: Path | None = 
     launched = apply_replacements(run.plans[hub], reply["nodes"])  # type: ignore[arg-type]
     plan: Any = plan_of_new_node(launched, reply["attempt"], rank, facts)
     plan["command"][-1] = "9"
-    given = {"token": run.token, "environment": reply["environment"], "supervisor": run.sources, "programs": {}}
-    request = {**run.request(rank, **given), "node": name, "plan": plan, "runs_directory": str(directory)}
+    inputs = {"token": run.token, "environment": reply["environment"], "supervisor": run.sources, "programs": {}}
+    request = {**run.request(rank, **inputs), "node": name, "plan": plan, "runs_directory": str(directory)}
     run_join.start_member(request)
     run.plans[rank] = plan
     return int(rank)
@@ -193,7 +193,7 @@ def test_new_node_waits_as_a_spare_and_takes_the_next_lost_nodes_rank(make: Make
     check_end(run, 0)
 
 
-def test_run_waits_for_a_new_node_if_there_are_too_few(make: Maker) -> None:
+def test_run_waits_for_a_new_node_if_too_few_remain(make: Maker) -> None:
     run = make(nodes=2, restart_min_nodes=2, restart_wait=600.0)
     wait_for_ranks(run, 0, [0, 1])
     power_off(run, 1)

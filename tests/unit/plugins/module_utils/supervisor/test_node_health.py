@@ -50,11 +50,11 @@ RunMaker = Callable[..., Run]
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[RunMaker]:
     """Make runs of nodes with GPUs whose health is read frequently."""
-    made: list[Run] = []
+    runs: list[Run] = []
 
-    def maker(nodes: int = 2, **given: Any) -> Run:
+    def maker(nodes: int = 2, **options: Any) -> Run:
         ports = {"lifeline_port": free_port(), "master_port": free_port()}
-        run = make_run(tmp_path, [JOB] * nodes, **{**ports, "first_address": 151, **given})
+        run = make_run(tmp_path, [JOB] * nodes, **{**ports, "first_address": 151, **options})
         for name, text in FILES.items():
             (tmp_path / name).write_text(text)
         (tmp_path / "nvidia-smi").write_text(SMI)
@@ -68,11 +68,11 @@ def make(tmp_path: Path) -> Iterator[RunMaker]:
         for name, source in run.sources.items():
             run.sources[name] = source.replace('"/dev/kmsg"', json.dumps(f"{tmp_path}/kmsg"))
         run.set_constant("HEALTH_CHECK_INTERVAL", 0.5)
-        made.append(run)
+        runs.append(run)
         return run
 
     yield maker
-    for run in made:
+    for run in runs:
         end_by_force(run)
 
 
@@ -108,8 +108,8 @@ def test_lost_gpu_is_reported_and_the_verdict_blames_the_hardware_of_its_node(ma
         "error returns"
     )
     assert f"node1: {text}" in run.events()
-    shown = eventually(lambda: run_status.read(run.request(1, wait=0))["run"]["health"])
-    assert text in shown
+    problems = eventually(lambda: run_status.read(run.request(1, wait=0))["run"]["health"])
+    assert text in problems
     (run.directory / "fails").touch()
     (run.directory / "go").touch()
     run.wait_until_gone()
@@ -173,8 +173,8 @@ def test_run_without_gpus_reads_no_kernel_log(make: RunMaker) -> None:
 
 
 def device(**values: Any) -> dict[str, Any]:
-    usual = {"index": 0, "uuid": "GPU-a", "pcie_gen": 5, "pcie_gen_max": 5, "pcie_width": 16, "ecc_aggregate": 0}
-    return {**usual, **values}
+    defaults = {"index": 0, "uuid": "GPU-a", "pcie_gen": 5, "pcie_gen_max": 5, "pcie_width": 16, "ecc_aggregate": 0}
+    return {**defaults, **values}
 
 
 def reading(**values: Any) -> dict[str, Any]:

@@ -118,5 +118,5 @@ def test_failed_rank_stays_in_a_shortened_report_of_1000_ranks() -> None:
         (None, "no exit code"),
     ],
 )
-def test_exit_codes_are_described_in_words(code: int | None, expected_text: str) -> None:
+def test_exit_codes_are_described_as_text(code: int | None, expected_text: str) -> None:
     assert describe_exit(code) == expected_text

@@ -1,4 +1,4 @@
-"""The replies of providers' metadata services, as they document them."""
+"""Replies of providers' metadata services, as documented."""
 
 from __future__ import annotations
 

@@ -69,21 +69,23 @@ def python(program: str) -> list[str]:
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[RunMaker]:
     """Make runs of nodes that start these programs, and clean up after them."""
-    made: list[Run] = []
+    runs: list[Run] = []
 
-    def maker(*programs: str, notices: dict[str, Any] | None = None, price: float | None = None, **given: Any) -> Run:
+    def maker(*programs: str, notices: dict[str, Any] | None = None, price: float | None = None, **options: Any) -> Run:
         ports = {"lifeline_port": free_port(), "master_port": free_port()}
-        run = make_run(tmp_path, [python(program) for program in programs], **{**ports, "first_address": 101, **given})
+        run = make_run(
+            tmp_path, [python(program) for program in programs], **{**ports, "first_address": 101, **options}
+        )
         for plan in run.plans:
             plan["working_directory"] = str(tmp_path)
             plan["notices"].update({"metadata_interval": 0.1, **(notices or {})})
             for node in plan["nodes"]:
                 node["price_per_hour"] = price
-        made.append(run)
+        runs.append(run)
         return run
 
     yield maker
-    for run in made:
+    for run in runs:
         end_by_force(run)
 
 
@@ -94,14 +96,14 @@ def start(run: Run) -> None:
         eventually((run.node(rank) / "ready").exists)
 
 
-def ask(run: Run, stop: bool = False, rank: int = 0) -> Any:
+def request_save(run: Run, stop: bool = False, rank: int = 0) -> Any:
     return run_save.save(run.request(rank, stop=stop))
 
 
 def test_save_and_stop_reaches_the_ranks_of_all_nodes_and_the_run_is_interrupted(make: RunMaker) -> None:
     run = make(SAVES_AND_ENDS, SAVES_AND_ENDS)
     start(run)
-    reply = ask(run, stop=True)
+    reply = request_save(run, stop=True)
     assert reply["changed"] and reply["run_id"] == run.run_id
     result = run.result()
     assert result["state"] == "interrupted"
@@ -119,14 +121,14 @@ def test_save_and_stop_reaches_the_ranks_of_all_nodes_and_the_run_is_interrupted
 def test_save_without_stop_lets_the_run_continue(make: RunMaker) -> None:
     run = make(READS_FILE, READS_FILE)
     start(run)
-    reply = ask(run)
+    reply = request_save(run)
     assert "node1: wrote the notice file for 1 rank" in reply["events"], "SIGTERM would end the job"
     for rank in (0, 1):
         notice = json.loads(eventually(functools.partial(read, run.node(rank) / "saved1")))
         assert (notice["stop"], notice["reason"]) == (False, "requested to save and continue")
     eventually(lambda: sum("it has saved" in text for text in run.events()) == 2)
     assert (run.state(0), run.state(1)) == ("running", "running")
-    ask(run, stop=True)
+    request_save(run, stop=True)
     assert json.loads(eventually(lambda: read(run.node(1) / "saved2")))["stop"] is True
     assert run.result()["state"] == "interrupted"
 
@@ -142,7 +144,7 @@ def read(path: Path) -> str:
 def test_request_on_a_node_other_than_the_first_changes_nothing(make: RunMaker) -> None:
     run = make(WITHOUT_HANDLER, WITHOUT_HANDLER)
     start(run)
-    assert ask(run, rank=1) == {"changed": False, "run_id": "", "events": []}
+    assert request_save(run, rank=1) == {"changed": False, "run_id": "", "events": []}
 
 
 def test_drain_file_on_node_1_reaches_the_rank_on_node_0(make: RunMaker) -> None:
@@ -158,7 +160,7 @@ def test_drain_file_on_node_1_reaches_the_rank_on_node_0(make: RunMaker) -> None
 def test_signal_is_never_sent_to_a_rank_without_a_handler(make: RunMaker) -> None:
     run = make(WITHOUT_HANDLER, SAVES_AND_ENDS, notices={"signal": "SIGUSR1"})
     start(run)
-    ask(run)
+    request_save(run)
     eventually(lambda: (run.node(1) / "usr1").exists())
     text = "node0: wrote the notice file and sent SIGUSR1 to 0 of 1 rank; 1 without a handler for it was left alone"
     eventually(lambda: text in run.events())
@@ -168,7 +170,7 @@ def test_signal_is_never_sent_to_a_rank_without_a_handler(make: RunMaker) -> Non
 def test_ranks_without_a_handler_are_ended_after_the_grace_period(make: RunMaker) -> None:
     run = make(WITHOUT_HANDLER, WITHOUT_HANDLER, notices={"grace": 0.5})
     start(run)
-    ask(run, stop=True)
+    request_save(run, stop=True)
     result = run.result()
     assert result["state"] == "interrupted"
     assert all(node["report"]["ended_by_us"] for node in result["nodes"])
@@ -179,7 +181,7 @@ def test_rank_that_fails_after_the_notice_does_not_end_the_others(make: RunMaker
     fails = SAVES_AND_ENDS.replace('until = pathlib.Path("hold")', "raise SystemExit(3)")
     run = make(SAVES_AND_ENDS, fails)
     start(run)
-    ask(run, stop=True)
+    request_save(run, stop=True)
     eventually(lambda: any("the other nodes may still be saving" in text for text in run.events()))
     assert not (run.node(0) / "saved").exists() and run.state(0) == "running"
     (tmp_path / "hold").unlink()
@@ -193,7 +195,7 @@ def test_notice_during_a_save_sends_no_second_signal(make: RunMaker, tmp_path: P
     (tmp_path / "hold").touch()
     run = make(SAVES_AND_ENDS, SAVES_AND_ENDS)
     start(run)
-    ask(run, stop=True)
+    request_save(run, stop=True)
     for rank in (0, 1):
         (run.node(rank) / "drain").touch()
         eventually(functools.partial(is_missing, run.node(rank) / "drain"))
@@ -207,7 +209,7 @@ def test_stop_during_a_save_is_a_stop(make: RunMaker, tmp_path: Path) -> None:
     (tmp_path / "hold").touch()
     run = make(SAVES_AND_ENDS)
     start(run)
-    ask(run, stop=True)
+    request_save(run, stop=True)
     run.stop()
     assert run.result()["state"] == "stopped"
 
@@ -322,7 +324,7 @@ def test_metadata_service_that_hangs_delays_nothing(make: RunMaker, service: Met
     run = make(SAVES_AND_ENDS, notices={"metadata": {"ec2": service.address, "azure": "127.0.0.1:1"}})
     start(run)
     eventually(lambda: service.requests)
-    ask(run, stop=True)
+    request_save(run, stop=True)
     assert run.result()["state"] == "interrupted"
     run.wait_until_gone()
 

@@ -34,7 +34,7 @@ RunMaker = Callable[..., Run]
 
 
 class WebhookServer:
-    """A server that records what it receives, and replies with a status, late, or not at all."""
+    """A server that records requests, and replies with a status, late, or not at all."""
 
     def __init__(self) -> None:
         outer = self
@@ -81,28 +81,28 @@ def server() -> Iterator[WebhookServer]:
 
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[RunMaker]:
-    """Makes runs, and leaves nothing of them behind."""
-    made: list[Run] = []
+    """Make runs, and clean up after them."""
+    runs: list[Run] = []
 
-    def maker(*commands: list[str], **given: Any) -> Run:
+    def maker(*commands: list[str], **options: Any) -> Run:
         ports = {"lifeline_port": free_port(), "master_port": free_port(), "first_address": 121}
-        run = make_run(tmp_path, list(commands), **{**ports, **given})
+        run = make_run(tmp_path, list(commands), **{**ports, **options})
         for plan in run.plans:
             for node in plan["nodes"]:
                 node["price_per_hour"] = 36000.0
-        made.append(run)
+        runs.append(run)
         return run
 
     yield maker
-    for run in made:
+    for run in runs:
         end_by_force(run)
 
 
 def start(run: Run, *urls: str, events: list[str] | None = None) -> None:
     notify = [{"url": url, "kind": "json", "events": events or EVENTS} for url in urls]
     for rank, plan in enumerate(run.plans):
-        given = {"token": run.token, "environment": {}, "replace": False, "notify": notify}
-        run_start.start(run.request(rank, plan=plan, supervisor=run.sources, **given))
+        inputs = {"token": run.token, "environment": {}, "replace": False, "notify": notify}
+        run_start.start(run.request(rank, plan=plan, supervisor=run.sources, **inputs))
 
 
 def log(run: Run) -> str:
@@ -276,8 +276,8 @@ def test_mail_is_sent(make: RunMaker) -> None:
         run = make(QUICK)
         url = f"smtp://127.0.0.1:{server.server_address[1]}?from=muster@example.org&to=me@example.org"
         notify = [{"url": url, "kind": "smtp", "events": ["ended"]}]
-        given = {"token": run.token, "environment": {}, "replace": False, "notify": notify}
-        run_start.start(run.request(0, plan=run.plans[0], supervisor=run.sources, **given))
+        inputs = {"token": run.token, "environment": {}, "replace": False, "notify": notify}
+        run_start.start(run.request(0, plan=run.plans[0], supervisor=run.sources, **inputs))
         run.wait_until_gone()
         server.shutdown()
     assert f"Subject: run {run.run_id} succeeded" in server.lines, log(run)

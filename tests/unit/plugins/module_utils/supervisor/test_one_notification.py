@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Exactly one message reports the end of a run, regardless of what ends it: the faults in docs/running.md with real
+"""Exactly one message reports the end of a run, whatever the cause: the faults in docs/running.md with real
 supervisors.
 """
 
@@ -34,8 +34,8 @@ REMOVES_ITS_FILES = [
 ]
 
 
-class Fault(NamedTuple):
-    """What ends a run, the state in the message, and the job of node 1."""
+class EndScenario(NamedTuple):
+    """The cause of a run's end, the state in the message, and the job of node 1."""
 
     inject: Callable[[Run], object]
     state: str
@@ -76,31 +76,31 @@ def fill_disk(run: Run) -> None:
 
 
 def lose_node_of_elastic_run(run: Run) -> None:
-    """The run continues without the node until the user stops it."""
+    """Kill a node; the run continues without it until the user stops it."""
     power_off(run, 1)
     eventually(lambda: any("the run continues with 1 of 2 nodes" in text for text in run.events()))
     run.stop(0)
 
 
 def wait_for_end(run: Run) -> None:
-    """The job itself causes the run to end."""
+    """Do nothing: the job itself ends the run."""
 
 
 ELASTIC = {"min_nnodes": 1, "launcher": "torchrun", "rdzv_backend": "c10d"}
-FAULTS = {
-    "rank killed": Fault(kill_rank, "failed"),
-    "supervisor killed": Fault(signal_supervisor(1, signal.SIGKILL), "failed"),
-    "supervisor hangs": Fault(signal_supervisor(1, signal.SIGSTOP), "failed"),
-    "supervisor of node 0 killed": Fault(signal_supervisor(0, signal.SIGKILL), "lost"),
-    "node loses power": Fault(lambda run: power_off(run, 1), "failed"),
-    "node 0 loses power": Fault(lambda run: power_off(run, 0), "lost"),
-    "node rebooted": Fault(reboot(1), "failed"),
-    "node 0 rebooted": Fault(reboot(0), "failed"),
-    "disk full": Fault(fill_disk, "failed"),
-    "elastic run loses a node": Fault(lose_node_of_elastic_run, "stopped", options=ELASTIC),
-    "stopped": Fault(lambda run: run.stop(0), "stopped"),
-    "files removed": Fault(wait_for_end, "failed", REMOVES_ITS_FILES),
-    "succeeded": Fault(wait_for_end, "succeeded", ["/bin/true"]),
+END_SCENARIOS = {
+    "rank killed": EndScenario(kill_rank, "failed"),
+    "supervisor killed": EndScenario(signal_supervisor(1, signal.SIGKILL), "failed"),
+    "supervisor hangs": EndScenario(signal_supervisor(1, signal.SIGSTOP), "failed"),
+    "supervisor of node 0 killed": EndScenario(signal_supervisor(0, signal.SIGKILL), "lost"),
+    "node loses power": EndScenario(lambda run: power_off(run, 1), "failed"),
+    "node 0 loses power": EndScenario(lambda run: power_off(run, 0), "lost"),
+    "node rebooted": EndScenario(reboot(1), "failed"),
+    "node 0 rebooted": EndScenario(reboot(0), "failed"),
+    "disk full": EndScenario(fill_disk, "failed"),
+    "elastic run loses a node": EndScenario(lose_node_of_elastic_run, "stopped", options=ELASTIC),
+    "stopped": EndScenario(lambda run: run.stop(0), "stopped"),
+    "files removed": EndScenario(wait_for_end, "failed", REMOVES_ITS_FILES),
+    "succeeded": EndScenario(wait_for_end, "succeeded", ["/bin/true"]),
 }
 
 
@@ -116,21 +116,21 @@ def ends(server: WebhookServer) -> list[Any]:
     return [body for body in server.bodies if body["event"] == "ended"]
 
 
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize("name", END_SCENARIOS)
 def test_the_end_is_reported_once(tmp_path: Path, server: WebhookServer, name: str) -> None:
-    fault = FAULTS[name]
+    scenario = END_SCENARIOS[name]
     ports = {"lifeline_port": free_port(), "master_port": free_port(), "first_address": 180}
-    first = fault.job if fault.job == ["/bin/true"] else FOREVER
-    run = make_run(tmp_path, [first, fault.job], timeouts={"silence": 3.0}, **ports, **fault.options)
+    first = scenario.job if scenario.job == ["/bin/true"] else FOREVER
+    run = make_run(tmp_path, [first, scenario.job], timeouts={"silence": 3.0}, **ports, **scenario.options)
     signs = "program/_run/machine_shutdown.py"
     run.sources[signs] += f"\nSIGNS = ({str(tmp_path / 'nologin')!r},)\n"
-    if fault.job is REMOVES_ITS_FILES:
-        run.plans[1]["command"] = [*fault.job, str(run.node(1))]
+    if scenario.job is REMOVES_ITS_FILES:
+        run.plans[1]["command"] = [*scenario.job, str(run.node(1))]
     try:
         start(run, server.url)
-        if fault.inject is not wait_for_end:
+        if scenario.inject is not wait_for_end:
             run.wait_for("running")
-            fault.inject(run)
+            scenario.inject(run)
         eventually(lambda: ends(server), 240)
         # the guard ends a hanging supervisor later; until then, the supervisor may continue
         if name == "supervisor hangs":
@@ -138,7 +138,7 @@ def test_the_end_is_reported_once(tmp_path: Path, server: WebhookServer, name: s
                 signal_supervisor(1, signal.SIGCONT)(run)
         run.wait_until_gone(120)
         (message,) = ends(server)
-        assert message["state"] == fault.state, message
+        assert message["state"] == scenario.state, message
     finally:
         for pid in run.processes():
             os.kill(pid, signal.SIGCONT)

@@ -51,7 +51,7 @@ RAISED = """\
 
 
 def watchdog(rank: int, number: int, operation: str) -> str:
-    """What NCCL's watchdog prints up to a minute before it aborts the process."""
+    """Return the output of NCCL's watchdog up to a minute before it aborts the process."""
     return (
         f"[rank{rank}]:[E626 06:24:44.903 ProcessGroupNCCL.cpp:616] [Rank {rank}] Watchdog caught collective operation "
         f"timeout: WorkNCCL(SeqNum={number}, OpType={operation}, NumelIn=4096, NumelOut=4096, Timeout(ms)=1800000) ran "
@@ -64,7 +64,7 @@ Maker = Callable[..., Run]
 
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[Maker]:
-    """Makes runs whose nodes execute the given shell scripts."""
+    """Yield a function that makes runs whose nodes execute the given shell scripts."""
     runs: list[Run] = []
 
     def maker(*scripts: str, launcher: str = "env", slots: int = 1, grace: float = 0.5) -> Run:
@@ -89,7 +89,7 @@ def make(tmp_path: Path) -> Iterator[Maker]:
 
 
 def first_failure(run: Run) -> dict[str, Any]:
-    """The first failure according to the verdict."""
+    """Return the first failure according to the verdict."""
     result = validate_result(run.result())
     assert result is not None
     failure: dict[str, Any] = verdict_from_hub(run.plans[0], result)["first_failure"]
@@ -151,7 +151,7 @@ def test_error_that_a_rank_caught_before_it_was_ended_does_not_count(make: Maker
     assert "own_error" not in run.result()["nodes"][1]["report"]["ranks"][0]
 
 
-# What torchrun prints when a rank has failed and it has ended the others.
+# The output of torchrun after a rank has failed and the others were ended.
 TABLE = """\
 W1121 04:35:39.121000 1 torch/distributed/elastic/multiprocessing/api.py] Sending process 10601 closing signal SIGTERM
 ============================================================
@@ -232,7 +232,7 @@ def test_recorded_error_of_a_rank_that_torchrun_ended_is_the_first_failure(make:
 
 
 def node_report(tmp_path: Path, errors: list[str], **more: Any) -> Any:
-    """The report of a node whose ranks have logs with these last lines."""
+    """Return the report of a node whose ranks have logs with these last lines."""
     ranks = []
     for number, error in enumerate(errors):
         (tmp_path / f"{number}.log").write_text(error)
@@ -325,7 +325,7 @@ def test_marks_are_the_sizes_and_ages_of_the_files(tmp_path: Path, monkeypatch: 
     assert mark_ranks(plan, str(tmp_path)) == [Mark(7, 600.0, None), Mark(0, None, None)]
 
 
-def test_errors_are_read_from_torchruns_table_if_the_error_files_are_gone(tmp_path: Path) -> None:
+def test_errors_are_read_from_torchruns_table_if_the_error_files_are_missing(tmp_path: Path) -> None:
     shutil.copytree(TORCHRUN / "raise_with_record", tmp_path / "run")
     for path in (tmp_path / "run").rglob("*"):
         if path.name in ("error.json", "stderr.log"):

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which GPU or rank is slower than the others, according to figures in the form that nodes send."""
+"""GPUs and ranks that are slower than the others, according to figures as nodes send them."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_lower_power_limit_is_named_even_if_prices_are_unknown() -> None:
     )
 
 
-def test_slow_rank_is_found_by_its_printed_step_times() -> None:
+def test_slow_rank_is_identified_by_its_printed_step_times() -> None:
     pace = watch()
     texts = {f"gpu{rank}": figures(1900, {str(rank): 2.5 if rank == 3 else 2.0}) for rank in range(4)}
     feed(pace, texts)

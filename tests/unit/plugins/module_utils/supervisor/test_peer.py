@@ -26,7 +26,7 @@ def test_an_elastic_run_ends_on_each_node_when_rank_0_is_killed(make_node: NodeM
 
 
 def test_node_reconnects_when_rank_0_is_silent(make_node: NodeMaker) -> None:
-    """Its connection is half open, or someone else is using its port: the connection is closed and retried."""
+    """The connection is half open, or another program uses its port: the connection is closed and retried."""
     node = make_node(1, 2)
     with socket.create_server(node.run.lifeline) as listener:
         listener.settimeout(60.0)

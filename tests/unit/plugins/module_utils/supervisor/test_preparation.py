@@ -1,4 +1,4 @@
-"""What happens between two attempts: nodes check themselves, agree on a checkpoint, and copy what they lack of it."""
+"""Preparation of an attempt: nodes check themselves, agree on a checkpoint, and copy its missing files."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ Starter = Callable[..., Run]
 
 @pytest.fixture
 def launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Starter]:
-    """Starts a run whose nodes have a directory of checkpoints each: DIRECTORY/nodeN."""
+    """Yield a function that starts a run whose nodes each have a checkpoint directory, DIRECTORY/nodeN."""
     monkeypatch.setattr(supervised, "NETWORK", own_network(31))
     runs: list[Run] = []
 
-    def launcher(nodes: int = 3, script: str = JOB, start: bool = True, **given: Any) -> Run:
-        policy = {"restarts": 3, "restart_when": ("node_lost", "rank_failed", "interrupted"), **given}
+    def launcher(nodes: int = 3, script: str = JOB, start: bool = True, **options: Any) -> Run:
+        policy = {"restarts": 3, "restart_when": ("node_lost", "rank_failed", "interrupted"), **options}
         ports: dict[str, Any] = {"lifeline_port": free_port(), "master_port": free_port()}
         commands = [["/bin/sh", "-c", script, "sh", str(number)] for number in range(nodes)]
         run = make_run(tmp_path, commands, **ports, **policy)
@@ -147,13 +147,13 @@ def test_first_node_copies_a_checkpoint_that_it_lacks(launch: Starter, tmp_path:
 
 
 def test_torn_file_is_replaced_by_a_whole_copy(launch: Starter, tmp_path: Path) -> None:
-    whole = save(tmp_path / "node0", "step-40.pt")
+    complete = save(tmp_path / "node0", "step-40.pt")
     save(tmp_path / "node1", "step-40.pt", torn=True)
     save(tmp_path / "node2", "step-40.pt")
     run = launch()
     restart(run)
     wait_for_resume(run, "step-40.pt", 0, 1, 2)
-    assert (tmp_path / "node1" / "step-40.pt").read_bytes() == whole.read_bytes()
+    assert (tmp_path / "node1" / "step-40.pt").read_bytes() == complete.read_bytes()
 
 
 def test_checkpoint_that_is_torn_everywhere_is_not_used(launch: Starter, tmp_path: Path) -> None:
@@ -244,23 +244,23 @@ def test_spare_replaces_a_node_whose_gpu_memory_is_not_freed(launch: Starter, tm
 
 def test_run_ends_with_the_reason_if_too_few_nodes_are_healthy(launch: Starter, tmp_path: Path) -> None:
     run = launch(nodes=2, start=False)
-    gone = tmp_path / "mounted"
-    gone.mkdir()
-    run.plans[1]["mounts"] = [str(gone)]
+    mount = tmp_path / "mounted"
+    mount.mkdir()
+    run.plans[1]["mounts"] = [str(mount)]
     run.start()
     run.wait_for("running")
-    gone.rmdir()
+    mount.rmdir()
     kill_rank(run, 1)
     run.wait_for("failed", 0)
     reason = run.result()["not_restarted"]
     assert reason.startswith("at least 2 nodes are needed, but only node0 can be used; node1 cannot take part: ")
-    assert f"the mount {gone} cannot be read: No such file or directory" in reason
+    assert f"the mount {mount} cannot be read: No such file or directory" in reason
 
 
 def test_attempt_waits_for_gpu_memory_to_be_free(launch: Starter, tmp_path: Path) -> None:
     """The memory is in use until the second check."""
-    looks = tmp_path / "looks"
-    program = f"echo x >> {looks}; [ $(wc -l < {looks}) -lt 3 ] && m=9000 || m=3; echo " + GPU_ROW.format(memory="$m")
+    checks = tmp_path / "looks"
+    program = f"echo x >> {checks}; [ $(wc -l < {checks}) -lt 3 ] && m=9000 || m=3; echo " + GPU_ROW.format(memory="$m")
     run = launch(nodes=2, start=False)
     run.plans[1]["gpu_samples"] = ["/bin/sh", "-c", program]
     run.plans[1]["timeouts"].update(sample=1e6)
@@ -268,7 +268,7 @@ def test_attempt_waits_for_gpu_memory_to_be_free(launch: Starter, tmp_path: Path
     run.wait_for("running")
     kill_rank(run, 1)
     eventually(lambda: log(run, 1))
-    assert len(looks.read_text().splitlines()) >= 3 and not any("cannot take part" in event for event in run.events())
+    assert len(checks.read_text().splitlines()) >= 3 and not any("cannot take part" in event for event in run.events())
 
 
 def test_port_in_use_on_the_first_node_is_reported() -> None:

@@ -62,11 +62,11 @@ def profile_nodes(run: Run, **request: Any) -> dict[str, Any]:
     """Return the replies of all nodes, which are queried at the same time, as in a playbook."""
     replies: dict[str, Any] = {}
 
-    def ask(number: int) -> None:
+    def profile_node(number: int) -> None:
         fields = {"steps": STEPS, "ranks": [], "seconds": LONGEST, **request}
         replies[run.plans[number]["node"]["name"]] = dispatch.main(run.request(number, operation="profile", **fields))
 
-    threads = [threading.Thread(target=ask, args=(number,)) for number in range(len(run.plans))]
+    threads = [threading.Thread(target=profile_node, args=(number,)) for number in range(len(run.plans))]
     for thread in threads:
         thread.start()
     for thread in threads:

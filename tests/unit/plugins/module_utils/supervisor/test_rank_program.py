@@ -59,7 +59,7 @@ class RunDirectory:
             _out, err = process.communicate(timeout=300)
             return process.returncode, err
 
-    def said(self, local_rank: int = 1, name: str = "stdout.log") -> str:
+    def log_text(self, local_rank: int = 1, name: str = "stdout.log") -> str:
         return (self.path / "ranks" / str(local_rank) / name).read_text()
 
     def exit(self, local_rank: int = 1) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def test_rank_and_local_rank_follow_the_rank_table(rank: int, local_rank: int) -
 
 
 @pytest.mark.parametrize(
-    ("environment", "words"),
+    ("environment", "message"),
     [
         ({"MY_RANK": "2", "MY_WORLD": "5"}, "mpirun started rank 2 on b, where ranks 3 to 4 were planned"),
         ({"MY_RANK": "5", "MY_WORLD": "5"}, "mpirun started rank 5 on b"),
@@ -87,8 +87,8 @@ def test_rank_and_local_rank_follow_the_rank_table(rank: int, local_rank: int) -
         ({"MY_RANK": "", "MY_WORLD": "5"}, "mpirun does not set MY_RANK"),
     ],
 )
-def test_rank_that_does_not_match_the_plan_is_refused(environment: dict[str, str], words: str) -> None:
-    with pytest.raises(MisplacedError, match=words):
+def test_rank_that_does_not_match_the_plan_is_refused(environment: dict[str, str], message: str) -> None:
+    with pytest.raises(MisplacedError, match=message):
         assigned_ranks(PLAN, RULES, environment)
 
 
@@ -109,7 +109,7 @@ def test_rank_environment_combines_plan_secrets_and_launcher_variables(tmp_path:
         tmp_path, "import json, os; print(json.dumps(dict(os.environ)))", API_KEY="s3cr3t", NCCL_DEBUG="INFO"
     )
     assert directory.run(NCCL_DEBUG="WARN", NCCL_SOCKET_IFNAME="^docker0", KEPT="yes") == (0, "")
-    result = json.loads(directory.said())
+    result = json.loads(directory.log_text())
     expected = {
         **{"RANK": "4", "LOCAL_RANK": "1", "WORLD_SIZE": "5", "LOCAL_WORLD_SIZE": "2", "NODE_RANK": "1"},
         **{"MASTER_ADDR": "10.0.0.9", "NCCL_SOCKET_IFNAME": "=ens5", "NCCL_DEBUG": "INFO", "API_KEY": "s3cr3t"},
@@ -119,18 +119,18 @@ def test_rank_environment_combines_plan_secrets_and_launcher_variables(tmp_path:
     assert {name: result.get(name) for name in expected} == expected
 
 
-words = st.lists(st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=12), max_size=6)
+argument_lists = st.lists(st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=12), max_size=6)
 
 
 @settings(max_examples=25, deadline=None)
-@given(arguments=words, value=st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=20))
+@given(arguments=argument_lists, value=st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=20))
 def test_arguments_and_variables_are_passed_to_the_program_unchanged(
     tmp_path_factory: pytest.TempPathFactory, arguments: list[str], value: str
 ) -> None:
     program = "import json, os, sys; print(json.dumps([sys.argv[1:], os.environ['VALUE']]))"
     directory = python(tmp_path_factory.mktemp("run"), program, arguments, VALUE=value)
     assert directory.run() == (0, "")
-    assert json.loads(directory.said()) == [arguments, value]
+    assert json.loads(directory.log_text()) == [arguments, value]
 
 
 def test_deepspeed_local_rank_argument_is_taken_from_the_rank_table() -> None:
@@ -140,7 +140,7 @@ def test_deepspeed_local_rank_argument_is_taken_from_the_rank_table() -> None:
 
 
 @pytest.mark.parametrize(
-    ("program", "code", "told"),
+    ("program", "code", "recorded"),
     [
         ("pass", 0, 0),
         ("raise SystemExit(3)", 3, 3),
@@ -148,18 +148,18 @@ def test_deepspeed_local_rank_argument_is_taken_from_the_rank_table() -> None:
         ("raise ValueError('boom')", 1, 1),
     ],
 )
-def test_exit_code_of_a_rank_is_recorded(tmp_path: Path, program: str, code: int, told: int) -> None:
+def test_exit_code_of_a_rank_is_recorded(tmp_path: Path, program: str, code: int, recorded: int) -> None:
     directory = python(tmp_path, program)
     assert directory.run()[0] == code
-    assert directory.exit() == {"rank": 4, "exit_code": told}
+    assert directory.exit() == {"rank": 4, "exit_code": recorded}
     assert (tmp_path / "ranks/1/exit.json").stat().st_mode & 0o777 == 0o600
-    assert directory.said(name="stderr.log").endswith("ValueError: boom\n") is ("boom" in program)
+    assert directory.log_text(name="stderr.log").endswith("ValueError: boom\n") is ("boom" in program)
 
 
 def test_missing_program_is_reported_in_the_rank_log(tmp_path: Path) -> None:
     directory = RunDirectory(tmp_path, ["/no/such/program"], [], {})
     assert directory.run()[0] == 127
-    assert "muster: cannot start /no/such/program: " in directory.said(name="stderr.log")
+    assert "muster: cannot start /no/such/program: " in directory.log_text(name="stderr.log")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -172,7 +172,7 @@ def test_signals_reach_the_job(tmp_path: Path, number: signal.Signals) -> None:
     finally:
         signal.signal(number, before)
     with started as process:
-        eventually(lambda: (tmp_path / "ranks/1/stdout.log").exists() and directory.said() == "up\n")
+        eventually(lambda: (tmp_path / "ranks/1/stdout.log").exists() and directory.log_text() == "up\n")
         process.send_signal(number)
         assert process.wait(120) == 128 + number if number == signal.SIGTERM else process.wait(120) in (1, 130)
     assert directory.exit()["exit_code"] in (-number, 1)

@@ -39,7 +39,7 @@ TERMINATED = -15
 
 
 def recorded(case: str, slots: int = 2, first_rank: int = 0, launcher_code: int = 1) -> list[Any]:
-    """The reports of a run whose files were recorded from torchrun itself."""
+    """Return the reports of a run whose files were recorded from torchrun itself."""
     plan = {"rank_logs": "torchrun", "node": {"slots": slots, "first_rank": first_rank}}
     reports = rank_reports(plan, str(TORCHRUN / case), launcher_code)
     for item in reports:
@@ -71,11 +71,11 @@ def test_exit_code_of_a_rank_that_exited_is_reported() -> None:
     assert second[:2] == (1, TERMINATED) and CLOSED in second[2]
 
 
-@pytest.mark.parametrize(("case", "who", "code"), [("kill", 1, -9), ("abort", 0, -6)])
-def test_signal_that_killed_a_rank_is_reported(case: str, who: int, code: int) -> None:
+@pytest.mark.parametrize(("case", "rank", "code"), [("kill", 1, -9), ("abort", 0, -6)])
+def test_signal_that_killed_a_rank_is_reported(case: str, rank: int, code: int) -> None:
     reports = codes_and_errors(recorded(case))
-    assert reports[who] == (who, code, "")
-    assert reports[1 - who][1] == TERMINATED
+    assert reports[rank] == (rank, code, "")
+    assert reports[1 - rank][1] == TERMINATED
 
 
 def test_numbers_of_any_length_in_torchrun_output_cause_no_harm() -> None:
@@ -201,13 +201,13 @@ def test_output_of_a_stopped_rank_without_a_separate_launcher_is_not_an_error(tm
 
 
 def test_rank_is_recognized_by_its_environment(tmp_path: Path) -> None:
-    mine = {"MUSTER_RUN_DIRECTORY": str(tmp_path), "LOCAL_RANK": "0"}
+    rank_environment = {"MUSTER_RUN_DIRECTORY": str(tmp_path), "LOCAL_RANK": "0"}
     plan: Any = {"rank_logs": "launcher"}
     for environment, expected, local_ranks in (
-        (mine, True, [0]),
-        ({**mine, "MUSTER_RUN_DIRECTORY": str(tmp_path / "other")}, False, []),
+        (rank_environment, True, [0]),
+        ({**rank_environment, "MUSTER_RUN_DIRECTORY": str(tmp_path / "other")}, False, []),
         ({"MUSTER_RUN_DIRECTORY": str(tmp_path)}, False, [None]),
-        ({**mine, "LOCAL_RANK": DIGITS}, False, [None]),
+        ({**rank_environment, "LOCAL_RANK": DIGITS}, False, [None]),
     ):
         process = subprocess.Popen(["sleep", "60"], env=environment)
         try:
@@ -246,7 +246,7 @@ def test_rank_log_is_the_launchers_log_until_torchrun_starts_the_ranks(tmp_path:
 
 
 @pytest.mark.parametrize("attempts", [[0], [0, 1], [2, 9, 10], [10, 2]])
-def test_the_newest_attempt_is_found_by_number(tmp_path: Path, attempts: list[int]) -> None:
+def test_the_newest_attempt_is_selected_by_number(tmp_path: Path, attempts: list[int]) -> None:
     for attempt in attempts:
         for local_rank in (0, 1, 10):
             (tmp_path / "first_x_y" / f"attempt_{attempt}" / str(local_rank)).mkdir(parents=True)
@@ -267,7 +267,7 @@ PLANTS = ("a pipe", "a directory", "a dead link", "no object", "an object of oth
 
 
 def plant(path: Path, what: str) -> None:
-    """Create something in place of a file."""
+    """Create a defective object at the path of a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     contents = {
         "no object": b"[1, 2]",

@@ -1,4 +1,4 @@
-"""bin/ssh: arguments as given by launchers, and runs in which one node's launcher starts commands on the others."""
+"""bin/ssh: arguments of launchers, and runs in which one node's launcher starts commands on the others."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_ssh_arguments_of_launchers_are_parsed(arguments: list[str], host: str, 
     ("host", "rank"),
     [("node0.example.com", 0), ("node0", 0), ("NODE0", 0), ("10.0.0.10", 1), ("node1", 1), ("node2.b", 3)],
 )
-def test_host_is_found_by_name_short_name_or_address(host: str, rank: int) -> None:
+def test_host_is_identified_by_name_short_name_or_address(host: str, rank: int) -> None:
     assert node_rank_of(host, NODES) == rank
 
 
@@ -69,7 +69,7 @@ def test_shell_query_is_answered_without_contacting_the_node(
     assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]
 
 
-# --- Real supervisors, and a launcher that starts a command on each other node, as mpirun does ----------------------
+# --- Real supervisors, and a launcher that starts a command on each other node, like mpirun -------------------------
 
 Maker = Callable[..., Run]
 
@@ -77,23 +77,23 @@ Maker = Callable[..., Run]
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[Maker]:
     """Make runs of three nodes in which the first node's launcher is a script, and clean up after them."""
-    made: list[Run] = []
+    runs: list[Run] = []
 
     def maker(script: str, ranks: bool = False, **timeouts: float) -> Run:
         run = make_run(tmp_path, [["/bin/sh", "-c", script], [], []], timeouts=timeouts or None)
         rules = '{"rank": ["MY_RANK"], "world": [], "command": ["/bin/sh", "-c"], "arguments": ["exit $MY_EXIT"]}'
         for plan in run.plans:
             plan.update(remote_start=True, files={"rank.json": rules}, rank_logs="ranks" if ranks else "launcher")
-        made.append(run)
+        runs.append(run)
         return run
 
     yield maker
-    for run in made:
+    for run in runs:
         end_by_force(run)
 
 
 def start(run: Run) -> None:
-    """Start the nodes with our programs in place, as training_run does."""
+    """Start the nodes with the product's programs installed, as training_run does."""
     sources = {"ssh": ssh_shim, "muster-rank": muster_rank}
     programs = {name: Path(str(module.__file__)).read_text() for name, module in sources.items()}
     for rank, plan in enumerate(run.plans):
@@ -176,7 +176,7 @@ def ranks_script(exits: list[int], code: int) -> str:
 
 
 def test_only_files_that_the_job_wrote_count_as_outputs(make: Maker) -> None:
-    """And none that a start, the supervisor, its watchers, our programs for launchers, or a request for logs writes."""
+    """Files of a start, the supervisor, its watchers, launcher programs and log requests do not count."""
     job = "echo 1 > $MUSTER_RUN_DIRECTORY/model.bin; echo 2 > $MUSTER_RUN_DIRECTORY/measured/loss.csv; "
     run = make(job + ranks_script([0, 0, 0], 0), ranks=True)
     for plan in run.plans:

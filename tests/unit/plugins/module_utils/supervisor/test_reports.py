@@ -1,4 +1,4 @@
-"""The stacks and operations that a node sends: as much as fits, and hardly more if there are more identical ranks."""
+"""The stacks and operations that a node sends: limited in size, and grouped for identical ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a run restarts, and on which nodes: decisions without processes."""
+"""The decision whether a run restarts, and on which nodes, without processes."""
 
 from __future__ import annotations
 

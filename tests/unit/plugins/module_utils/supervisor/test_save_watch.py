@@ -43,9 +43,9 @@ def launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Starter]
     monkeypatch.setattr(supervised, "NETWORK", own_network(32))
     with started_runs() as start:
 
-        def launcher(nodes: int, metadata: dict[int, str], **given: Any) -> Run:
+        def launcher(nodes: int, metadata: dict[int, str], **options: Any) -> Run:
             ports: dict[str, Any] = {"lifeline_port": free_port(), "master_port": free_port()}
-            run = make_run(tmp_path, [[sys.executable, "-c", COUNTS]] * nodes, **ports, **given)
+            run = make_run(tmp_path, [[sys.executable, "-c", COUNTS]] * nodes, **ports, **options)
             for number, plan in enumerate(run.plans):
                 plan["working_directory"], plan["checkpoints"] = str(tmp_path), str(tmp_path / "checkpoints")
                 plan["notices"].update(grace=600.0, metadata_interval=0.1)
@@ -127,7 +127,7 @@ class Replies:
 
 
 @pytest.mark.parametrize(
-    ("looks", "saved"),
+    ("listings", "saved"),
     [
         ([[listed("old.pt", 1.0)]] * 4, False),  # nothing new
         ([[], [listed("new.pt", 5.0)], [listed("new.pt", 5.0)]], True),
@@ -137,7 +137,7 @@ class Replies:
         ([[], [listed("new.pt", 5.0, complete=False)]] * 2, False),
     ],
 )
-def test_only_a_checkpoint_started_after_the_notice_is_accepted(looks: list[list[Any]], saved: bool) -> None:
+def test_only_a_checkpoint_started_after_the_notice_is_accepted(listings: list[list[Any]], saved: bool) -> None:
     replies = Replies()
-    texts = [replies.turn(*look) for look in looks]
+    texts = [replies.turn(*listing) for listing in listings]
     assert bool(texts[-1]) is saved and not any(texts[:-1])

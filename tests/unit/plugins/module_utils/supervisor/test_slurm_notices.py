@@ -77,7 +77,7 @@ PREEMPTED = (
 
 
 @pytest.mark.parametrize(
-    ("shown", "expected"),
+    ("job_output", "expected"),
     [
         (PREEMPTED, "0:90"),
         (PREEMPTED.replace("RUNNING", "PREEMPTED"), None),
@@ -87,8 +87,8 @@ PREEMPTED = (
         ("", None),
     ],
 )
-def test_time_until_a_preemption_is_determined(shown: str, expected: str | None) -> None:
-    assert time_until_preemption(shown, NOW) == expected
+def test_time_until_a_preemption_is_determined(job_output: str, expected: str | None) -> None:
+    assert time_until_preemption(job_output, NOW) == expected
 
 
 def test_signal_ahead_of_a_preemption_becomes_a_notice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

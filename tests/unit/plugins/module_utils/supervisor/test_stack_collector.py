@@ -1,4 +1,4 @@
-"""Which of a node's processes are its ranks, if the launcher does not tell them their numbers."""
+"""Identification of a node's ranks among its processes if the launcher sets no rank variables."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ SHIM, CLIENT, MONITOR, SCRIPT, CHILD = 1, 1218, 1240, 1250, 1260
 
 
 def process(pid: int, parent: int, path: str = "") -> Process:
-    """A process that handles the signals, with a file if it is Python's; a program in Go handles all signals."""
-    made = Process(pid, parent, "S")
-    made.has_handler, made.path = True, path
-    return made
+    """Return a process that handles the signals, with a stack file for Python; Go programs handle all signals."""
+    created = Process(pid, parent, "S")
+    created.has_handler, created.path = True, path
+    return created
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Programs that run alone on a node."""
+"""Programs that run standalone on a node."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def test_standalone_programs_run_with_only_the_standard_library(version: str, mo
     with tempfile.TemporaryDirectory() as directory:
         program = f"import runpy; runpy.run_path({str(source)!r})"
         command = [str(interpreter), "-I", "-S", "-c", program]
-        done = subprocess.run(command, check=False, cwd=directory, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
+        completed = subprocess.run(command, check=False, cwd=directory, capture_output=True, text=True)
+    assert (completed.returncode, completed.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("version", ["3.8", "3.9", "3.13"])
@@ -41,10 +41,12 @@ def test_supervisor_and_guard_need_only_the_files_beside_them(version: str, tmp_
     for arguments, output in (([], "plan.json"), (["--guard"], "")):
         run = tmp_path / "run"
         run.mkdir()
-        done = subprocess.run(
+        completed = subprocess.run(
             [*command, *arguments, str(run)], check=False, capture_output=True, text=True, timeout=300
         )
         message = (run / "supervisor.log").read_text()
-        assert done.returncode == 1 and message.splitlines()[-1].startswith("FileNotFoundError") and output in message
+        assert (
+            completed.returncode == 1 and message.splitlines()[-1].startswith("FileNotFoundError") and output in message
+        )
         shutil.rmtree(run)
     assert not list(tmp_path.rglob("__pycache__"))

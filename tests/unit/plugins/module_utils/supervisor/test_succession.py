@@ -1,4 +1,4 @@
-"""Who leads a run after its first node is lost: the rules, and real supervisors that follow them."""
+"""The leader of a run after its first node is lost: the rules, and real supervisors."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ __all__ = ["make"]  # the fixture
 @given(st.integers(3, 60), st.integers(0, 60), st.sets(st.integers(0, 60)))
 def test_hub_and_successor_never_both_continue(nnodes: int, hub: int, connected: set[int]) -> None:
     plan: Any = {"restart": {}, "nodes": [{}] * nnodes}
-    others = set(range(nnodes)) - connected - {hub}
-    for successor in others:
-        followers = {rank for rank in others if rank >= successor}
+    unreachable = set(range(nnodes)) - connected - {hub}
+    for successor in unreachable:
+        followers = {rank for rank in unreachable if rank >= successor}
         if successor > hub and len(followers) >= majority(nnodes):
             assert not has_quorum(plan, hub, connected | {hub})
 
@@ -61,13 +61,13 @@ def test_two_nodes_have_no_successor_and_no_quorum() -> None:
 
 @given(st.integers(1, 20), st.sets(st.integers(0, 20)), st.floats(0, 1000))
 def test_candidate_is_the_lowest_living_node_and_eventually_the_node_itself(
-    own: int, lost: set[int], elapsed: float
+    own_rank: int, lost: set[int], elapsed: float
 ) -> None:
-    candidate = choose_candidate(own, 0, lost, elapsed)
-    assert 0 < candidate <= own and (candidate == own or candidate not in lost)
-    living = [rank for rank in range(1, own) if rank not in lost] + [own]
-    assert choose_candidate(own, 0, lost, 0.0) == living[0]
-    assert choose_candidate(own, 0, lost, 1e6) == own
+    candidate = choose_candidate(own_rank, 0, lost, elapsed)
+    assert 0 < candidate <= own_rank and (candidate == own_rank or candidate not in lost)
+    living = [rank for rank in range(1, own_rank) if rank not in lost] + [own_rank]
+    assert choose_candidate(own_rank, 0, lost, 0.0) == living[0]
+    assert choose_candidate(own_rank, 0, lost, 1e6) == own_rank
 
 
 def test_lost_hub_has_ended_its_job_before_another_node_takes_over() -> None:

@@ -25,7 +25,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
     IDLE_STEP_INTERVAL,
 )
 from ansible_collections.muster.training.plugins.module_utils._supervisor import journal, lifeline_end
-from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import first_failure
+from ansible_collections.muster.training.plugins.plugin_utils._failures.first_failure import first_failure
 from tests.unit.single_node import NodeMaker
 
 
@@ -87,10 +87,10 @@ def test_exit_code_for_the_launcher_is_written_once_the_disk_has_room(
 ) -> None:
     node = make_rank_0(2)
     (node.run.node(0) / "asked").mkdir()
-    for other in node.hub.nodes:
-        other["remote_started"] = True
-    other = node.hub.nodes[1]
-    other["state"], other["report"] = "ended", validate_report({"exit_code": 3})
+    for entry in node.hub.nodes:
+        entry["remote_started"] = True
+    entry = node.hub.nodes[1]
+    entry["state"], entry["report"] = "ended", validate_report({"exit_code": 3})
 
     with monkeypatch.context() as patch:
         patch.setattr(journal, "write_json", full)

@@ -1,4 +1,4 @@
-"""Wheel names as in flash-attention's own releases, and what is reported if there is no wheel."""
+"""Wheel names of flash-attention's own releases, and the report if no wheel matches."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def server(tmp_path: Path) -> Iterator[tuple[str, Path]]:
     """Provide a server of wheels, and the directory that it serves."""
 
     class Quiet(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, *_words: Any) -> None:
+        def log_message(self, *_arguments: Any) -> None:
             pass
 
     handler = functools.partial(Quiet, directory=str(tmp_path))
@@ -152,7 +152,7 @@ def server(tmp_path: Path) -> Iterator[tuple[str, Path]]:
         thread.join()
 
 
-def ask(wheels: str, tmp_path: Path, **more: Any) -> dict[str, Any]:
+def make_request(wheels: str, tmp_path: Path, **more: Any) -> dict[str, Any]:
     return {
         "version": "2.8.3",
         "wheels": wheels,
@@ -178,11 +178,11 @@ def test_existing_wheel_is_chosen_and_remembered(
 ) -> None:
     monkeypatch.setattr(flash, "torch_build", lambda: HERE)
     name = put(server[1], "2.8.3")
-    asked = ask(server[0], tmp_path, sha256="ab")
+    request = make_request(server[0], tmp_path, sha256="ab")
     url = server[0].replace("VERSION", "2.8.3") + "/" + name.replace("+", "%2B")
-    assert flash.choose(asked)["requirements"] == [f"flash-attn @ {url}#sha256=ab"]
+    assert flash.choose(request)["requirements"] == [f"flash-attn @ {url}#sha256=ab"]
     monkeypatch.setattr(flash, "torch_build", lambda: pytest.fail("asked again"))
-    assert flash.choose(asked)["requirements"] == [f"flash-attn @ {url}#sha256=ab"]
+    assert flash.choose(request)["requirements"] == [f"flash-attn @ {url}#sha256=ab"]
 
 
 def test_missing_wheel_is_reported_with_the_nearest_existing_ones(
@@ -190,12 +190,12 @@ def test_missing_wheel_is_reported_with_the_nearest_existing_ones(
 ) -> None:
     monkeypatch.setattr(flash, "torch_build", lambda: HERE)
     with pytest.raises(StepError, match="The nearest matches: none"):
-        flash.choose(ask(server[0], tmp_path))
+        flash.choose(make_request(server[0], tmp_path))
     put(server[1], "2.7.4.post1", torch="2.6.0")
     put(server[1], "2.8.3", torch="2.7.1")
     put(server[1], "2.8.3", torch="2.8.0", abi=False)  # a wheel for a different ABI than this torch's
     with pytest.raises(StepError) as problem:
-        flash.choose(ask(server[0], tmp_path))
+        flash.choose(make_request(server[0], tmp_path))
     assert "there is no flash-attention 2.8.3 wheel for torch 2.13.0, CUDA 12.6, Python 3.11" in str(problem.value)
     near = (
         "The nearest matches: flash-attention 2.8.3 with torch 2.7 for CUDA 12; "
@@ -212,7 +212,7 @@ def test_wheels_for_an_older_cuda_version_are_nearest_to_a_newer_version(
     put(server[1], "2.8.3", torch="2.8.0")
     put(server[1], "2.6.3", torch="2.4.0")
     with pytest.raises(StepError, match=r"The nearest matches: flash-attention 2\.8\.3 with torch 2\.8 for CUDA 12; "):
-        flash.choose(ask(server[0], tmp_path))
+        flash.choose(make_request(server[0], tmp_path))
 
 
 def test_newest_release_with_a_loadable_wheel_is_chosen(
@@ -223,14 +223,14 @@ def test_newest_release_with_a_loadable_wheel_is_chosen(
     newer = put(server[1], "2.8.3", torch="2.6.0")
     for glibc, name in (("2.35", newer), ("2.31", older)):
         monkeypatch.setattr(flash, "glibc_version", lambda glibc=glibc: glibc)
-        assert flash.choose_uncached(ask(server[0], tmp_path, version="auto"))["summary"] == name
+        assert flash.choose_uncached(make_request(server[0], tmp_path, version="auto"))["summary"] == name
     with pytest.raises(StepError, match=r"there is no flash-attention 2\.8\.3 wheel for .*, glibc 2\.31 in http"):
-        flash.choose_uncached(ask(server[0], tmp_path, version="2.8.3"))
+        flash.choose_uncached(make_request(server[0], tmp_path, version="2.8.3"))
     monkeypatch.setattr(flash, "torch_build", lambda: HERE)
     with pytest.raises(
         StepError, match=r"there is no flash-attention 2\.8\.3 or 2\.7\.4\.post1 or .* wheel for torch 2\.13"
     ):
-        flash.choose_uncached(ask(server[0], tmp_path, version="auto"))
+        flash.choose_uncached(make_request(server[0], tmp_path, version="auto"))
 
 
 def test_unreachable_server_is_an_error_even_if_building_is_allowed(
@@ -238,7 +238,7 @@ def test_unreachable_server_is_an_error_even_if_building_is_allowed(
 ) -> None:
     monkeypatch.setattr(flash, "torch_build", lambda: HERE)
     with pytest.raises(StepError, match="cannot reach .* from the first node"):
-        flash.choose(ask("http://127.0.0.1:9/vVERSION", tmp_path, build=True))
+        flash.choose(make_request("http://127.0.0.1:9/vVERSION", tmp_path, build=True))
 
 
 def program(path: Path, text: str) -> Path:
@@ -255,8 +255,10 @@ def test_allowed_build_sets_compiler_jobs_and_architectures(
     monkeypatch.setattr(flash, "free_memory", lambda: 50 * 10**9)
     monkeypatch.setattr(os, "cpu_count", lambda: 64)
     program(tmp_path / "cuda" / "bin" / "nvcc", "echo 'Cuda compilation tools, release 12.6, V12.6.20'")
-    asked = ask(server[0], tmp_path, build=True, cuda_home=str(tmp_path / "cuda"), capabilities=["9.0", "8.0"])
-    choice = flash.choose(asked)
+    request = make_request(
+        server[0], tmp_path, build=True, cuda_home=str(tmp_path / "cuda"), capabilities=["9.0", "8.0"]
+    )
+    choice = flash.choose(request)
     assert choice["requirements"] == ["flash-attn==2.8.3"]
     assert choice["environment"] == {
         "CUDA_HOME": str(tmp_path / "cuda"),
@@ -265,7 +267,7 @@ def test_allowed_build_sets_compiler_jobs_and_architectures(
         "FLASH_ATTN_CUDA_ARCHS": "80;90",
     }
     assert "--no-build-isolation" in choice["options"]
-    assert flash.choose({**asked, "max_jobs": 7, "version": "auto"})["environment"]["MAX_JOBS"] == "7"
+    assert flash.choose({**request, "max_jobs": 7, "version": "auto"})["environment"]["MAX_JOBS"] == "7"
 
 
 def test_compiler_for_a_different_cuda_version_is_refused(tmp_path: Path) -> None:
@@ -345,25 +347,25 @@ def test_import_without_a_gpu_is_verified_again_once_a_gpu_exists(
     difference.abs.return_value.max.return_value.item.return_value = 0.001
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     torch.cuda.is_available.return_value = False
-    given = {"key": "k", "marker": str(tmp_path / "marker")}
-    shown = [flash.verify(given)["summary"] for _time in range(2)]
-    assert shown == ["flash-attention 2.8.3 imported", "imported before, without a GPU"]
+    inputs = {"key": "k", "marker": str(tmp_path / "marker")}
+    summaries = [flash.verify(inputs)["summary"] for _time in range(2)]
+    assert summaries == ["flash-attention 2.8.3 imported", "imported before, without a GPU"]
     program(tmp_path / "bin" / "nvidia-smi", "echo 'NVIDIA A100, 8.0'")
     torch.cuda.is_available.return_value = True
-    shown = [flash.verify(given)["summary"] for _time in range(2)]
-    assert shown[0].endswith(", differs by 0.0010 from torch's attention")
-    assert shown[1] == "verified before"
-    assert "imported" in flash.verify({**given, "key": "another"})["summary"]
+    summaries = [flash.verify(inputs)["summary"] for _time in range(2)]
+    assert summaries[0].endswith(", differs by 0.0010 from torch's attention")
+    assert summaries[1] == "verified before"
+    assert "imported" in flash.verify({**inputs, "key": "another"})["summary"]
 
 
 def test_main_runs_the_named_step_and_reports_its_error(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def refuse(given: dict[str, Any]) -> dict[str, Any]:
-        raise StepError(f"asked for {given}")
+    def refuse(inputs: dict[str, Any]) -> dict[str, Any]:
+        raise StepError(f"asked for {inputs}")
 
     monkeypatch.setitem(flash.STEPS, "prove", refuse)
-    monkeypatch.setitem(flash.STEPS, "gpus", lambda given: {"capabilities": [], **given})
+    monkeypatch.setitem(flash.STEPS, "gpus", lambda inputs: {"capabilities": [], **inputs})
     assert flash.main({"step": "gpus", "a": 1}) == {"capabilities": [], "a": 1}
     with pytest.raises(SystemExit):
         flash.main({"step": "prove", "key": "k"})

@@ -16,7 +16,7 @@ REQUEST: dict[str, Any] = {"version": "2.9.1", "build": "rocm6.4", "cuda": "", "
 
 @pytest.fixture
 def torch(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A ROCm build of torch that sees eight GPUs."""
+    """Install a fake ROCm build of torch with eight GPUs."""
     module = ModuleType("torch")
     vars(module).update(
         __version__="2.9.1+rocm6.4",

@@ -1,4 +1,4 @@
-"""All checks together: their ids, what can be skipped, and what the plain words of the manual say."""
+"""The check catalogue: IDs, skippable checks, and agreement with the manual."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ SOURCES = sorted((CHECKOUT / "plugins/plugin_utils/_checks").glob("*.py"))
 def test_catalogue_contains_exactly_the_ids_that_checks_report() -> None:
     texts = [path.read_text(encoding="utf-8") for path in SOURCES]
     pattern = r"\b(?:error|warning|make_finding)\(\s*\"([a-z-]+)\""
-    given = {match for text in texts for match in re.findall(pattern, text)}
-    given |= {identity for identity, *_others in [*EQUALITY_CHECKS, *SERVICES.values()]} | {UNREACHABLE}
-    assert given == set(IDS)
+    reported = {match for text in texts for match in re.findall(pattern, text)}
+    reported |= {identity for identity, *_others in [*EQUALITY_CHECKS, *SERVICES.values()]} | {UNREACHABLE}
+    assert reported == set(IDS)
 
 
 def test_healthy_cluster_has_no_findings() -> None:
@@ -41,8 +41,8 @@ def test_healthy_cluster_has_no_findings() -> None:
 
 def test_same_finding_on_several_nodes_is_merged() -> None:
     item = error("x", ["a"], problem="found", requirement="needed", remedy="do")
-    other = error("x", ["b", "a"], problem="found", requirement="needed", remedy="do")
-    assert merge([item, warning("y", ["b"], problem="f", requirement="n", remedy="d"), other]) == [
+    duplicate = error("x", ["b", "a"], problem="found", requirement="needed", remedy="do")
+    assert merge([item, warning("y", ["b"], problem="f", requirement="n", remedy="d"), duplicate]) == [
         error("x", ["a", "b"], problem="found", requirement="needed", remedy="do"),
         warning("y", ["b"], problem="f", requirement="n", remedy="d"),
     ]

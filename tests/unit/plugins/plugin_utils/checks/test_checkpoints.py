@@ -1,4 +1,4 @@
-"""What a launch reports about the checkpoints of its job: real checkpoints, described as each node would."""
+"""Findings of a launch about its job's checkpoints: real checkpoints, described as a node describes them."""
 
 from __future__ import annotations
 
@@ -161,10 +161,10 @@ def test_checkpoint_for_a_different_world_size_is_refused_with_the_conversion_co
 
 def test_parts_on_other_nodes_are_named_with_a_command(real: Path) -> None:
     nodes = everywhere(described(real / "zero1"))
-    other = nodes["node2"]["checkpoints"]
+    checkpoints = nodes["node2"]["checkpoints"]
     part = "mp_rank_00_model_states.pt"
     (real / "zero1" / "global_step2" / part).unlink()
-    other["listing"] = described(real / "zero1")["listing"]
+    checkpoints["listing"] = described(real / "zero1")["listing"]
     (finding,) = reported(nodes, resume_args=["{checkpoint}"])
     assert (finding.id, finding.severity, finding.nodes) == ("checkpoint-parts-missing", "error", ("node2",))
     assert part in finding.problem
@@ -270,7 +270,7 @@ def test_lightning_file_on_one_node_is_copied_with_its_directory(real: Path) -> 
 
 @pytest.mark.parametrize("name", ["transformers", "zero1"])
 def test_remedy_for_a_torn_checkpoint_works(real: Path, name: str) -> None:
-    """The user types the commands, and the next launch resumes from the older checkpoint without a finding."""
+    """Run the suggested commands: the next launch resumes from the older checkpoint without a finding."""
     first, second = find_checkpoints(str(real / name))
     damaged = Path(first["path"]) / max(first["parts"], key=lambda part: first["parts"][part])
     damaged.write_bytes(damaged.read_bytes()[:3000])

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A rank that is supposed to wait for a debugger: it exists, and its node has debugpy."""
+"""The rank to debug must exist, and its node must have debugpy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.unit.healthy import nothing, spoilt
 
 
 def install(*nodes: str) -> Any:
-    """Return a change of the facts: debugpy is installed on these nodes."""
+    """Return a function that adds debugpy to the facts of these nodes."""
     return lambda facts: [facts[name]["software"]["packages"].update(debugpy="1.8.22") for name in nodes]
 
 

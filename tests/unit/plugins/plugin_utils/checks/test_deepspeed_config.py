@@ -1,4 +1,4 @@
-"""DeepSpeed configurations, judged as DeepSpeed itself would."""
+"""Validation of DeepSpeed configurations by DeepSpeed's own rules."""
 
 from __future__ import annotations
 
@@ -88,13 +88,13 @@ def test_proposed_batch_sizes_are_valid(batch: int, micro: int, steps: int, worl
     config = {T: batch, M: micro, G: steps}
     if check_batch_sizes(config, [], world) is None:
         return
-    for way in suggest_sizes(batch, micro, steps, world).removeprefix("set ").split(", or "):
-        if way.startswith("the number of ranks to "):
-            assert check_batch_sizes(config, [], int(way.split()[5].rstrip(","))) is None
+    for suggestion in suggest_sizes(batch, micro, steps, world).removeprefix("set ").split(", or "):
+        if suggestion.startswith("the number of ranks to "):
+            assert check_batch_sizes(config, [], int(suggestion.split()[5].rstrip(","))) is None
             continue
-        arguments = way.replace(" and ", " ").split()
+        arguments = suggestion.replace(" and ", " ").split()
         changed = {**config, **{arguments[at]: int(arguments[at + 2]) for at in range(0, len(arguments), 3)}}
-        assert check_batch_sizes(changed, [], world) is None, way
+        assert check_batch_sizes(changed, [], world) is None, suggestion
 
 
 @pytest.mark.parametrize(

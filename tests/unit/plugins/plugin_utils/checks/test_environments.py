@@ -1,4 +1,4 @@
-"""A project without its own environment results in one finding, whatever its job lacks as a consequence."""
+"""A project without an environment results in a single finding, regardless of the packages its job then lacks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TOY = {"interpreter": "/opt/muster/envs/toy/env/bin/python", "torch": "2.7.0", "
 
 
 def fall_back(node: Facts) -> None:
-    """Leave a node with the system's Python, in which nothing that the job imports is installed."""
+    """Reduce a node to the system Python, without any of the packages that the job imports."""
     node["interpreter"] = "/usr/bin/python3"
     node["software"] |= {"python": "3.10.12", "packages": {}, "cuda": None}
     node["imports"]["failures"] = [
@@ -26,8 +26,10 @@ def fall_back(node: Facts) -> None:
     node["code"] |= {"required": "", "required_by": "toy"}
 
 
-def found(*names: str, interpreter: str = NANO, environments: Any = (), **given: Any) -> list[tuple[str, ...]]:
-    """Return the ID, nodes, problem and remedy of the findings if these nodes out of three have no environment."""
+def environment_findings(
+    *names: str, interpreter: str = NANO, environments: Any = (), **options: Any
+) -> list[tuple[str, ...]]:
+    """Return the ID, nodes, problem and remedy of the findings if these of three nodes have no environment."""
     facts = cluster(3)
     for name, node in facts.items():
         node["interpreter"] = interpreter.split(":")[0]
@@ -36,12 +38,12 @@ def found(*names: str, interpreter: str = NANO, environments: Any = (), **given:
         if name in names:
             fall_back(node)
     code = {"source": "/me/nanoGPT", "problem": "", "requirements": "job.yml", "required": "hash"}
-    result = findings(facts, interpreter=interpreter, code=code, **given)
+    result = findings(facts, interpreter=interpreter, code=code, **options)
     return [(item.id, ",".join(item.nodes), item.problem, item.remedy) for item in result]
 
 
 @pytest.mark.parametrize(
-    ("names", "given", "problem", "remedy"),
+    ("names", "options", "problem", "remedy"),
     [
         (["node1", "node2", "node3"], {}, "nanoGPT has no Python environment yet", ""),
         (["node2"], {}, "nanoGPT has no Python environment yet", ""),
@@ -57,9 +59,9 @@ def found(*names: str, interpreter: str = NANO, environments: Any = (), **given:
     ],
 )
 def test_missing_project_environment_is_one_error_with_the_command_to_create_it(
-    names: list[str], given: dict[str, Any], problem: str, remedy: str
+    names: list[str], options: dict[str, Any], problem: str, remedy: str
 ) -> None:
-    result = found(*names, **given)
+    result = environment_findings(*names, **options)
     assert result == [
         ("environment-missing", ",".join(names), problem, f"create it: ansible-playbook site.yml{remedy}")
     ]

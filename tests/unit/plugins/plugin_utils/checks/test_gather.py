@@ -1,4 +1,4 @@
-"""What the checks judge, from what Ansible holds."""
+"""Collection of the nodes' replies from Ansible's variables."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ NODES = [{"name": "a"}, {"name": "b"}, {"name": "c"}]
 
 
 class HostVars(dict[str, dict[str, Any]]):
-    """Like Ansible's: raw_get() returns registered values unchanged."""
+    """A stand-in for Ansible's HostVars, whose raw_get() returns registered values unchanged."""
 
     def raw_get(self, name: str) -> dict[str, Any]:
         return self[name]
 
 
 def test_replies_are_passed_or_read_from_the_named_variable() -> None:
-    given: dict[str, Any] = {"a": {"facts": {}}}
-    assert collect_replies({"nodes": NODES, "facts": given, "facts_from": ""}, None) == given
+    replies: dict[str, Any] = {"a": {"facts": {}}}
+    assert collect_replies({"nodes": NODES, "facts": replies, "facts_from": ""}, None) == replies
     hosts = HostVars(a={"seen": {"facts": {"x": 1}}}, b={}, d={"seen": {"facts": {}}})
-    result = collect_replies({"nodes": NODES, "facts": given, "facts_from": "seen"}, hosts)
+    result = collect_replies({"nodes": NODES, "facts": replies, "facts_from": "seen"}, hosts)
     assert result == {"a": {"facts": {"x": 1}}, "b": None}, "b was not asked, c is in no inventory, d no node"

@@ -49,11 +49,11 @@ def with_amd(*names: str) -> Any:
     return spoil
 
 
-def amd_state(name: str, state: str, said: str = "", **gpus: Any) -> Any:
+def amd_state(name: str, state: str, output: str = "", **gpus: Any) -> Any:
     """Make amd-smi fail on a node."""
 
     def spoil(facts: dict[str, Facts]) -> None:
-        facts[name]["gpus"]["smi"].update(state=state, output=said)
+        facts[name]["gpus"]["smi"].update(state=state, output=output)
         facts[name]["gpus"].update(gpus)
 
     return spoil

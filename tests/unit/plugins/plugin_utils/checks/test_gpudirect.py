@@ -25,7 +25,7 @@ def links(values: dict[str, Any], driver: str = "mlx5_core", state: str = "ACTIV
 
 
 @pytest.mark.parametrize(
-    ("values", "given", "environment", "reported"),
+    ("values", "options", "environment", "reported"),
     [
         (NONE, {}, {}, True),
         ({"gpudirect": {"peermem": True, "dma_buf": False}}, {}, {}, False),
@@ -37,9 +37,9 @@ def links(values: dict[str, Any], driver: str = "mlx5_core", state: str = "ACTIV
     ],
 )
 def test_adapters_without_access_to_gpu_memory_are_a_warning(
-    values: dict[str, Any], given: dict[str, str], environment: dict[str, str], reported: bool
+    values: dict[str, Any], options: dict[str, str], environment: dict[str, str], reported: bool
 ) -> None:
-    result = spoilt(links(values, **given), gpu_count=8, environment=environment)
+    result = spoilt(links(values, **options), gpu_count=8, environment=environment)
     assert result == ([("warning", "gpudirect-rdma", ("node2",))] if reported else [])
 
 

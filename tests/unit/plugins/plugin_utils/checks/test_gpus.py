@@ -9,10 +9,10 @@ import pytest
 from tests.unit.healthy import Facts, cluster, findings, gpus, nothing, spoilt
 
 
-def smi(facts: dict[str, Facts], name: str, state: str, said: str = "", **driver: Any) -> None:
-    """nvidia-smi says no GPU; the driver has these versions."""
+def smi(facts: dict[str, Facts], name: str, state: str, output: str = "", **driver: Any) -> None:
+    """Make nvidia-smi list no GPU, and set versions of the driver."""
     item = facts[name]["gpus"]
-    item.update(smi={"state": state, "output": said}, devices=[])
+    item.update(smi={"state": state, "output": output}, devices=[])
     item["driver"].update(driver)
 
 
@@ -107,13 +107,13 @@ def test_a_command_is_shown_on_one_line_and_shortened() -> None:
     assert finding.problem == f"GPUs are in use by process 4711 of ada ({text}, 31330 MiB)"
 
 
-def test_env_launcher_with_one_process_per_node_leaves_no_gpu_idle() -> None:
+def test_env_launcher_with_one_process_per_node_has_no_idle_gpu() -> None:
     facts = cluster(2, gpu_count=2)
     assert findings(facts, launcher="env", nproc_per_node=1) == []
     assert [finding.id for finding in findings(facts, nproc_per_node=1)] == ["gpu-idle"]
 
 
-def test_gpu_without_driver_is_found_on_the_pci_bus() -> None:
+def test_gpu_without_driver_is_detected_on_the_pci_bus() -> None:
     def spoil(facts: dict[str, Facts]) -> None:
         for item in facts.values():
             item["gpus"].update(pci=8, nouveau=True)
@@ -127,9 +127,9 @@ def test_gpus_on_the_bus_that_the_driver_misses_are_broken(pci: int, result: lis
     facts = cluster(2)
     smi(facts, "node2", "no-gpu", "No devices were found", loaded="570.124.06")
     facts["node2"]["gpus"].update(pci=pci)
-    made = findings(facts, skip=["skew-driver"])
-    assert [(finding.id, finding.nodes) for finding in made] == [(item, ("node2",)) for item in result]
-    for finding in made:
+    reported = findings(facts, skip=["skew-driver"])
+    assert [(finding.id, finding.nodes) for finding in reported] == [(item, ("node2",)) for item in result]
+    for finding in reported:
         assert f"{pci} NVIDIA GPU" in finding.problem and "570.124.06" in finding.problem
         assert "No devices were found" in finding.problem and "dmesg" in finding.remedy
 

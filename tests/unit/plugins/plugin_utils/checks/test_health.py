@@ -85,8 +85,8 @@ def test_error_is_reported_with_the_gpu_and_the_action_recommended_by_nvidia() -
 
 def entry(facts: dict[str, Facts], name: str, blamed: list[str] | None = None, **identity: Any) -> dict[str, Any]:
     health = facts[name]["health"]
-    known = {**health["identity"], "gpus": [gpu["uuid"] for gpu in health["gpus"]], **identity}
-    return dict(make_entry(name, "Xid 79 on GPU 1", "bert", known, blamed or []))
+    machine = {**health["identity"], "gpus": [gpu["uuid"] for gpu in health["gpus"]], **identity}
+    return dict(make_entry(name, "Xid 79 on GPU 1", "bert", machine, blamed or []))
 
 
 def test_bad_machine_is_refused_under_any_name() -> None:
@@ -122,8 +122,8 @@ def test_serial_number_shared_by_several_nodes_identifies_no_node() -> None:
 
 def test_gpu_that_the_job_does_not_use_is_ignored() -> None:
     facts = copy.deepcopy(cluster(2, 2))
-    for device, own in zip(facts["node2"]["gpus"]["devices"], facts["node2"]["health"]["gpus"], strict=True):
-        device["uuid"] = own["uuid"]
+    for device, health_gpu in zip(facts["node2"]["gpus"]["devices"], facts["node2"]["health"]["gpus"], strict=True):
+        device["uuid"] = health_gpu["uuid"]
     recorded = [entry(facts, "node2", blamed=["GPU-node2-1"])]
     options: dict[str, Any] = {"bad_nodes": recorded, "nproc_per_node": 1}
     assert "bad-node" not in [finding.id for finding in findings(facts, gpus=[0], **options)]

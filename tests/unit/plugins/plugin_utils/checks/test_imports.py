@@ -1,4 +1,4 @@
-"""What a job's Python needs: libraries that import, GPUs that compute, compilers."""
+"""Requirements of a job's Python: importable libraries, working GPUs, compilers."""
 
 from __future__ import annotations
 
@@ -128,9 +128,9 @@ def test_missing_torch_is_not_reported_again_as_a_failed_import() -> None:
     missing(facts, "torch", "boto3")
     for node in facts.values():
         node["software"]["packages"].pop("torch")
-    torch, other = findings(facts)
-    assert (torch.id, other.id) == ("torch-missing", "import-fails")
-    assert "import torch" not in other.problem and "boto3" in other.problem
+    torch, failed_import = findings(facts)
+    assert (torch.id, failed_import.id) == ("torch-missing", "import-fails")
+    assert "import torch" not in failed_import.problem and "boto3" in failed_import.problem
 
 
 def test_module_that_the_job_may_still_find_is_a_warning() -> None:
@@ -179,7 +179,7 @@ def test_cuda_failure_that_is_explained_is_not_reported_again() -> None:
 
 
 def without(**values: Any) -> Spoil:
-    """Nodes without these compilers; python_h and features belong to the import test."""
+    """Return a function that changes compilers in the facts; python_h and features belong to the import test."""
 
     def spoil(facts: dict[str, Facts]) -> None:
         for node in facts.values():
@@ -194,7 +194,7 @@ OFFLOAD = {"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cp
 
 
 @pytest.mark.parametrize(
-    ("values", "gpu_count", "given", "missing"),
+    ("values", "gpu_count", "options", "missing"),
     [
         ({"cc": "", "cxx": "", "nvcc": "", "python_h": False}, 8, {}, []),
         ({"cc": "", **COMPILE}, 8, {}, ["C compiler"]),
@@ -211,11 +211,11 @@ OFFLOAD = {"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cp
     ],
 )
 def test_compilers_are_needed_where_the_job_compiles(
-    values: dict[str, Any], gpu_count: int, given: dict[str, Any], missing: list[str]
+    values: dict[str, Any], gpu_count: int, options: dict[str, Any], missing: list[str]
 ) -> None:
     facts = cluster(2, gpu_count)
     without(**values)(facts)
-    result = findings(facts, **given)
+    result = findings(facts, **options)
     assert {(item.severity, item.id) for item in result} <= {("warning", "compiler-missing")}
     assert [item.problem.partition("there is no ")[2].partition(" on ")[0] for item in result] == missing
 

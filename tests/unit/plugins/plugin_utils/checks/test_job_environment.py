@@ -164,18 +164,18 @@ def test_unreachable_services_are_warnings() -> None:
 
 
 def test_wandb_is_needed_on_the_first_node_only_and_needs_a_key() -> None:
-    reached = {"host": "api.wandb.ai", "error": "", "netrc": False}
-    assert spoilt(services(wandb={**reached, "error": "no"})) == []
-    assert spoilt(services(True, wandb={**reached, "error": "no", "netrc": True})) == [
+    reachable = {"host": "api.wandb.ai", "error": "", "netrc": False}
+    assert spoilt(services(wandb={**reachable, "error": "no"})) == []
+    assert spoilt(services(True, wandb={**reachable, "error": "no", "netrc": True})) == [
         ("warning", "wandb-unreachable", ("node1",))
     ]
-    assert spoilt(services(True, wandb=reached)) == [("warning", "wandb-no-key", ("node1",))]
-    assert spoilt(services(True, wandb=reached), environment={"WANDB_API_KEY": "k" * 40}) == []
-    assert spoilt(services(True, wandb={**reached, "netrc": True})) == []
+    assert spoilt(services(True, wandb=reachable)) == [("warning", "wandb-no-key", ("node1",))]
+    assert spoilt(services(True, wandb=reachable), environment={"WANDB_API_KEY": "k" * 40}) == []
+    assert spoilt(services(True, wandb={**reachable, "netrc": True})) == []
 
 
 def expiry(seconds: float) -> str:
-    """Return an expiry time the given number of seconds after the time in the facts."""
+    """Return an expiry time this many seconds after the time in the facts."""
     return datetime.datetime.fromtimestamp(1000.5 + seconds, datetime.UTC).isoformat()
 
 
@@ -193,8 +193,8 @@ def test_temporary_credentials_must_be_valid(seconds: float, severity: str) -> N
     result = spoilt(services(buckets=["data"], credentials=on_node))
     assert result == ([(severity, "credentials-expire", ("node2",))] if severity else [])
     variables = {"AWS_SESSION_TOKEN": "t", "AWS_CREDENTIAL_EXPIRATION": expiry(seconds), "AWS_ACCESS_KEY_ID": "a"}
-    known = {"source": "", "expires": "", "known": True}
-    passed = spoilt(services(buckets=["data"], credentials=known), environment=variables)
+    no_expiry = {"source": "", "expires": "", "known": True}
+    passed = spoilt(services(buckets=["data"], credentials=no_expiry), environment=variables)
     assert passed == ([(severity, "credentials-expire", ())] if severity else [])
 
 

@@ -1,4 +1,4 @@
-"""A job's arguments: checkpoints, DeepSpeed's configuration, memory for what it offloads."""
+"""A job's inputs: checkpoints, the DeepSpeed configuration, and memory for offloaded state."""
 
 from __future__ import annotations
 

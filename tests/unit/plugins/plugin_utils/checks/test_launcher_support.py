@@ -1,4 +1,4 @@
-"""What is found before a launcher is started: programs, packages, and the DeepSpeed configuration."""
+"""Requirements of a launcher: programs, packages, and the DeepSpeed configuration."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ def both(*spoils: Spoil) -> Spoil:
 
 def programs(**nodes: list[str]) -> Spoil:
     def spoil(facts: dict[str, Facts]) -> None:
-        for name, there in nodes.items():
-            facts[name]["programs"] = {program: f"/usr/bin/{program}" for program in there}
+        for name, installed in nodes.items():
+            facts[name]["programs"] = {program: f"/usr/bin/{program}" for program in installed}
 
     return spoil
 
 
 @pytest.mark.parametrize(
-    ("given", "spoil", "result"),
+    ("options", "spoil", "result"),
     [
         ({"launcher": "mpirun"}, programs(node1=["mpirun"], node2=["orted"]), []),
         ({"launcher": "mpirun"}, programs(node1=["orted"], node2=["orted"]), [("program-missing", ("node1",))]),
@@ -82,9 +82,9 @@ def programs(**nodes: list[str]) -> Spoil:
     ],
 )
 def test_missing_or_old_software_of_a_launcher_is_reported(
-    given: dict[str, Any], spoil: Spoil, result: list[tuple[str, tuple[str, ...]]]
+    options: dict[str, Any], spoil: Spoil, result: list[tuple[str, tuple[str, ...]]]
 ) -> None:
-    assert [(identity, nodes) for _severity, identity, nodes in spoilt(spoil, count=2, **given)] == result
+    assert [(identity, nodes) for _severity, identity, nodes in spoilt(spoil, count=2, **options)] == result
 
 
 @pytest.mark.parametrize(
@@ -109,8 +109,8 @@ def test_pdsh_needs_the_same_interpreter_path_on_all_nodes() -> None:
         both(programs(node1=["pdsh"]), with_packages(deepspeed="0.19.8"))(facts)
         facts["node3"]["interpreter"] = "/opt/venv/bin/python"
 
-    given: dict[str, Any] = {"launcher": "deepspeed", "deepspeed_launcher": "pdsh"}
-    assert spoilt(spoil, **given) == [("error", "interpreter-differs", ("node3",))]
+    options: dict[str, Any] = {"launcher": "deepspeed", "deepspeed_launcher": "pdsh"}
+    assert spoilt(spoil, **options) == [("error", "interpreter-differs", ("node3",))]
     assert spoilt(spoil, launcher="deepspeed") == []
 
 
@@ -207,8 +207,8 @@ def test_precision_is_checked_against_the_gpus(
 def test_missing_or_differing_deepspeed_config_is_an_error(
     spoil: Callable[[dict[str, Facts]], None], nodes: tuple[str, ...]
 ) -> None:
-    made = both(with_config({"train_micro_batch_size_per_gpu": 1}), spoil)
-    assert spoilt(made, **DEEPSPEED) == [("error", "deepspeed-config", nodes)]
+    combined = both(with_config({"train_micro_batch_size_per_gpu": 1}), spoil)
+    assert spoilt(combined, **DEEPSPEED) == [("error", "deepspeed-config", nodes)]
 
 
 def test_setting_removed_in_a_newer_deepspeed_is_an_error() -> None:

@@ -9,7 +9,9 @@ import pytest
 from tests.unit.healthy import Facts, address, cluster, findings, nothing, spoilt
 
 
-def own(facts: dict[str, Facts], name: str, *addresses: str, first: str | None = None, fqdn: str = "") -> None:
+def set_own_names(
+    facts: dict[str, Facts], name: str, *addresses: str, first: str | None = None, fqdn: str = ""
+) -> None:
     facts[name]["names"]["own"] = {
         "gethostbyname": first or (addresses[0] if addresses else None),
         "getaddrinfo": list(addresses),
@@ -18,7 +20,7 @@ def own(facts: dict[str, Facts], name: str, *addresses: str, first: str | None =
 
 
 def takes(facts: dict[str, Facts], viewer: str, name: str, *addresses: str) -> None:
-    """On the viewer, let a name have these addresses in /etc/hosts and according to the resolver."""
+    """Give a name these addresses on the viewer, in /etc/hosts and in the resolver."""
     for source in ("hosts_file", "resolver"):
         facts[viewer]["names"][source][name] = list(addresses)
 
@@ -31,7 +33,7 @@ def forget_peers(facts: dict[str, Facts], *viewers: str) -> None:
 
 def loopback_everywhere(facts: dict[str, Facts]) -> None:
     for name in facts:
-        own(facts, name, "127.0.1.1")
+        set_own_names(facts, name, "127.0.1.1")
     forget_peers(facts, *facts)
 
 
@@ -43,32 +45,35 @@ EVERYONE = ("node1", "node2", "node3", "node4")
     [
         (nothing, []),
         # rows measured with glibc: the loopback line wins, regardless of where the correct line is
-        (lambda f: own(f, "node2", "127.0.1.1"), [("error", "own-name-loopback", ("node2",))]),
+        (lambda f: set_own_names(f, "node2", "127.0.1.1"), [("error", "own-name-loopback", ("node2",))]),
         (
-            lambda f: own(f, "node2", "127.0.1.1", address("node2")),
+            lambda f: set_own_names(f, "node2", "127.0.1.1", address("node2")),
             [("error", "own-name-loopback", ("node2",))],
         ),
         (
-            lambda f: own(f, "node3", "127.0.0.1", address("node3"), fqdn="localhost"),
+            lambda f: set_own_names(f, "node3", "127.0.0.1", address("node3"), fqdn="localhost"),
             [("error", "own-name-loopback", ("node3",))],
         ),
-        (lambda f: own(f, "node3", address("node3"), fqdn="localhost"), [("error", "own-name-loopback", ("node3",))]),
         (
-            lambda f: own(f, "node1", "::1", address("node1"), first=address("node1")),
+            lambda f: set_own_names(f, "node3", address("node3"), fqdn="localhost"),
+            [("error", "own-name-loopback", ("node3",))],
+        ),
+        (
+            lambda f: set_own_names(f, "node1", "::1", address("node1"), first=address("node1")),
             [("error", "own-name-loopback", ("node1",))],
         ),
         # a node that is wrong about a peer, about itself, or about two peers
         (lambda f: takes(f, "node2", "node1", "10.0.0.99"), [("error", "name-differs", ("node2",))]),
         (lambda f: takes(f, "node2", "node1", address("node3")), [("error", "name-differs", ("node2",))]),
         (lambda f: takes(f, "node4", "node1", "127.0.0.1"), [("error", "name-differs", ("node4",))]),
-        (lambda f: own(f, "node3", "10.0.7.7"), [("error", "name-differs", ("node3",))]),
+        (lambda f: set_own_names(f, "node3", "10.0.7.7"), [("error", "name-differs", ("node3",))]),
         # the correct one is second: programs use the first
         (lambda f: takes(f, "node2", "node1", "10.0.0.99", address("node1")), [("error", "name-differs", ("node2",))]),
         (lambda f: takes(f, "node2", "node1", address("node1"), "fe80::1"), []),
         # unknown names
         (lambda f: takes(f, "node2", "node1"), [("error", "name-unknown", ("node2",))]),
         (lambda f: forget_peers(f, "node2", "node3"), [("error", "name-unknown", ("node2", "node3"))]),
-        (lambda f: own(f, "node2"), [("error", "name-unknown", ("node2",))]),
+        (lambda f: set_own_names(f, "node2"), [("error", "name-unknown", ("node2",))]),
         (
             loopback_everywhere,
             [("error", "own-name-loopback", EVERYONE), ("error", "name-unknown", EVERYONE)],
@@ -86,7 +91,7 @@ def everybody_takes(name: str, wrong: str) -> Any:
     def spoil(facts: dict[str, Facts]) -> None:
         for viewer in facts:
             if viewer == name:
-                own(facts, name, wrong)
+                set_own_names(facts, name, wrong)
             else:
                 takes(facts, viewer, name, wrong)
 
@@ -107,7 +112,7 @@ def test_name_resolved_to_a_different_node_everywhere_is_an_error() -> None:
 
 
 def without_resolver(spoil: Any) -> Any:
-    """Return the facts as a launch reads them: only what /etc/hosts says about the peers."""
+    """Return a function that also disables the resolver: a launch reads peers' names from /etc/hosts only."""
 
     def spoil_more(facts: dict[str, Facts]) -> None:
         spoil(facts)
@@ -124,7 +129,7 @@ def without_resolver(spoil: Any) -> Any:
         # new machines: no names are known, so a run uses addresses
         (loopback_everywhere, [("warning", "own-name-loopback", EVERYONE)]),
         # incomplete hosts files: the name resolves to different addresses on the nodes
-        (lambda f: own(f, "node2", "127.0.1.1"), [("error", "own-name-loopback", ("node2",))]),
+        (lambda f: set_own_names(f, "node2", "127.0.1.1"), [("error", "own-name-loopback", ("node2",))]),
         (lambda f: takes(f, "node2", "node1", "10.0.0.99"), [("error", "name-differs", ("node2",))]),
         (lambda f: forget_peers(f, "node2"), []),
     ],
@@ -135,11 +140,11 @@ def test_launch_by_addresses_reports_wrong_names_but_not_unknown_ones(spoil: Any
 
 def test_names_that_are_addresses_have_no_findings() -> None:
     facts = cluster(2)
-    named = {address(name): item for name, item in facts.items()}
-    for item in named.values():
-        item["names"].update(hosts_file={}, resolver={other: [other] for other in named if other != item["interface"]})
-    nodes = [{"name": name, "address": name, "slots": 1} for name in named]
-    result = findings(facts, nodes=nodes, facts={name: {"facts": item} for name, item in named.items()})
+    by_address = {address(name): item for name, item in facts.items()}
+    for item in by_address.values():
+        item["names"].update(hosts_file={}, resolver={peer: [peer] for peer in by_address if peer != item["interface"]})
+    nodes = [{"name": name, "address": name, "slots": 1} for name in by_address]
+    result = findings(facts, nodes=nodes, facts={name: {"facts": item} for name, item in by_address.items()})
     assert [finding.id for finding in result if "name" in finding.id] == []
 
 

@@ -1,4 +1,4 @@
-"""Addresses, interfaces, routes and MTU, and the connections tried between the nodes."""
+"""Addresses, interfaces, routes and MTU, and test connections between nodes."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ REFUSED = "Connection refused"
 EVERYONE = ("node1", "node2", "node3", "node4")
 
 
-def add_interface(facts: dict[str, Facts], name: str, interface: str, own: str, **more: Any) -> None:
-    plain = {"mtu": 9001, "up": True, "loopback": False, "addresses": [own]}
+def add_interface(facts: dict[str, Facts], name: str, interface: str, cidr: str, **more: Any) -> None:
+    plain = {"mtu": 9001, "up": True, "loopback": False, "addresses": [cidr]}
     facts[name]["interfaces"][interface] = {**plain, **more}
-    facts[name]["addresses"][own.partition("/")[0]] = interface
+    facts[name]["addresses"][cidr.partition("/")[0]] = interface
 
 
 def route(facts: dict[str, Facts], name: str, peer: str, interface: str | None) -> None:
@@ -102,10 +102,10 @@ def test_loopback_addresses_are_allowed_only_on_one_machine(machines: dict[str, 
 
 
 def block(facts: dict[str, Facts], source: str, target: str, reason: str = TIMED_OUT) -> None:
-    """Prevent connections from source to target, and let both record that as far as they can."""
-    seen = facts[source]["connections"]["peers"][target]
+    """Block connections from source to target, and record that on both nodes as far as each can observe it."""
+    connection = facts[source]["connections"]["peers"][target]
     fixed = facts[target]["connections"]["fixed"]
-    seen.update(to=reason, back={}, ports={}, sent=None, received=None, answered_by=None)
+    connection.update(to=reason, back={}, ports={}, sent=None, received=None, answered_by=None)
     back = facts[target]["connections"]["peers"][source]["back"]
     if back:  # target has greeted source, which was unable to connect back
         back.update({str(port): reason for port in [PORT, *fixed]})
@@ -121,9 +121,9 @@ def isolate(facts: dict[str, Facts], name: str, inward: bool = True, outward: bo
 
 
 def came_first(facts: dict[str, Facts], early: str, late: str) -> None:
-    """`early` was refused, since `late` did not listen yet; what `late` then found is all that there is."""
-    seen = facts[early]["connections"]["peers"][late]
-    seen.update(to=REFUSED, back={}, ports={}, sent=None, received=None, answered_by=None)
+    """Refuse the connection of `early`, since `late` did not listen yet; only `late` has results."""
+    connection = facts[early]["connections"]["peers"][late]
+    connection.update(to=REFUSED, back={}, ports={}, sent=None, received=None, answered_by=None)
 
 
 def everyone_came_in_turn(facts: dict[str, Facts]) -> None:
@@ -133,8 +133,8 @@ def everyone_came_in_turn(facts: dict[str, Facts]) -> None:
 
 
 def reject_each_other(facts: dict[str, Facts]) -> None:
-    for item, other in (("node1", "node2"), ("node2", "node1")):
-        came_first(facts, item, other)
+    for item, peer in (("node1", "node2"), ("node2", "node1")):
+        came_first(facts, item, peer)
 
 
 def close_port(facts: dict[str, Facts], port: int, *sources: str) -> None:
@@ -204,8 +204,8 @@ def test_blocked_peer_is_reported_with_reason_and_port() -> None:
     )
 
 
-def asked(facts: dict[str, Facts], name: str, seconds: float) -> None:
-    """Let the node be queried the given time after the others."""
+def delay_query(facts: dict[str, Facts], name: str, seconds: float) -> None:
+    """Delay the query of a node by this many seconds."""
     facts[name]["clock"] = {moment: value + seconds for moment, value in facts[name]["clock"].items()}
 
 
@@ -214,10 +214,10 @@ def test_connections_to_nodes_queried_too_late_are_reported_as_untested() -> Non
     for peer in ("node1", "node2"):
         came_first(facts, peer, "node3")
         came_first(facts, "node3", peer)
-    asked(facts, "node3", 20)
+    delay_query(facts, "node3", 20)
     # something rejects connections
     assert [(item.severity, item.id) for item in findings(facts)] == [("error", "peers-blocked")]
-    asked(facts, "node3", 25)
+    delay_query(facts, "node3", 25)
     (result,) = findings(facts)
     assert (result.severity, result.id, result.nodes) == ("error", "peers-unmet", ("node1", "node2", "node3"))
     assert "it took 46 s to query all of these nodes, but each waits only 31 s for its peers" in result.problem
@@ -251,8 +251,8 @@ def test_duplicate_address_is_not_also_reported_as_blocked() -> None:
 def test_unreachable_node_has_no_other_findings() -> None:
     facts = cluster()
     isolate(facts, "node2")
-    answers: dict[str, dict[str, Any]] = {name: {"facts": item} for name, item in facts.items()}
-    answers["node2"] = {"unreachable": True, "msg": "Task failed: ssh: connect to host: No route to host"}
-    result = findings(facts, facts=answers)
+    replies: dict[str, dict[str, Any]] = {name: {"facts": item} for name, item in facts.items()}
+    replies["node2"] = {"unreachable": True, "msg": "Task failed: ssh: connect to host: No route to host"}
+    result = findings(facts, facts=replies)
     assert [(finding.id, finding.nodes) for finding in result] == [("unreachable", ("node2",))]
     assert result[0].problem == "it cannot be reached: No route to host"

@@ -62,7 +62,7 @@ def imports_of(facts: dict[str, Facts], **values: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("imports", "given", "severity"),
+    ("imports", "options", "severity"),
     [
         ({}, {}, "warning"),
         ({"libraries": ["deepspeed", "torch"]}, {}, "error"),
@@ -73,20 +73,20 @@ def imports_of(facts: dict[str, Facts], **values: Any) -> None:
     ],
 )
 def test_differing_deepspeed_version_is_an_error_only_if_the_job_may_use_it(
-    imports: dict[str, Any], given: dict[str, Any], severity: str
+    imports: dict[str, Any], options: dict[str, Any], severity: str
 ) -> None:
     facts = cluster(3)
     everywhere(facts, "accelerate", "1.6.0")
     package(facts, "deepspeed", "0.19.8", "node1", "node3")
     imports_of(facts, **imports)
-    finding = next(item for item in findings(facts, **given) if item.id == "skew-deepspeed")
+    finding = next(item for item in findings(facts, **options) if item.id == "skew-deepspeed")
     assert (finding.severity, finding.nodes) == (severity, ("node2",))
     assert "node2 has none; the others have 0.19.8" in finding.problem
     assert ("the job does not import it" in finding.problem) == (severity == "warning")
     assert "ansible-playbook site.yml --tags deepspeed -e deepspeed_enabled=true" in finding.remedy
 
 
-def test_first_node_is_the_reference_if_there_is_no_majority() -> None:
+def test_first_node_is_the_reference_without_a_majority() -> None:
     assert spoilt(lambda f: package(f, "torch", "2.6.0", "node2"), count=2) == [("error", "skew-torch", ("node2",))]
     facts = cluster(2)
     package(facts, "torch", "2.6.0", "node2")

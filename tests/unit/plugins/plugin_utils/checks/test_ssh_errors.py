@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Messages of ssh and sudo about an unusable node, told apart and reported once. The wording is OpenSSH 9.2's."""
+"""Messages of ssh and sudo about an unusable node are classified and reported once. The wording is OpenSSH 9.2's."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ Connection to 10.0.0.9 port 2299 timed out\r
 RESET = """kex_exchange_identification: read: Connection reset by peer\r
 Connection reset by 10.0.0.9 port 2299\r
 """
-NOT_OURS = "unexpected reply from the node (exit code 1): "
-WORDS = [
+UNEXPECTED_REPLY = "unexpected reply from the node (exit code 1): "
+MESSAGES = [
     (CHANGED, "its host key differs from the one", "ssh-keygen -f /home/me/.ssh/known_hosts -R '10.0.0.9'"),
     (UNKNOWN, "its host key is not known", "StrictHostKeyChecking=accept-new"),
     (NO_IDENTITY, "cannot read the key file /home/me/none: No such file or directory", "ansible_ssh_private_key_file"),
@@ -66,13 +66,13 @@ WORDS = [
     ("ssh: connect to host 10.0.0.9 port 22: Connection timed out\r\n", "not respond in time", "firewall"),
     (BANNER, "not respond in time", "firewall"),
     (RESET, "closes the connection", "journalctl -u ssh"),
-    (NOT_OURS + "This account is currently not available.", "not allowed to log in", "ansible_user"),
-    (NOT_OURS + "sudo: a password is required", "sudo asks for a password", "--ask-become-pass"),
+    (UNEXPECTED_REPLY + "This account is currently not available.", "not allowed to log in", "ansible_user"),
+    (UNEXPECTED_REPLY + "sudo: a password is required", "sudo asks for a password", "--ask-become-pass"),
     ("Missing sudo password", "sudo asks for a password", "--ask-become-pass"),
     ("Incorrect sudo password", "sudo rejects the password", "the right password"),
-    (NOT_OURS + "sudo: 1 incorrect password attempt", "sudo rejects the password", "the right password"),
-    (NOT_OURS + "me is not in the sudoers file.", "sudo rejects user me", "usermod -aG sudo me"),
-    (NOT_OURS + "/bin/sh: 1: sudo: not found", "sudo is not installed", "ansible_user: root"),
+    (UNEXPECTED_REPLY + "sudo: 1 incorrect password attempt", "sudo rejects the password", "the right password"),
+    (UNEXPECTED_REPLY + "me is not in the sudoers file.", "sudo rejects user me", "usermod -aG sudo me"),
+    (UNEXPECTED_REPLY + "/bin/sh: 1: sudo: not found", "sudo is not installed", "ansible_user: root"),
 ]
 WRAPPED = (
     "",
@@ -82,7 +82,7 @@ WRAPPED = (
 
 
 @pytest.mark.parametrize("before", WRAPPED)
-@pytest.mark.parametrize(("expected_text", "result", "todo"), WORDS)
+@pytest.mark.parametrize(("expected_text", "result", "todo"), MESSAGES)
 def test_each_connection_problem_has_its_own_finding_and_remedy(
     expected_text: str, result: str, todo: str, before: str
 ) -> None:
@@ -90,7 +90,9 @@ def test_each_connection_problem_has_its_own_finding_and_remedy(
     assert result in finding.problem and todo in finding.remedy, finding
     assert "{" not in finding.problem + finding.requirement + finding.remedy
     first = [
-        kind for kind in WORDS if (output := match_failure(strip_wrapper(expected_text))) and kind[1] in output.problem
+        kind
+        for kind in MESSAGES
+        if (output := match_failure(strip_wrapper(expected_text))) and kind[1] in output.problem
     ]
     assert len({kind[1] for kind in first}) == 1, "two kinds have the same words"
 

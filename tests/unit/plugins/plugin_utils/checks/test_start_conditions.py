@@ -1,4 +1,4 @@
-"""The checks of a launch: each finding names the nodes, what was found, what is needed and what to do."""
+"""Start conditions of a launch: each finding has nodes, a problem, a requirement and a remedy."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def healthy(address: str) -> dict[str, Any]:
     }
 
 
-def found(
+def launch_findings(
     changes: dict[str, dict[str, Any]], job: Any = STATIC, table: Any = TABLE, replace: bool = False
 ) -> list[Finding]:
     """Return the findings for three nodes, some of which have other facts."""
@@ -55,14 +55,14 @@ def found(
 
 
 def the_finding(changes: dict[str, dict[str, Any]], **options: Any) -> Finding:
-    (finding,) = found(changes, **options)
+    (finding,) = launch_findings(changes, **options)
     return finding
 
 
 def test_healthy_nodes_have_no_findings() -> None:
-    assert found({}) == []
-    assert found({}, job=ENV) == []
-    assert found({}, table=HERE) == []
+    assert launch_findings({}) == []
+    assert launch_findings({}, job=ENV) == []
+    assert launch_findings({}, table=HERE) == []
 
 
 # --- Missing files ----------------------------------------------------------------------------------------------------
@@ -105,21 +105,21 @@ def test_owner_and_directory_of_a_run_are_named_once_for_all_nodes() -> None:
         name: {"runs": [{**run, "address": f"10.0.0.1{number}", "directory": f"{directory}{number}"}]}
         for number, name in enumerate("ab")
     }
-    assert {finding.problem for finding in found(busy)} == {
+    assert {finding.problem for finding in launch_findings(busy)} == {
         "run second of ann, in /home/ann/runs/second, is running on the node"
     }
 
 
 def test_port_in_use_is_not_reported_on_a_busy_node() -> None:
-    taken = {"binds": {"29500": "Address already in use"}}
-    assert the_finding({"a": taken}).id == "port-in-use"
-    assert the_finding({"a": {**alive("second"), **taken}}).id == "busy"
-    assert found({"a": {**alive("second"), **taken}}, replace=True) == []
+    used_port = {"binds": {"29500": "Address already in use"}}
+    assert the_finding({"a": used_port}).id == "port-in-use"
+    assert the_finding({"a": {**alive("second"), **used_port}}).id == "busy"
+    assert launch_findings({"a": {**alive("second"), **used_port}}, replace=True) == []
 
 
 def test_each_run_on_a_node_is_reported_once() -> None:
     runs = [*alive("third")["runs"], *alive("second")["runs"], *alive("second")["runs"]]  # guard and supervisor
-    assert [finding.problem for finding in found({"b": {"runs": runs}})] == [
+    assert [finding.problem for finding in launch_findings({"b": {"runs": runs}})] == [
         "run second is running on the node",
         "run third is running on the node",
     ]
@@ -130,13 +130,13 @@ def test_run_on_another_address_of_the_machine_makes_the_node_busy() -> None:
 
 
 def test_nodes_on_one_machine_are_distinguished_by_address() -> None:
-    assert found({"a": alive("second", "127.0.0.2")}, table=HERE) == []
+    assert launch_findings({"a": alive("second", "127.0.0.2")}, table=HERE) == []
     assert the_finding({"a": alive("second", "127.0.0.1")}, table=HERE).nodes == ("a",)
 
 
 def test_replaced_run_or_the_run_itself_does_not_make_a_node_busy() -> None:
-    assert found({"b": alive("second")}, replace=True) == []
-    assert found({"b": alive("first")}) == []
+    assert launch_findings({"b": alive("second")}, replace=True) == []
+    assert launch_findings({"b": alive("first")}) == []
 
 
 # --- Addresses and ports ----------------------------------------------------------------------------------------------
@@ -178,17 +178,17 @@ def test_lifeline_port_in_use_is_reported() -> None:
 
 
 def test_listener_on_another_address_does_not_block_env_or_lifeline() -> None:
-    assert found({"a": {"ports": HOLDER}}, job=ENV) == []
-    assert found({"a": {"ports": {"29499": {"pid": 12, "command": "nc"}}}}) == []
+    assert launch_findings({"a": {"ports": HOLDER}}, job=ENV) == []
+    assert launch_findings({"a": {"ports": {"29499": {"pid": 12, "command": "nc"}}}}) == []
 
 
 def test_ports_are_checked_on_the_first_node_only() -> None:
-    assert found({"b": {"ports": HOLDER, "binds": IN_USE}}) == []
+    assert launch_findings({"b": {"ports": HOLDER, "binds": IN_USE}}) == []
 
 
 def test_both_ports_in_use_are_reported_at_once() -> None:
-    taken = {"29499": "Address already in use", "29500": "Address already in use"}
-    assert [finding.id for finding in found({"a": {"binds": taken}})] == ["port-in-use", "port-in-use"]
+    bind_errors = {"29499": "Address already in use", "29500": "Address already in use"}
+    assert [finding.id for finding in launch_findings({"a": {"binds": bind_errors}})] == ["port-in-use", "port-in-use"]
 
 
 # --- Paths in the job -------------------------------------------------------------------------------------------------
@@ -221,7 +221,7 @@ def test_missing_files_and_run_id_in_use_are_reported_once_for_all_nodes(
 
 
 @pytest.mark.parametrize(
-    ("given", "at_home"),
+    ("overrides", "at_home"),
     [
         ({"script": "train.py"}, True),
         ({"script": "/srv/train.py"}, False),
@@ -229,21 +229,21 @@ def test_missing_files_and_run_id_in_use_are_reported_once_for_all_nodes(
         ({"script": "train.py", "working_directory": "/srv/project"}, False),
     ],
 )
-def test_missing_relative_script_is_reported_with_its_base_directory(given: dict[str, Any], at_home: bool) -> None:
-    finding = the_finding({"a": {"script": path("/home/u/train.py", is_file=False)}}, job=replace(STATIC, **given))
+def test_missing_relative_script_is_reported_with_its_base_directory(overrides: dict[str, Any], at_home: bool) -> None:
+    finding = the_finding({"a": {"script": path("/home/u/train.py", is_file=False)}}, job=replace(STATIC, **overrides))
     assert ("launch_working_directory is not set, so a relative path is resolved from" in finding.problem) == at_home
     assert ("set launch_working_directory, or correct launch_script" in finding.remedy) == at_home
     assert "ansible-playbook site.yml --tags code -e code_source=DIRECTORY" in finding.remedy
 
 
 def test_a_module_needs_no_script() -> None:
-    assert found({"a": {"script": None}, "b": {"script": None}, "c": {"script": None}}) == []
+    assert launch_findings({"a": {"script": None}, "b": {"script": None}, "c": {"script": None}}) == []
 
 
 def test_all_problems_of_a_node_are_reported_at_once() -> None:
     wrong = {**alive("second"), "interface": None, "interpreter": "", "existing_run": "/runs/first/node1"}
     wrong.update(script=path("/x.py", is_file=False))
-    assert {finding.id for finding in found({"b": wrong})} == {
+    assert {finding.id for finding in launch_findings({"b": wrong})} == {
         "busy",
         "address-not-here",
         "interpreter-missing",
@@ -254,7 +254,7 @@ def test_all_problems_of_a_node_are_reported_at_once() -> None:
 
 @given(st.sets(st.sampled_from("abc")))
 def test_finding_names_exactly_the_affected_nodes(names: set[str]) -> None:
-    findings = found({name: {"interpreter": ""} for name in names})
+    findings = launch_findings({name: {"interpreter": ""} for name in names})
     assert [set(finding.nodes) for finding in findings] == ([names] if names else [])
 
 

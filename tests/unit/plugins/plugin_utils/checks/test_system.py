@@ -36,17 +36,17 @@ def clock(facts: dict[str, Facts], ahead: float, *names: str) -> None:
             facts[name]["clock"][moment] += ahead
 
 
-def left(facts: dict[str, Facts], node: str, name: str, value: str) -> None:
+def add_leftover_variable(facts: dict[str, Facts], node: str, name: str, value: str) -> None:
     item = {"name": name, "value": value, "where": "/etc/environment line 3"}
     facts[node]["system"]["left_over"].append(item)
 
 
 def dead_data(facts: dict[str, Facts]) -> None:
-    """The job is on a mount that does not respond: nothing on it was examined."""
+    """Put the job on a mount that does not respond, so that nothing on it was examined."""
     mount(facts, "node2", "hangs", "no reply within 3 s")
-    nothing_there = {"is_file": False, "is_directory": False, "readable": False, "dead_mount": "/data"}
-    facts["node2"]["working_directory"] = {"path": "/data/project", **nothing_there}
-    facts["node2"]["script"] = {"path": "/data/project/train.py", **nothing_there}
+    unreadable = {"is_file": False, "is_directory": False, "readable": False, "dead_mount": "/data"}
+    facts["node2"]["working_directory"] = {"path": "/data/project", **unreadable}
+    facts["node2"]["script"] = {"path": "/data/project/train.py", **unreadable}
 
 
 def s3_mount(facts: dict[str, Facts], *names: str, **more: Any) -> None:
@@ -166,9 +166,12 @@ def test_mounts_with_different_contents_are_reported() -> None:
         (lambda f: clock(f, -3600.0, "node3"), [("error", "clock-skew", ("node3",))]),
         (lambda f: clock(f, 3600.0, *f), []),
         (lambda f: clock(f, 0.9, "node3"), []),
-        (lambda f: left(f, "node2", "RANK", "0"), [("warning", "environment-left-over", ("node2",))]),
-        (lambda f: left(f, "node2", "NCCL_SOCKET_IFNAME", "eth0"), [("warning", "interface-variable", ("node2",))]),
-        (lambda f: left(f, "node2", "NCCL_SOCKET_IFNAME", "ens"), []),
+        (lambda f: add_leftover_variable(f, "node2", "RANK", "0"), [("warning", "environment-left-over", ("node2",))]),
+        (
+            lambda f: add_leftover_variable(f, "node2", "NCCL_SOCKET_IFNAME", "eth0"),
+            [("warning", "interface-variable", ("node2",))],
+        ),
+        (lambda f: add_leftover_variable(f, "node2", "NCCL_SOCKET_IFNAME", "ens"), []),
     ],
 )
 def test_system_problem_is_reported_for_its_node(spoil: Any, result: Any) -> None:
@@ -212,7 +215,7 @@ def test_thresholds_can_be_set() -> None:
 
 
 @pytest.mark.parametrize(
-    ("variable", "value", "named"),
+    ("variable", "value", "expected"),
     [
         ("NCCL_SOCKET_IFNAME", "ens5", True),
         ("NCCL_SOCKET_IFNAME", "ens", True),
@@ -228,5 +231,5 @@ def test_thresholds_can_be_set() -> None:
         ("TP_SOCKET_IFNAME", "^lo", False),
     ],
 )
-def test_interface_variables_are_matched_as_each_library_reads_them(variable: str, value: str, named: bool) -> None:
-    assert matches_interface(variable, value, {"lo", "ens5"}) is named
+def test_interface_variables_are_matched_as_each_library_reads_them(variable: str, value: str, expected: bool) -> None:
+    assert matches_interface(variable, value, {"lo", "ens5"}) is expected

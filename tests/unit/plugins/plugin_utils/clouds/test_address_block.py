@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The address block of a new network overlaps no other, and one is found as long as any is free."""
+"""The address block of a new network overlaps no other block, and is available as long as any is free."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ blocks = st.builds(
 
 
 @given(st.lists(st.one_of(blocks, st.sampled_from(["10.0.0.0/9", "fd00::/8"])), max_size=12), st.integers(10, 17))
-def test_first_free_block_is_chosen_or_exhaustion_is_refused(taken: list[str], prefix: int) -> None:
-    others = [ipaddress.ip_network(block) for block in [*taken, *DOCKER]]
+def test_first_free_block_is_chosen_or_exhaustion_is_refused(used: list[str], prefix: int) -> None:
+    networks = [ipaddress.ip_network(block) for block in [*used, *DOCKER]]
     possible = [
         block
         for room in PRIVATE
         if ipaddress.ip_network(room).prefixlen <= prefix
         for block in ipaddress.ip_network(room).subnets(new_prefix=prefix)
-        if not any(block.overlaps(other) for other in others if other.version == 4)
+        if not any(block.overlaps(network) for network in networks if network.version == 4)
     ]
     if possible:
-        assert choose_free_block(taken, prefix) == str(possible[0])
+        assert choose_free_block(used, prefix) == str(possible[0])
     else:
         with pytest.raises(PlanRefusedError, match=f"no private /{prefix} address block"):
-            choose_free_block(taken, prefix)
+            choose_free_block(used, prefix)
 
 
 def test_docker_networks_are_avoided_without_being_listed() -> None:

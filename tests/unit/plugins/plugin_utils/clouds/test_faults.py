@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Commands are killed at every request, and lose every reply, at each provider: the engine completes or removes all."""
+"""Commands killed at any request, or with any reply lost, at each provider: a rerun completes or removes everything."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ pytestmark = pytest.mark.one_core
 
 
 class Killed(BaseException):
-    """The command ends here, as if by a signal that cannot be caught."""
+    """End of a command, as if by a signal that cannot be caught."""
 
 
 class MinimalBench:
-    """An account in memory with other people's resources, whose requests can be cut."""
+    """An in-memory account with foreign resources, whose requests can be interrupted."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.now = 1_800_000_000.0
-        self.said: list[str] = []
+        self.messages: list[str] = []
         self.account = Account()
         self.fresh()
 
@@ -56,7 +56,7 @@ class MinimalBench:
 
     def work(self) -> MinimalCloud:
         journal = read_journal(self.directory, "bert", "minimal")
-        return MinimalCloud("bert", self.account, journal, "", self.said.append, self.sleep, lambda: self.now)
+        return MinimalCloud("bert", self.account, journal, "", self.messages.append, self.sleep, lambda: self.now)
 
     def provide(self, request: Request | None = None) -> ProvisionResult:
         return provision(self.work(), request or Request())
@@ -64,10 +64,10 @@ class MinimalBench:
     def remove(self) -> TeardownResult:
         return teardown(self.work())
 
-    def own(self) -> list[str]:
+    def own_names(self) -> list[str]:
         return sorted(item["name"] for key, item in self.account.resources.items() if key not in self.foreign)
 
-    def nothing_left(self) -> None:
+    def assert_no_resources(self) -> None:
         assert set(self.account.resources) == self.foreign
 
     def break_off(self, how: str, at: int, command: Callable[[], object]) -> bool:
@@ -99,38 +99,46 @@ def minimal(tmp_path: Path) -> MinimalBench:
 
 
 class Account3:
-    """The minimal provider as one of the three."""
+    """The minimal provider, with the interface of the other two."""
 
     def __init__(self, directory: Path, hidden: int, changes: dict[str, Any]) -> None:
         self.bench = MinimalBench(directory)
-        self.fresh, self.remove, self.nothing_left = self.bench.fresh, self.bench.remove, self.bench.nothing_left
+        self.fresh, self.remove, self.assert_no_resources = (
+            self.bench.fresh,
+            self.bench.remove,
+            self.bench.assert_no_resources,
+        )
         self.break_off, self.provide = self.bench.break_off, self.bench.provide
 
-    def check_whole(self, at: int) -> None:
-        assert self.bench.own() == ["bert-0", "bert-1", "muster-bert"], at
+    def check_complete(self, at: int) -> None:
+        assert self.bench.own_names() == ["bert-0", "bert-1", "muster-bert"], at
 
 
 class Paperspace:
-    """Paperspace behind its server. hidden: the number of lists that do not yet show what was created."""
+    """Paperspace's test server. hidden: the number of lists that omit newly created resources."""
 
     def __init__(self, server: PaperspaceServer, directory: Path, hidden: int) -> None:
         self.bench, self.hidden = at_paperspace.Bench(server, directory), hidden
-        self.provide, self.remove, self.nothing_left = self.bench.provide, self.bench.remove, self.bench.nothing_left
+        self.provide, self.remove, self.assert_no_resources = (
+            self.bench.provide,
+            self.bench.remove,
+            self.bench.assert_no_resources,
+        )
 
     def fresh(self) -> None:
         self.bench.fresh()
         self.bench.account.hidden_lists = self.hidden
 
     def break_off(self, how: str, at: int, command: Callable[[], object]) -> bool:
-        return at_paperspace.broken_off(self.bench, how, at, command)
+        return at_paperspace.run_interrupted(self.bench, how, at, command)
 
-    def check_whole(self, at: int) -> None:
+    def check_complete(self, at: int) -> None:
         assert self.bench.nodes() == ["bert-0", "bert-1"], at
         assert self.bench.networks() == ["muster-bert"], at
 
 
 class EC2:
-    """EC2 behind its server. changes: to the request."""
+    """EC2's test server. changes: overrides of the request."""
 
     def __init__(self, server: EC2Server, directory: Path, hidden: int, changes: dict[str, Any]) -> None:
         self.bench = at_ec2.Bench(server, directory)
@@ -138,18 +146,18 @@ class EC2:
         network = ["VPC 10.2.0.0/16", "gateway of 1", "route 0.0.0.0/0", "subnet 10.2.16.0/20"]
         self.network = network if changes else []
         self.fresh = server.an_hour_passes
-        self.remove, self.nothing_left = self.bench.remove, self.bench.nothing_left
+        self.remove, self.assert_no_resources = self.bench.remove, self.bench.assert_no_resources
         server.hidden = hidden
 
     def provide(self) -> ProvisionResult:
         return self.bench.provide(**self.changes)
 
     def break_off(self, how: str, at: int, command: Callable[[], object]) -> bool:
-        return at_ec2.broken_off(self.bench, how, at, command)
+        return at_ec2.run_interrupted(self.bench, how, at, command)
 
-    def check_whole(self, at: int) -> None:
+    def check_complete(self, at: int) -> None:
         result = self.bench.server.everything()
-        assert sorted(self.bench.own(result)) == ["bert-0", "bert-1"], at
+        assert sorted(self.bench.own_instances(result)) == ["bert-0", "bert-1"], at
         assert self.bench.groups(result) == ["pg-muster-bert", "sg-muster-bert"], at
         assert self.bench.network(result) == self.network, at
 
@@ -183,50 +191,50 @@ def row(name: str, hidden: int, how: str, changes: dict[str, Any] | None = None,
         row("paperspace", 3, "killed after a change"),
         row("paperspace", 3, "answer lost"),
         row("ec2", 0, "killed before a change"),
-        row("ec2", 3, "answer lost", at_ec2.OWN),
-        # an earlier row kills it before the next change, and the row above hides the resources that were created
-        row("ec2", 3, "killed after a change", at_ec2.OWN, thorough=True),
+        row("ec2", 3, "answer lost", at_ec2.OWN_NETWORK),
+        # an earlier row kills it before the next change, and the row above hides newly created resources
+        row("ec2", 3, "killed after a change", at_ec2.OWN_NETWORK, thorough=True),
         # reads change nothing: the state before a read is the same as before the next change
-        row("ec2", 0, "killed before", at_ec2.OWN, thorough=True),
-        row("ec2", 0, "killed before a change", at_ec2.OWN, thorough=True),
+        row("ec2", 0, "killed before", at_ec2.OWN_NETWORK, thorough=True),
+        row("ec2", 0, "killed before a change", at_ec2.OWN_NETWORK, thorough=True),
         row("ec2", 3, "killed after a change", thorough=True),
         row("ec2", 3, "answer lost", thorough=True),
     ],
     indirect=["provider"],
 )
 def test_provision_and_teardown_complete_after_an_interruption_at_any_request(provider: Any, how: str) -> None:
-    """Exactly the nodes and one network; then nothing at all, and the meter at 0. Other people's things stay."""
+    """Provisioning yields exactly the nodes and one network; teardown removes both, at no further cost."""
     for at in range(1, 100):
         provider.fresh()
         came = provider.break_off(how, at, provider.provide)
         provider.provide()
-        provider.check_whole(at)
+        provider.check_complete(at)
         came = provider.break_off(how, at, provider.remove) or came
         assert provider.remove().remaining == [], at
-        provider.nothing_left()
+        provider.assert_no_resources()
         if not came:
             return
     raise AssertionError("no command ends")
 
 
-def test_next_offer_is_tried_and_exhausted_offer_leaves_no_resources(minimal: MinimalBench) -> None:
+def test_next_offer_is_tried_and_exhausted_offer_keeps_no_resources(minimal: MinimalBench) -> None:
     minimal.account.full = ("small",)
     minimal.provide(Request(machine_types=("small", "large")))
     assert {item["machine_type"] for item in minimal.account.resources.values() if item["name"] == "bert-1"} == {
         "large"
     }
-    assert "trying large instead" in minimal.said
+    assert "trying large instead" in minimal.messages
     minimal.remove()
     minimal.account.full = ("small", "large")
     with pytest.raises(ClusterError, match="No resources of bert remain, 0 USD an hour. Try another type"):
         minimal.provide(Request(machine_types=("small", "large")))
-    minimal.nothing_left()
+    minimal.assert_no_resources()
 
 
 def test_budget_is_kept_and_stopped_machines_are_started_again(minimal: MinimalBench) -> None:
     with pytest.raises(PlanRefusedError, match="costs 2.00 USD an hour, but max_usd_per_hour is 1"):
         minimal.provide(Request(max_usd_per_hour=1.0))
-    minimal.nothing_left()
+    minimal.assert_no_resources()
     minimal.provide()
     assert stop(minimal.work()).message.startswith("bert: 2 machines are off; 0 USD an hour")
     assert minimal.provide().changed

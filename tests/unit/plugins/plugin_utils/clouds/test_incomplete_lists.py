@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A list of resources that is incomplete once makes the engine neither create a second machine nor leave any behind."""
+"""One incomplete list of resources causes neither duplicate nor orphaned machines."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.one_core
 
 
 class ForgetfulCloud(MinimalCloud):
-    """A provider whose first lists of a command lack resources."""
+    """A provider that omits resources from the first lists of a command."""
 
     omitted: Iterator[set[str]] = iter(())
 
@@ -38,14 +38,14 @@ class Bench:
 
     def __init__(self, directory: Path) -> None:
         self.directory, self.account = directory, Account()
-        self.shown: list[str] = []
+        self.messages: list[str] = []
         self.now = 1_800_000_000.0
         provision(self.cloud(), Request())
         self.now += 3600
 
     def cloud(self, *omitted: set[str]) -> ForgetfulCloud:
         journal = read_journal(self.directory, "bert", "minimal")
-        cloud = ForgetfulCloud("bert", self.account, journal, "", self.shown.append, self.sleep, lambda: self.now)
+        cloud = ForgetfulCloud("bert", self.account, journal, "", self.messages.append, self.sleep, lambda: self.now)
         cloud.omitted = iter(omitted)
         return cloud
 
@@ -65,13 +65,13 @@ def test_unlisted_resource_is_not_created_again(tmp_path: Path, omitted: set[str
     bench = Bench(tmp_path)
     result = provision(bench.cloud(*[omitted] * times), Request())
     assert not result.changed and bench.names() == COMPLETE
-    assert any("not in the provider's list: checking for 15 s" in text for text in bench.shown)
+    assert any("not in the provider's list: checking for 15 s" in text for text in bench.messages)
 
 
 def test_machine_that_no_longer_exists_is_created_again(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
-    (gone,) = [key for key, item in bench.account.resources.items() if item["name"] == "bert-1"]
-    del bench.account.resources[gone]
+    (deleted,) = [key for key, item in bench.account.resources.items() if item["name"] == "bert-1"]
+    del bench.account.resources[deleted]
     before = bench.now
     assert provision(bench.cloud(), Request()).changed and bench.names() == COMPLETE
     assert MISSING_TIMEOUT <= bench.now - before < 2 * MISSING_TIMEOUT
@@ -84,7 +84,7 @@ def test_complete_list_is_trusted_immediately(tmp_path: Path) -> None:
     assert bench.now == before and bench.names() == ["bert-0", "bert-1", "bert-2", "muster-bert"]
 
 
-def test_teardown_leaves_no_unlisted_machine_behind(tmp_path: Path) -> None:
+def test_teardown_removes_unlisted_machines(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     teardown(bench.cloud(set(COMPLETE), set(COMPLETE)))
     assert bench.names() == []

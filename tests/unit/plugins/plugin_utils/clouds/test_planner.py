@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The cluster planner: it finishes from wherever it was interrupted, and touches nothing that belongs to others."""
+"""The cluster planner: interrupted plans resume at any step, and foreign resources stay unchanged."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.planner import plan_cluster
 
 SCRIPT = script_name("bert", "0123abcd")
-NOTHING: JournalNotes = {"ids": {}, "repeated": [], "addresses": {}}
+NO_NOTES: JournalNotes = {"ids": {}, "repeated": [], "addresses": {}}
 
 
-def wanted(**changes: Any) -> DesiredCluster:
+def desired_cluster(**changes: Any) -> DesiredCluster:
     plain: dict[str, Any] = {
         "cluster": "bert",
         "state": "present",
@@ -115,53 +115,53 @@ def account(*machines: Machine, **parts: Any) -> AccountResources:
     return {**plain, **parts}  # type: ignore[typeddict-item]
 
 
-def carry_out(there: AccountResources, step: Step, want: DesiredCluster, numbers: Any) -> None:
-    """Return the effect of a step on a cloud."""
-    lists: dict[str, Any] = dict(there)
-    home = next((item["id"] for item in there["networks"] if item["name"] == "muster-bert"), "")
+def carry_out(resources: AccountResources, step: Step, want: DesiredCluster, numbers: Any) -> None:
+    """Apply the effect of a step to the cloud's resources."""
+    lists: dict[str, Any] = dict(resources)
+    home = next((item["id"] for item in resources["networks"] if item["name"] == "muster-bert"), "")
     if step["kind"] == "address":
-        there["addresses"] = [item for item in there["addresses"] if item["ip"] != step["id"]]
+        resources["addresses"] = [item for item in resources["addresses"] if item["ip"] != step["id"]]
     elif step["action"] == "remove":
         kind = "parts" if step["kind"] in (*AROUND, "placement group") else f"{step['kind']}s"
         lists[kind][:] = [item for item in lists[kind] if item["id"] != step["id"]]
-        for address in there["addresses"]:
+        for address in resources["addresses"]:
             address["machine"] = "" if address["machine"] == step["id"] else address["machine"]
         if step["kind"] == "network":
-            assert not any(item["network"] == step["id"] for item in [*there["machines"], *there["drives"]])
+            assert not any(item["network"] == step["id"] for item in [*resources["machines"], *resources["drives"]])
         if step["kind"] in AROUND:
-            assert not any(item["name"] == "muster-bert" for item in there["networks"]), "it lies there"
-            assert step["kind"] != "VPC" or not [item for item in there["parts"] if item["cluster"] == "bert"]
+            assert not any(item["name"] == "muster-bert" for item in resources["networks"]), "it lies there"
+            assert step["kind"] != "VPC" or not [item for item in resources["parts"] if item["cluster"] == "bert"]
     elif step["action"] in ("start", "stop"):
-        result = next(item for item in there["machines"] if item["id"] == step["id"])
+        result = next(item for item in resources["machines"] if item["id"] == step["id"])
         result["state"] = "ready" if step["action"] == "start" else "off"
     elif step["kind"] in (*AROUND, "placement group"):
-        there["parts"].append(part(step["kind"], step["name"], f"part-{next(numbers)}"))
+        resources["parts"].append(part(step["kind"], step["name"], f"part-{next(numbers)}"))
     elif step["kind"] == "network":
-        there["networks"].append(network(step["name"], f"nw-{next(numbers)}"))
+        resources["networks"].append(network(step["name"], f"nw-{next(numbers)}"))
     elif step["kind"] == "drive":
-        there["drives"].append(drive(step["name"], home, want["drive_gb"]))
+        resources["drives"].append(drive(step["name"], home, want["drive_gb"]))
     elif step["kind"] == "script":
-        there["scripts"].append({"id": f"sc-{next(numbers)}", "name": step["name"], "machines": []})
+        resources["scripts"].append({"id": f"sc-{next(numbers)}", "name": step["name"], "machines": []})
     else:
         assert home, "a machine is made into a network that is there"
-        there["machines"].append(machine(step["name"], f"ps-{next(numbers)}", network=home, created=2.0))
+        resources["machines"].append(machine(step["name"], f"ps-{next(numbers)}", network=home, created=2.0))
 
 
-def foreign(there: AccountResources) -> AccountResources:
-    """Return everything that does not belong to bert, by the rule in the documentation: network and name."""
-    home = [item["id"] for item in there["networks"] if item["name"] == "muster-bert"]
-    own = [
+def foreign(resources: AccountResources) -> AccountResources:
+    """Return the resources that do not belong to bert by the documented rule: network and name."""
+    home = [item["id"] for item in resources["networks"] if item["name"] == "muster-bert"]
+    own_ids = [
         item["id"]
-        for item in there["machines"]
+        for item in resources["machines"]
         if item["network"] in home and node_number("bert", item["name"]) is not None
     ]
     return {
-        "machines": [item for item in there["machines"] if item["id"] not in own],
-        "networks": [item for item in there["networks"] if item["name"] != "muster-bert"],
-        "drives": [item for item in there["drives"] if item["network"] not in home or item["name"] != "bert-data"],
-        "scripts": [item for item in there["scripts"] if not item["name"].startswith("muster-bert-first-boot-")],
-        "addresses": [item for item in there["addresses"] if item["ip"] not in ("198.51.100.1", "198.51.100.2")],
-        "parts": [item for item in there.get("parts", []) if item["cluster"] != "bert"],
+        "machines": [item for item in resources["machines"] if item["id"] not in own_ids],
+        "networks": [item for item in resources["networks"] if item["name"] != "muster-bert"],
+        "drives": [item for item in resources["drives"] if item["network"] not in home or item["name"] != "bert-data"],
+        "scripts": [item for item in resources["scripts"] if not item["name"].startswith("muster-bert-first-boot-")],
+        "addresses": [item for item in resources["addresses"] if item["ip"] not in ("198.51.100.1", "198.51.100.2")],
+        "parts": [item for item in resources.get("parts", []) if item["cluster"] != "bert"],
     }
 
 
@@ -175,15 +175,15 @@ STATES = st.sampled_from(["ready", "coming", "going", "off"])
 @st.composite
 def accounts(draw: st.DrawFn) -> AccountResources:
     has_network = draw(st.booleans())
-    own = draw(st.lists(NAMES, max_size=4)) if has_network else []
+    own_names = draw(st.lists(NAMES, max_size=4)) if has_network else []
     machines = [
         machine(name, f"own-{location}", state=draw(STATES), created=float(draw(st.integers(1, 3))))
-        for location, name in enumerate(own)
+        for location, name in enumerate(own_names)
     ]
     has_address = draw(st.booleans())
     if machines and has_address:
         machines[0]["fixed_address"], machines[0]["public_ip"] = True, "198.51.100.1"
-    homes = st.sampled_from(["", "nw-bert", "nw-bert-2"] if own else ["", "nw-bert-2"])
+    homes = st.sampled_from(["", "nw-bert", "nw-bert-2"] if own_names else ["", "nw-bert-2"])
     strangers = [
         machine(draw(STRANGE), f"other-{location}", network=draw(homes), machine_type="C1")
         for location in range(draw(st.integers(0, 3)))
@@ -223,40 +223,40 @@ WISHES = st.fixed_dictionaries(
 
 @given(accounts(), WISHES, st.integers(0, 12), st.booleans())
 def test_interrupted_plan_resumes_with_the_remaining_steps_and_then_has_none(
-    there: AccountResources, wish: dict[str, Any], done: int, twice: bool
+    resources: AccountResources, wish: dict[str, Any], step_count: int, twice: bool
 ) -> None:
-    want, numbers = wanted(**wish), itertools.count()
+    want, numbers = desired_cluster(**wish), itertools.count()
     noted: JournalNotes = {
         "ids": {},
         "repeated": ["machine bert-0", "machine bert-1"] if twice else [],
         "addresses": {"198.51.100.1": "own-0"},
     }
-    others = copy.deepcopy(foreign(there))
-    whole = plan_cluster(want, there, noted)
-    for step in whole["steps"][:done]:
-        carry_out(there, step, want, numbers)
-    rest = plan_cluster(want, there, noted)["steps"]
+    foreign_before = copy.deepcopy(foreign(resources))
+    full_plan = plan_cluster(want, resources, noted)
+    for step in full_plan["steps"][:step_count]:
+        carry_out(resources, step, want, numbers)
+    remaining = plan_cluster(want, resources, noted)["steps"]
     # resources created in the meantime have new IDs; the actions and their order are the same
-    assert [(item["action"], item["kind"], item["name"]) for item in rest] == [
-        (item["action"], item["kind"], item["name"]) for item in whole["steps"][done:]
+    assert [(item["action"], item["kind"], item["name"]) for item in remaining] == [
+        (item["action"], item["kind"], item["name"]) for item in full_plan["steps"][step_count:]
     ]
-    for step in rest:
-        carry_out(there, step, want, numbers)
-    assert plan_cluster(want, there, noted)["steps"] == []
-    assert foreign(there) == others, "nothing of anybody else is touched"
-    nodes = plan_cluster(want, there, noted)["nodes"]
+    for step in remaining:
+        carry_out(resources, step, want, numbers)
+    assert plan_cluster(want, resources, noted)["steps"] == []
+    assert foreign(resources) == foreign_before, "nothing of anybody else is touched"
+    nodes = plan_cluster(want, resources, noted)["nodes"]
     if want["state"] == "present":
         assert len(nodes) >= want["nnodes"]
-        assert len(nodes) == max(want["nnodes"], len(whole["nodes"])), "surplus is neither made nor removed"
+        assert len(nodes) == max(want["nnodes"], len(full_plan["nodes"])), "surplus is neither made nor removed"
     elif want["state"] == "absent":
         assert nodes == []
 
 
 @given(accounts(), WISHES)
-def test_steps_touch_only_what_belongs_to_the_cluster(there: AccountResources, wish: dict[str, Any]) -> None:
+def test_steps_touch_only_what_belongs_to_the_cluster(resources: AccountResources, wish: dict[str, Any]) -> None:
     kinds = ("machines", "networks", "drives", "scripts", "parts")
-    strange = {item["id"] for kind in kinds for item in dict(foreign(there))[kind]}  # type: ignore[attr-defined]
-    for step in plan_cluster(wanted(**wish), there, NOTHING)["steps"]:
+    strange = {item["id"] for kind in kinds for item in dict(foreign(resources))[kind]}  # type: ignore[attr-defined]
+    for step in plan_cluster(desired_cluster(**wish), resources, NO_NOTES)["steps"]:
         assert step["id"] not in strange
         assert step["action"] != "remove" or wish["state"] == "absent"
 
@@ -269,7 +269,7 @@ def names(result: ClusterPlan) -> list[str]:
 
 
 def test_new_cluster_is_planned_in_an_empty_account() -> None:
-    assert names(plan_cluster(wanted(drive_gb=250), account(), NOTHING)) == [
+    assert names(plan_cluster(desired_cluster(drive_gb=250), account(), NO_NOTES)) == [
         "make network muster-bert",
         "make drive bert-data",
         f"make script {SCRIPT}",
@@ -280,8 +280,8 @@ def test_new_cluster_is_planned_in_an_empty_account() -> None:
 
 
 def test_parts_are_created_before_machines_and_removed_after_them() -> None:
-    want = wanted(nnodes=1, script="", parts=PARTS)
-    assert names(plan_cluster(want, account(), NOTHING)) == [
+    want = desired_cluster(nnodes=1, script="", parts=PARTS)
+    assert names(plan_cluster(want, account(), NO_NOTES)) == [
         "make VPC muster-bert",
         "make internet gateway muster-bert",
         "make subnet muster-bert-1a",
@@ -289,13 +289,13 @@ def test_parts_are_created_before_machines_and_removed_after_them() -> None:
         "make placement group muster-bert",
         "make machine bert-0",
     ]
-    there = account(
+    resources = account(
         machine("bert-0"),
         networks=[network("muster-bert")],
         parts=[*(part(what, name) for what, name in PARTS), part("VPC", "muster-bert-2", cluster="bert-2")],
     )
-    assert plan_cluster(want, there, NOTHING)["steps"] == []
-    assert names(plan_cluster(wanted(state="absent"), there, NOTHING)) == [
+    assert plan_cluster(want, resources, NO_NOTES)["steps"] == []
+    assert names(plan_cluster(desired_cluster(state="absent"), resources, NO_NOTES)) == [
         "remove machine bert-0",
         "remove placement group muster-bert",
         "remove network muster-bert",
@@ -306,10 +306,10 @@ def test_parts_are_created_before_machines_and_removed_after_them() -> None:
 
 
 def test_vpc_that_holds_a_foreign_machine_is_kept() -> None:
-    theirs = machine("theirs", "i-theirs", network="sg-theirs")
+    foreign_machine = machine("theirs", "i-theirs", network="sg-theirs")
     parts = [part("VPC", holds=["ps-bert-0", "i-theirs"]), part("subnet", "muster-bert-1a", holds=["i-theirs"])]
-    there = account(machine("bert-0"), theirs, networks=[network("muster-bert")], parts=parts)
-    result = plan_cluster(wanted(state="absent"), there, NOTHING)
+    resources = account(machine("bert-0"), foreign_machine, networks=[network("muster-bert")], parts=parts)
+    result = plan_cluster(desired_cluster(state="absent"), resources, NO_NOTES)
     assert names(result) == ["remove machine bert-0", "remove network muster-bert"]
     assert result["retained"] == [
         "the VPC muster-bert is kept: it contains theirs (i-theirs), not part of this cluster"
@@ -317,32 +317,34 @@ def test_vpc_that_holds_a_foreign_machine_is_kept() -> None:
 
 
 def test_duplicate_vpc_is_removed_and_the_recorded_one_kept() -> None:
-    there = account(machine("bert-0"), networks=[network("muster-bert")], parts=[part("VPC"), part("VPC", part_id="2")])
+    resources = account(
+        machine("bert-0"), networks=[network("muster-bert")], parts=[part("VPC"), part("VPC", part_id="2")]
+    )
     noted: JournalNotes = {"ids": {"VPC muster-bert": "2"}, "repeated": [], "addresses": {}}
-    assert plan_cluster(wanted(nnodes=1, script=""), there, noted)["steps"] == []
+    assert plan_cluster(desired_cluster(nnodes=1, script=""), resources, noted)["steps"] == []
     noted["repeated"] = ["VPC muster-bert"]
-    assert [step["id"] for step in plan_cluster(wanted(nnodes=1, script=""), there, noted)["steps"]] == [
+    assert [step["id"] for step in plan_cluster(desired_cluster(nnodes=1, script=""), resources, noted)["steps"]] == [
         "own VPC muster-bert"
     ]
-    assert len(plan_cluster(wanted(state="absent"), there, noted)["steps"]) == 4, "all go in the end"
+    assert len(plan_cluster(desired_cluster(state="absent"), resources, noted)["steps"]) == 4, "all go in the end"
 
 
 def test_missing_nodes_are_created_and_surplus_nodes_kept() -> None:
-    there = account(machine("bert-1"), machine("bert-4"), networks=[network("muster-bert")])
-    assert names(plan_cluster(wanted(nnodes=4, script=""), there, NOTHING)) == [
+    resources = account(machine("bert-1"), machine("bert-4"), networks=[network("muster-bert")])
+    assert names(plan_cluster(desired_cluster(nnodes=4, script=""), resources, NO_NOTES)) == [
         "make machine bert-0",
         "make machine bert-2",
     ]
-    assert plan_cluster(wanted(nnodes=1), there, NOTHING)["steps"] == []
+    assert plan_cluster(desired_cluster(nnodes=1), resources, NO_NOTES)["steps"] == []
 
 
 def test_drive_and_its_network_are_kept_unless_removal_is_requested() -> None:
-    there = account(machine("bert-0"), networks=[network("muster-bert")], drives=[drive("bert-data")])
-    kept = plan_cluster(wanted(state="absent"), there, NOTHING)
-    assert names(kept) == ["remove machine bert-0"]
-    assert kept["retained"] == ["the drive bert-data (dr-bert-data-nw-bert, 250 GB) is kept, with its data"]
-    asked = plan_cluster(wanted(state="absent", remove_drive=True), there, NOTHING)
-    assert names(asked) == ["remove machine bert-0", "remove drive bert-data", "remove network muster-bert"]
+    resources = account(machine("bert-0"), networks=[network("muster-bert")], drives=[drive("bert-data")])
+    default_plan = plan_cluster(desired_cluster(state="absent"), resources, NO_NOTES)
+    assert names(default_plan) == ["remove machine bert-0"]
+    assert default_plan["retained"] == ["the drive bert-data (dr-bert-data-nw-bert, 250 GB) is kept, with its data"]
+    removal_plan = plan_cluster(desired_cluster(state="absent", remove_drive=True), resources, NO_NOTES)
+    assert names(removal_plan) == ["remove machine bert-0", "remove drive bert-data", "remove network muster-bert"]
 
 
 def test_address_now_used_by_a_foreign_machine_is_not_released() -> None:
@@ -355,21 +357,25 @@ def test_address_now_used_by_a_foreign_machine_is_not_released() -> None:
         {"ip": "198.51.100.1", "region": "ny2", "machine": "ps-stranger"},
         {"ip": "198.51.100.2", "region": "ny2", "machine": ""},
     ]
-    result = plan_cluster(wanted(state="absent"), account(addresses=addresses), noted)
+    result = plan_cluster(desired_cluster(state="absent"), account(addresses=addresses), noted)
     assert names(result) == ["remove address 198.51.100.2"]
 
 
 def test_duplicate_machine_is_removed_and_the_recorded_machine_is_kept() -> None:
-    there = account(machine("bert-0", "old"), machine("bert-0", "new", created=2.0), networks=[network("muster-bert")])
-    want = wanted(nnodes=1, script="")
-    assert plan_cluster(want, there, NOTHING)["nodes"][0]["id"] == "old"
-    assert plan_cluster(want, there, NOTHING)["steps"] == [], "the other is told, and left: nobody asked twice for it"
+    resources = account(
+        machine("bert-0", "old"), machine("bert-0", "new", created=2.0), networks=[network("muster-bert")]
+    )
+    want = desired_cluster(nnodes=1, script="")
+    assert plan_cluster(want, resources, NO_NOTES)["nodes"][0]["id"] == "old"
+    assert plan_cluster(want, resources, NO_NOTES)["steps"] == [], (
+        "the other is told, and left: nobody asked twice for it"
+    )
     noted: JournalNotes = {"ids": {"machine bert-0": "new"}, "repeated": ["machine bert-0"], "addresses": {}}
-    assert [step["id"] for step in plan_cluster(want, there, noted)["steps"]] == ["old"]
+    assert [step["id"] for step in plan_cluster(want, resources, noted)["steps"]] == ["old"]
 
 
 @pytest.mark.parametrize(
-    ("there", "changes", "expected_text"),
+    ("resources", "changes", "expected_text"),
     [
         (
             account(networks=[network("muster-bert", "nw1"), network("muster-bert", "nw2", "ca1")]),
@@ -409,17 +415,17 @@ def test_duplicate_machine_is_removed_and_the_recorded_machine_is_kept() -> None
     ],
 )
 def test_conflict_with_existing_resources_is_refused(
-    there: AccountResources, changes: dict[str, Any], expected_text: str
+    resources: AccountResources, changes: dict[str, Any], expected_text: str
 ) -> None:
     with pytest.raises(PlanRefusedError) as refused:
-        plan_cluster(wanted(**changes), there, NOTHING)
+        plan_cluster(desired_cluster(**changes), resources, NO_NOTES)
     assert expected_text in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
 def test_network_id_selects_between_networks_of_the_same_name() -> None:
-    there = account(networks=[network("muster-bert", "nw1"), network("muster-bert", "nw2")])
-    result = plan_cluster(wanted(network_id="nw2"), there, NOTHING)
+    resources = account(networks=[network("muster-bert", "nw1"), network("muster-bert", "nw2")])
+    result = plan_cluster(desired_cluster(network_id="nw2"), resources, NO_NOTES)
     assert result["network"] == network("muster-bert", "nw2")
 
 
@@ -432,9 +438,9 @@ def test_clusters_are_recognized_by_network_name() -> None:
 
 
 def test_cost_covers_existing_and_planned_machines() -> None:
-    there = account(machine("bert-0", per_hour=4.0), networks=[network("muster-bert")])
-    want = wanted(nnodes=3)
-    result = cost.estimate_cost(want, plan_cluster(want, there, NOTHING), prices.PAPERSPACE)
+    resources = account(machine("bert-0", per_hour=4.0), networks=[network("muster-bert")])
+    want = desired_cluster(nnodes=3)
+    result = cost.estimate_cost(want, plan_cluster(want, resources, NO_NOTES), prices.PAPERSPACE)
     assert result["per_hour"] == pytest.approx(4.0 + 2 * 3.78)
     assert result["per_day"] == pytest.approx(24 * (4.0 + 2 * 3.78))
     assert result["disks_per_month"] == 30.0
@@ -442,19 +448,19 @@ def test_cost_covers_existing_and_planned_machines() -> None:
 
 
 def test_unknown_price_is_reported_as_unknown() -> None:
-    want = wanted(machine_type="B300x8", disk_gb=4000, drive_gb=250)
-    result = cost.estimate_cost(want, plan_cluster(want, account(), NOTHING), prices.PAPERSPACE)
+    want = desired_cluster(machine_type="B300x8", disk_gb=4000, drive_gb=250)
+    result = cost.estimate_cost(want, plan_cluster(want, account(), NO_NOTES), prices.PAPERSPACE)
     assert (result["per_hour"], result["per_day"], result["disks_per_month"]) == (None, None, None)
     assert result["unknown"] == ["a machine of type B300x8", "a disk of 4000 GB", "the drive"]
     assert "the price of B300x8 is unknown" in cost.budget_error(result, 10.0, "B300x8", prices.PAGE)
-    output = cost.estimate_cost(want, plan_cluster(want, account(), NOTHING), prices.PAPERSPACE, price_per_hour=2.0)
+    output = cost.estimate_cost(want, plan_cluster(want, account(), NO_NOTES), prices.PAPERSPACE, price_per_hour=2.0)
     assert output["per_hour"] == 6.0
     assert cost.budget_error(output, 6.0, "B300x8", prices.PAGE) == ""
 
 
 def test_plan_without_budget_or_over_budget_is_reported() -> None:
-    want = wanted()
-    result = cost.estimate_cost(want, plan_cluster(want, account(), NOTHING), prices.PAPERSPACE)
+    want = desired_cluster()
+    result = cost.estimate_cost(want, plan_cluster(want, account(), NO_NOTES), prices.PAPERSPACE)
     assert "max_usd_per_hour is not set" in cost.budget_error(result, None, "A6000x2", prices.PAGE)
     assert (
         cost.budget_error(result, 11.33, "A6000x2", prices.PAGE)
@@ -471,9 +477,9 @@ def test_price_that_differs_from_the_table_is_reported() -> None:
 
 
 def test_plan_is_shown_as_text_and_as_a_diff() -> None:
-    there = account(machine("bert-0"), machine("bert-9", "other", network="nw9"), networks=[network("muster-bert")])
-    want = wanted(nnodes=2, script="")
-    result = plan_cluster(want, there, NOTHING)
+    resources = account(machine("bert-0"), machine("bert-9", "other", network="nw9"), networks=[network("muster-bert")])
+    want = desired_cluster(nnodes=2, script="")
+    result = plan_cluster(want, resources, NO_NOTES)
     assert cost.format_plan(want, result) == [
         "exists: network muster-bert (nw-bert) in ny2",
         "exists: machine bert-0 (ps-bert-0) of type A6000x2, ready, 3.78 USD an hour while it is on",

@@ -1,4 +1,4 @@
-"""Hostfiles as they are written for each launcher."""
+"""The hostfile format of each launcher."""
 
 from __future__ import annotations
 

@@ -438,7 +438,7 @@ def steps_of(work: Callable[[], object]) -> int:
     return count
 
 
-def build_and_look_up(hosts: Iterable[HostSpec], **options: Any) -> None:
+def build_and_locate(hosts: Iterable[HostSpec], **options: Any) -> None:
     table = build_rank_table(hosts, **options)
     for node in table.nodes:
         table.node(node.name)
@@ -453,6 +453,6 @@ def test_work_grows_less_than_quadratically_with_the_number_of_hosts(options: di
             HostSpec(f"n{number}", f"10.0.{number >> 8}.{number & 255}", 8, number - 1 if ranked else None)
             for number in range(1, count + 1)
         ]
-        return steps_of(lambda: build_and_look_up(hosts, **options))
+        return steps_of(lambda: build_and_locate(hosts, **options))
 
     assert steps(400) < 10 * steps(50), "8 times as many hosts: the square would be 64 times the work"

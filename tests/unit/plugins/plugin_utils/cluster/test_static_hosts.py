@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Machines as people list them, in the hostfile formats of their launchers."""
+"""User-provided lists of machines, in the hostfile formats of launchers."""
 
 from __future__ import annotations
 
@@ -68,9 +68,9 @@ def test_any_accepted_list_becomes_an_inventory_of_its_machines(lines: list[str]
 
 
 def test_inventory_contains_known_values_and_asks_for_missing_addresses() -> None:
-    known = {"gpu1": "10.0.0.4"}
+    known_addresses = {"gpu1": "10.0.0.4"}
     hosts = [ListedHost("gpu1", 8), ListedHost("gpu2", user="ubuntu"), ListedHost("10.0.0.6"), ListedHost("8.8.8.8", 4)]
-    text = render_inventory(hosts, "hosts.txt", lambda name: known.get(name, ""))
+    text = render_inventory(hosts, "hosts.txt", lambda name: known_addresses.get(name, ""))
     assert yaml.safe_load(text)["training"]["hosts"] == {
         "gpu1": {"node_address": "10.0.0.4", "node_slots": 8},
         "gpu2": {"node_address": None, "ansible_user": "ubuntu"},

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Commands in messages are those that this user has to type."""
+"""Commands in messages match the user's way of running muster."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ def test_suggested_command_repeats_the_options_that_copy_code(
         f"ansible-playbook muster.training.site{more} --tags code"
     )
     assert adapt_commands(STOP, called) == STOP.replace("stop.yml", "muster.training.stop")
-    own = "ansible-playbook site.yml -e code_source=DIRECTORY"
-    assert adapt_commands(own, called) == own.replace("site.yml", "muster.training.site")
+    command = "ansible-playbook site.yml -e code_source=DIRECTORY"
+    assert adapt_commands(command, called) == command.replace("site.yml", "muster.training.site")
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_users_of_muster_change_the_environment_that_they_chose(monkeypatch: pyt
 
 
 def test_no_message_tells_users_to_run_a_role() -> None:
-    """They run commands: ansible-playbook site.yml --tags ROLE, which becomes ./muster site --tags ROLE."""
+    """Users run `ansible-playbook site.yml --tags ROLE`, which becomes `./muster site --tags ROLE`."""
     instruction = re.compile(r"\brun (?:the |this )?roles? [a-z]", re.IGNORECASE)
     files = [
         *CHECKOUT.glob("plugins/**/*.py"),

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Words behind -e that reach no variable are refused, with a form in which they do."""
+"""Text after -e that is not part of a variable is refused, with a corrected form."""
 
 from __future__ import annotations
 
@@ -72,17 +72,17 @@ PLAYBOOKS = sorted(path.stem for path in (CHECKOUT / "playbooks").glob("*.yml"))
 
 # The same call rejects variables that have no effect: tests/unit/playbooks/test_no_effect.py tests each playbook.
 @pytest.mark.parametrize(
-    "playbook", [one if one == "launch" else pytest.param(one, marks=pytest.mark.thorough) for one in PLAYBOOKS]
+    "playbook", [name if name == "launch" else pytest.param(name, marks=pytest.mark.thorough) for name in PLAYBOOKS]
 )
 def test_each_playbook_refuses_unused_arguments_before_contacting_nodes(tmp_path: Path, playbook: str) -> None:
     give_collection(tmp_path)
     (tmp_path / "machines.yml").write_text(
         "training: {hosts: {a: {node_address: 127.0.4.1, ansible_host: 127.0.0.1, ansible_port: 1}}}\n"
     )
-    given = ["-i", "machines.yml", "-e", NEEDED.get(playbook, "nnodes=1"), "-e", "launch_args=--resume --epochs 1"]
-    done = typed(tmp_path, ["ansible-playbook", f"muster.training.{playbook}", *given])
-    assert done.returncode == 2, done.stdout
-    assert "'--epochs 1' does not belong to a variable" in done.stdout, done.stdout
-    assert "-e \"launch_args='--resume --epochs 1'\"" in done.stdout
-    assert "unreachable=0" in done.stdout and "unreachable=1" not in done.stdout  # no node was queried
+    arguments = ["-i", "machines.yml", "-e", NEEDED.get(playbook, "nnodes=1"), "-e", "launch_args=--resume --epochs 1"]
+    completed = typed(tmp_path, ["ansible-playbook", f"muster.training.{playbook}", *arguments])
+    assert completed.returncode == 2, completed.stdout
+    assert "'--epochs 1' does not belong to a variable" in completed.stdout, completed.stdout
+    assert "-e \"launch_args='--resume --epochs 1'\"" in completed.stdout
+    assert "unreachable=0" in completed.stdout and "unreachable=1" not in completed.stdout  # no node was queried
     assert sorted(path.name for path in tmp_path.iterdir() if path.name[0] != ".") == ["collections", "machines.yml"]

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The output after Ctrl-C."""
+"""Messages after Ctrl-C."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._command_line.inte
 
 
 def test_site_continues_although_it_has_launched_a_test_run() -> None:
-    """The role open_mpi verifies itself by a run, which is not what the user started."""
+    """The role open_mpi launches a run to verify itself, which the user did not start."""
     assert describe_interruption("site", launched=True) == f"site was interrupted: {CONTINUING}"
     assert "its run had ended" in describe_interruption("launch", launched=True)
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One node's values stand for those of others only if nothing that their templates read differs."""
+"""Nodes share the result of a template only if all variables that it references are equal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._command_line.role
 
 
 @pytest.mark.parametrize(
-    ("item", "other", "together"),
+    ("item", "second", "together"),
     [
         ({"port": 22}, {"port": 22}, True),
         ({"port": 22, "rank": 1}, {"port": 22, "rank": 2}, True),  # nothing reads the variable whose values differ
@@ -35,12 +35,12 @@ from ansible_collections.muster.training.plugins.plugin_utils._command_line.role
     ],
 )
 def test_nodes_share_a_value_only_if_nothing_it_reads_differs(
-    item: dict[str, Any], other: dict[str, Any], together: bool
+    item: dict[str, Any], second: dict[str, Any], together: bool
 ) -> None:
-    assert group_by_values(["port"], {"n1": item, "n2": other}) == ([["n1", "n2"]] if together else [["n1"], ["n2"]])
+    assert group_by_values(["port"], {"n1": item, "n2": second}) == ([["n1", "n2"]] if together else [["n1"], ["n2"]])
 
 
-def test_variables_read_by_a_variable_are_found() -> None:
+def test_variables_read_by_a_variable_are_detected() -> None:
     variables = {"a": {"x": ["{{ b | default(c) }}"]}, "b": "{{ d }}", "e": "{{ f }}"}
     assert referenced_names(["a"], variables) == {"a", "b", "c", "d", "default"}
 

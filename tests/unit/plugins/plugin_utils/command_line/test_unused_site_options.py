@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A tag, a switch or a variable that has no effect on the roles of a play is named; one that has is accepted."""
+"""Tags, switches and variables without an effect on the roles of a play are reported."""
 
 from __future__ import annotations
 
@@ -160,18 +160,20 @@ def test_switch_for_a_role_excluded_by_tags_is_reported() -> None:
 )
 def test_a_variable_that_nothing_reads_is_named(typed: str, messages: list[str]) -> None:
     roles = [CODE._replace(others=frozenset({"other_port"})), MPI]
-    others = {"checkpoints_bucket": "checkpoints"}
+    role_by_variable = {"checkpoints_bucket": "checkpoints"}
     assert (
-        describe_unread_variables(typed.split(), roles, lambda item: item.name == "code", others, lambda: {"region"})
+        describe_unread_variables(
+            typed.split(), roles, lambda item: item.name == "code", role_by_variable, lambda: {"region"}
+        )
         == messages
     )
 
 
-def test_words_in_nested_values_are_found() -> None:
+def test_names_in_nested_values_are_detected() -> None:
     assert names_in_strings({"a": ["{{ region }}-x", {"b": ("my_zone", 3)}]}) == {"region", "x", "my_zone"}
 
 
-def test_needed_collections_are_found_in_the_tasks_of_roles(tmp_path: Path) -> None:
+def test_needed_collections_are_read_from_the_tasks_of_roles(tmp_path: Path) -> None:
     (tmp_path / "code" / "tasks").mkdir(parents=True)
     (tmp_path / "code" / "tasks" / "main.yml").write_text(
         "- name: A\n  ansible.builtin.command: x\n- name: B\n  block:\n    - name: C\n      ansible.posix.sysctl:\n"

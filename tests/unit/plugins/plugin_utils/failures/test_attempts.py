@@ -1,4 +1,4 @@
-"""What a verdict says about the attempts of a run that restarts by itself."""
+"""The verdict on the attempts of a run with automatic restarts."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import pytest
 from ansible_collections.muster.training.plugins.module_utils._run.attempt_losses import last_step, loss_of
 from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import validate_result
 from ansible_collections.muster.training.plugins.plugin_utils._failures.attempts import continue_command
+from ansible_collections.muster.training.plugins.plugin_utils._failures.first_failure import first_failure
 from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import (
-    first_failure,
-    render_verdict,
     verdict_from_hub,
     verdict_without_hub,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict_text import render_verdict
 from ansible_collections.muster.training.plugins.plugin_utils._plan.launch_options import launch_options
 from ansible_collections.muster.training.plugins.plugin_utils._report.attempts import describe_attempts
 from tests.unit.supervised import make_job
@@ -60,10 +60,10 @@ def result(*records: Any, states: tuple[str, ...] = ("ended", "lost", "ended"), 
 def test_verdict_reports_how_each_attempt_ended_and_the_restart_cost() -> None:
     last = record(1, 1510.0, 2000.0, end_class="succeeded", node="", reason="", nodes=["gpu1", "gpu3"])
     verdict = verdict_from_hub(PLAN, result(record(0, 1000.0, 1500.0), last))
-    shown = render_verdict(verdict, "", {})
-    assert "  attempts: 2, 98 % of its time in the job\n" in shown
+    output = render_verdict(verdict, "", {})
+    assert "  attempts: 2, 98 % of its time in the job\n" in output
     line = "attempt 0 ended after 0:08:20: gpu2 is lost: off; work lost: unknown; the next began 10 s later (0.03 USD)"
-    assert f"    {line}\n" in shown
+    assert f"    {line}\n" in output
     assert verdict["effective_seconds"] == 990.0 and verdict["kept_seconds"] is None
 
 
@@ -72,16 +72,16 @@ def test_verdict_reports_the_lost_work_and_its_cost() -> None:
     unusable = {"unusable": {"gpu2": "2 of 8 GPUs respond"}}
     last = record(1, 1510.0, 2000.0, end_class="succeeded", node="", reason="", nodes=["gpu1", "gpu3"])
     verdict = verdict_from_hub(PLAN, result(record(0, 1000.0, 1500.0, **saved, **unusable), last))
-    shown = render_verdict(verdict, "", {})
-    assert "  attempts: 2, 98 % of its time in the job, 92 % in work that was kept\n" in shown
-    assert "work lost: 6 steps; the next began 10 s later (0.21 USD)\n" in shown, "60 s and 10 s of 3 nodes"
-    assert "      gpu2 could not take part: 2 of 8 GPUs respond\n" in shown
+    output = render_verdict(verdict, "", {})
+    assert "  attempts: 2, 98 % of its time in the job, 92 % in work that was kept\n" in output
+    assert "work lost: 6 steps; the next began 10 s later (0.21 USD)\n" in output, "60 s and 10 s of 3 nodes"
+    assert "      gpu2 could not take part: 2 of 8 GPUs respond\n" in output
     first = verdict["attempts"][0]
     assert (first["lost_steps"], first["lost_seconds"], verdict["kept_seconds"]) == (6, 60.0, 930.0)
 
 
 @pytest.mark.parametrize(
-    ("fields", "knows", "expected"),
+    ("fields", "knows_checkpoints", "expected"),
     [
         ({"end_class": "succeeded"}, False, (0, "step", 0.0)),
         ({}, False, (None, "step", None)),  # the script may have found its own checkpoint
@@ -91,8 +91,10 @@ def test_verdict_reports_the_lost_work_and_its_cost() -> None:
         ({"checkpoint": "c", "step": 20, "saved": 1200.0, "last_step": 19}, True, (0, "step", 0.0)),
     ],
 )
-def test_work_lost_by_an_attempt_is_computed(fields: dict[str, Any], knows: bool, expected: tuple[Any, ...]) -> None:
-    assert tuple(loss_of(record(0, 1000.0, 1100.0, **fields), knows)) == expected
+def test_work_lost_by_an_attempt_is_computed(
+    fields: dict[str, Any], knows_checkpoints: bool, expected: tuple[Any, ...]
+) -> None:
+    assert tuple(loss_of(record(0, 1000.0, 1100.0, **fields), knows_checkpoints)) == expected
 
 
 @pytest.mark.parametrize(
@@ -107,19 +109,19 @@ def test_work_lost_by_an_attempt_is_computed(fields: dict[str, Any], knows: bool
         ("", "step", None),
     ],
 )
-def test_last_step_is_found_in_the_output(text: str, unit: str, step: int | None) -> None:
+def test_last_step_is_read_from_the_output(text: str, unit: str, step: int | None) -> None:
     assert last_step(text, unit) == step
 
 
-def test_verdict_explains_why_no_attempt_followed() -> None:
+def test_verdict_explains_the_lack_of_a_further_attempt() -> None:
     ended = result(record(0, 1.0, 2.0), state="failed", reason="boom", not_restarted="all restarts are used up")
-    shown = render_verdict(verdict_from_hub(PLAN, ended), "", {})
-    assert "  not restarted: all restarts are used up\n" in shown and "attempts:" not in shown
+    output = render_verdict(verdict_from_hub(PLAN, ended), "", {})
+    assert "  not restarted: all restarts are used up\n" in output and "attempts:" not in output
 
 
 def test_verdict_of_a_run_without_restarts_has_no_line_about_attempts() -> None:
-    shown = render_verdict(verdict_from_hub(PLAN, result()), "", {})
-    assert "attempt" not in shown and "restarted" not in shown
+    output = render_verdict(verdict_from_hub(PLAN, result()), "", {})
+    assert "attempt" not in output and "restarted" not in output
 
 
 def test_node_that_left_before_the_last_attempt_did_not_end_the_run() -> None:
@@ -135,9 +137,13 @@ def test_loss_of_the_first_node_shows_the_command_that_continues_the_run() -> No
     (line,) = [line for line in render_verdict(verdict, "", {}).splitlines() if "continue with" in line]
     *arguments, options = shlex.split(line.partition("continue with: ")[2])
     assert arguments == ["ansible-playbook", "launch.yml", "-e"]
-    given = json.loads(options)
-    assert (given["nodes"], given["launch_script"], given["launch_restarts"]) == ("gpu2,gpu3", "train.py", 3)
-    assert given["launch_args"] == ["--resume", "it's"]
+    variables = json.loads(options)
+    assert (variables["nodes"], variables["launch_script"], variables["launch_restarts"]) == (
+        "gpu2,gpu3",
+        "train.py",
+        3,
+    )
+    assert variables["launch_args"] == ["--resume", "it's"]
 
 
 def test_command_repeats_the_settings_of_the_launch_except_secrets() -> None:
@@ -146,10 +152,12 @@ def test_command_repeats_the_settings_of_the_launch_except_secrets() -> None:
     plan = {**PLAN, "options": launch_options(job), "variables": ["HF_TOKEN"]}
     run = {"state": "failed", "message": "gpu1 is lost: silent", "report": None, "directory": "/runs/first/node1"}
     verdict = verdict_without_hub(plan, {"gpu1": None, "gpu2": run, "gpu3": run}, 2000.0)
-    given = json.loads(shlex.split(verdict["continue_with"])[-1])
+    variables = json.loads(shlex.split(verdict["continue_with"])[-1])
     expected = {"launch_image": "nvcr.io/x:1", "launch_gpus": [0, 1], "launch_time_limit": 43200.0}
-    assert expected.items() <= given.items() and given["launch_python"] == "/venv/bin/python"
-    assert (given["nnodes"], given["launch_spares"], given["launch_restart_min_nodes"]) == (2, 0, 2), "a node less"
+    assert expected.items() <= variables.items() and variables["launch_python"] == "/venv/bin/python"
+    assert (variables["nnodes"], variables["launch_spares"], variables["launch_restart_min_nodes"]) == (2, 0, 2), (
+        "a node less"
+    )
     assert "launch_environment, whose values are not recorded: HF_TOKEN" in render_verdict(verdict, "", {})
 
 

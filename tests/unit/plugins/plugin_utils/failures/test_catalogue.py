@@ -1,4 +1,4 @@
-"""The catalogue of errors: each recorded text finds its entry, harmless ones find none, hostile ones cost little."""
+"""The error catalogue: recorded texts match their entries, harmless ones none, hostile ones are cheap."""
 
 from __future__ import annotations
 
@@ -272,7 +272,7 @@ SYSTEM_ERROR = (
 
 
 @pytest.mark.parametrize(
-    ("error", "lines", "seen"),
+    ("error", "lines", "evidence"),
     [
         (f"{SYSTEM_ERROR}Failed to frobnicate device mlx5_0", [], "Failed to frobnicate device mlx5_0"),
         (
@@ -284,10 +284,14 @@ SYSTEM_ERROR = (
     ],
     ids=["last error", "last warning", "nothing"],
 )
-def test_line_that_matches_no_entry_is_shown_with_a_possible_cause(error: str, lines: list[str], seen: str) -> None:
+def test_line_that_matches_no_entry_is_shown_with_a_possible_cause(error: str, lines: list[str], evidence: str) -> None:
     explanation = explain_failure(error, lines)
     assert explanation is not None
-    assert (explanation["id"], explanation["confidence"], explanation["evidence"]) == ("nccl-system-error", "log", seen)
+    assert (explanation["id"], explanation["confidence"], explanation["evidence"]) == (
+        "nccl-system-error",
+        "log",
+        evidence,
+    )
 
 
 UNRESOLVED = (
@@ -333,7 +337,7 @@ def test_source_files_and_code_addresses_are_not_subjects() -> None:
     }  # fmt: skip
 
 
-def test_cause_found_only_in_the_log_is_a_possible_cause() -> None:
+def test_cause_named_only_in_the_log_is_a_possible_cause() -> None:
     certain, possible = (
         explain_failure(TEXTS["mount-died"], []),
         explain_failure("ValueError: boom", ["", *TEXTS["mount-died"].splitlines()]),
@@ -471,16 +475,16 @@ HEALTHY = {path.stem: path.read_text() for path in (RECORDED.parent / "healthy_l
 UNKNOWN = "Traceback (most recent call last):\n  File 'train.py', line 3, in <module>\nValueError: boom at 5\n"
 
 
-def test_there_are_many_healthy_logs() -> None:
+def test_corpus_has_many_healthy_logs() -> None:
     assert len(HEALTHY) >= 60
 
 
 @pytest.mark.parametrize("name", HEALTHY)
 @pytest.mark.parametrize("end", [UNKNOWN, "", "bye\n"], ids=["exception", "exit code", "last words"])
 def test_healthy_log_does_not_explain_an_unknown_failure(name: str, end: str) -> None:
-    answer = explain_offline({"ranks": {"0": HEALTHY[name] + end}, "exit": {"0": 3}})
-    assert answer.confidence != "error", answer
-    assert not answer.id or end != UNKNOWN, answer
+    explanation = explain_offline({"ranks": {"0": HEALTHY[name] + end}, "exit": {"0": 3}})
+    assert explanation.confidence != "error", explanation
+    assert not explanation.id or end != UNKNOWN, explanation
 
 
 # --- Hostile text -----------------------------------------------------------------------------------------------------
@@ -499,7 +503,7 @@ def test_any_output_of_a_job_is_handled_without_error(pieces: list[str]) -> None
 
 
 def beginnings() -> str:
-    """Return, on one line, texts that entries begin with but do not continue with."""
+    """Return one line of prefixes of entries without their continuations."""
     return "".join(text[: len(text) // 2] + " " for text in TEXTS.values() if "OVERFLOW" not in text).replace("\n", " ")
 
 
@@ -518,7 +522,7 @@ def beginnings() -> str:
     ],
 )
 def test_run_time_grows_linearly_with_the_length_of_the_text(piece: str) -> None:
-    def taken(size: int) -> float:
+    def duration(size: int) -> float:
         text = (piece * (size // len(piece) + 1))[:size]
         times = []
         for _round in range(3):
@@ -527,8 +531,8 @@ def test_run_time_grows_linearly_with_the_length_of_the_text(piece: str) -> None
             times.append(time.process_time() - begun)
         return min(times)
 
-    taken(100)  # compiles
-    assert taken(120_000) < 12 * max(taken(30_000), 0.001)
+    duration(100)  # compiles
+    assert duration(120_000) < 12 * max(duration(30_000), 0.001)
 
 
 def test_only_the_last_part_of_a_very_long_text_is_searched() -> None:

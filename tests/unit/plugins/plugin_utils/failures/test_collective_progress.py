@@ -1,4 +1,4 @@
-"""Ranks that time out in different collectives: which one is behind, and which pass different sizes."""
+"""Timeouts of ranks in different collectives: ranks that are behind, and differing sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ranks that were ended with the run after an error of their own, and other ranks of a node whose logs show one."""
+"""Ranks terminated with the run after an error of their own, and errors in the logs of other ranks of a node."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.muster.training.plugins.plugin_utils._failures.node_output import last_lines_of
-from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import (
+from ansible_collections.muster.training.plugins.plugin_utils._failures.first_failure import (
     CLEARLY_EARLIER,
     STOPPED_AFTER_ERROR,
-    verdict_from_hub,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._failures.node_output import last_lines_of
+from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import verdict_from_hub
+from tests.unit.plugins.plugin_utils.failures.results import CLOSED, rank, report, result
+from tests.unit.plugins.plugin_utils.failures.test_first_failure import cause
 from tests.unit.plugins.plugin_utils.failures.test_hang import NODES
-from tests.unit.plugins.plugin_utils.failures.test_verdict import CLOSED, cause, rank, report, result
 from tests.unit.plugins.plugin_utils.failures.test_waiting import GLOO, failure, watchdog
 
 TERMINATED = -signal.SIGTERM
@@ -23,7 +24,7 @@ DECISIVE = "gpu1:4711:4802 [0] NCCL WARN Call to ibv_create_cq failed with error
 
 
 def ended(number: int, error: str, seconds: float, code: int | None = TERMINATED, **more: Any) -> dict[str, Any]:
-    """A rank that was ended with the run, this long after an error of its own."""
+    """Return a rank that was terminated with the run, this many seconds after an error of its own."""
     return {**rank(number, code, error), "own_error": True, "before_end": seconds, **more}
 
 
@@ -39,25 +40,27 @@ def ended(number: int, error: str, seconds: float, code: int | None = TERMINATED
 )
 def test_exception_of_a_rank_that_was_ended_comes_before_the_timeouts_of_others(marks: dict[str, Any]) -> None:
     hung = report(1, ended(2, "ValueError: boom", 600.0, **marks))
-    made = result(report(1, rank(0, 1, GLOO), rank(1, 1, GLOO)), hung, first="node0")
-    assert cause(made) == ("node1", 2, "ValueError: boom")
-    made["nodes"][1]["report"]["ranks"][0].pop("own_error")
+    run_result = result(report(1, rank(0, 1, GLOO), rank(1, 1, GLOO)), hung, first="node0")
+    assert cause(run_result) == ("node1", 2, "ValueError: boom")
+    run_result["nodes"][1]["report"]["ranks"][0].pop("own_error")
     killed_by_us = marks["code"] == -signal.SIGKILL  # its error counts in any case
-    assert (cause(made)[2] == "ValueError: boom") == killed_by_us
+    assert (cause(run_result)[2] == "ValueError: boom") == killed_by_us
 
 
 def test_killed_rank_with_an_error_of_its_own_did_not_run_out_of_memory() -> None:
     killed = ended(2, "ValueError: boom", 600.0, -signal.SIGKILL, ended_by_us=True)
-    made = result(report(1, rank(0, 1, GLOO)), report(TERMINATED, killed, ended_by_us=True, oom_kills=1), first="node0")
-    assert cause(made) == ("node1", 2, "ValueError: boom")
+    run_result = result(
+        report(1, rank(0, 1, GLOO)), report(TERMINATED, killed, ended_by_us=True, oom_kills=1), first="node0"
+    )
+    assert cause(run_result) == ("node1", 2, "ValueError: boom")
 
 
 @pytest.mark.parametrize(("seconds", "number"), [(CLEARLY_EARLIER, 0), (CLEARLY_EARLIER + 3.0, 2)])
 def test_error_of_a_rank_that_was_ended_comes_first_if_it_is_clearly_earlier(seconds: float, number: int) -> None:
     failed = {**rank(0, 1, "KeyError: 'x'"), "before_end": 2.0}
     hung = ended(2, "ValueError: boom", seconds, ended_by_us=True)
-    other = ended(4, "ValueError: later", seconds - 1.0, ended_by_us=True)
-    nodes = [report(TERMINATED, item, ended_by_us=True) for item in (other, hung)]
+    later = ended(4, "ValueError: later", seconds - 1.0, ended_by_us=True)
+    nodes = [report(TERMINATED, item, ended_by_us=True) for item in (later, hung)]
     assert cause(result(report(1, failed), *nodes, first="node0"))[1] == number
     undated = result(report(1, rank(0, 1, "KeyError: 'x'")), *nodes, first="node0")
     assert cause(undated)[1] == 0, "it is not known when rank 0 failed"
@@ -70,16 +73,16 @@ def test_earliest_of_several_errors_of_ended_ranks_is_the_cause_whichever_report
 
 
 def test_timeouts_that_were_cut_off_count_as_those_of_ranks_that_waited() -> None:
-    """Otherwise, rank 2, whose timeout was cut off, would be the only rank without an error."""
+    """Otherwise, rank 2, whose timeout message is truncated, would be the only rank without an error."""
     same = watchdog(7, "ALLREDUCE")
     cut_off = report(TERMINATED, ended(2, same, 0.5, ended_by_us=True), ended_by_us=True)
-    made = result(report(1, rank(0, 1, same), rank(1, 1, same)), cut_off, first="node0")
-    number, error, _entry = failure(made)
+    run_result = result(report(1, rank(0, 1, same), rank(1, 1, same)), cut_off, first="node0")
+    number, error, _entry = failure(run_result)
     assert number == 0 and error.endswith("; all 3 ranks wait in ALLREDUCE 7")
-    made["nodes"][1]["report"]["ranks"][0] = {**rank(2, TERMINATED), "ended_by_us": True}
-    assert failure(made)[0] == 2
+    run_result["nodes"][1]["report"]["ranks"][0] = {**rank(2, TERMINATED), "ended_by_us": True}
+    assert failure(run_result)[0] == 2
     plan = {"nodes": NODES}
-    assert verdict_from_hub(plan, made)["first_failure"]["rank"] == 2
+    assert verdict_from_hub(plan, run_result)["first_failure"]["rank"] == 2
 
 
 def test_rank_that_torchrun_closed_is_counted_if_it_lost_its_connection() -> None:
@@ -92,30 +95,32 @@ def test_rank_that_torchrun_closed_is_counted_if_it_lost_its_connection() -> Non
 def test_rank_that_torchrun_does_not_list_had_ended_although_all_others_lost_their_connections(
     early: list[int],
 ) -> None:
-    """torchrun closed one of the others a moment before that one would have failed by itself."""
-    others = report(1, rank(0, 1, CLOSED), ended(1, CLOSED, 0.1, closed=True))
-    made = result(others, report(1, rank(2, 1, CLOSED), rank(3, None)), first="node0", ended_early=early)
-    first = verdict_from_hub({"nodes": NODES}, made)["first_failure"]
+    """torchrun terminated one of the other ranks just before its own failure."""
+    disconnected = report(1, rank(0, 1, CLOSED), ended(1, CLOSED, 0.1, closed=True))
+    run_result = result(disconnected, report(1, rank(2, 1, CLOSED), rank(3, None)), first="node0", ended_early=early)
+    first = verdict_from_hub({"nodes": NODES}, run_result)["first_failure"]
     assert first["rank"] == 3 and "had already ended with exit code 0" in first["error"]
 
 
 def with_outputs(*ranks: dict[str, Any], outputs: dict[int, str], **more: Any) -> dict[str, Any]:
-    """The report of a node with the last lines of its ranks, by rank; the first one's is that of the failed rank."""
-    first, *others = outputs.items()
-    excerpts = [{"log": f"/run/{number}.log", "lines": text} for number, text in others]
+    """Return the report of a node with the last lines of its ranks, by rank; the first rank is the one that failed."""
+    first, *remaining = outputs.items()
+    excerpts = [{"log": f"/run/{number}.log", "lines": text} for number, text in remaining]
     return report(1, *ranks, last_log=f"/run/{first[0]}.log", last_lines=first[1], outputs=excerpts, **more)
 
 
 @pytest.mark.parametrize("end", [{"exit_code": TERMINATED, "closed": True}, {"exit_code": None}])
 def test_message_of_another_rank_of_the_node_explains_a_reaction(end: dict[str, Any]) -> None:
     closed = {**rank(0, TERMINATED), **end}
-    made = result(with_outputs(closed, rank(3, 1, LOST), outputs={3: LOST, 0: DECISIVE}), first="node0")
-    number, error, entry = failure(made)
+    run_result = result(with_outputs(closed, rank(3, 1, LOST), outputs={3: LOST, 0: DECISIVE}), first="node0")
+    number, error, entry = failure(run_result)
     assert (number, error, entry) == (0, STOPPED_AFTER_ERROR, "rdma-locked-memory")
     harmless = result(with_outputs(closed, rank(3, 1, LOST), outputs={3: LOST, 0: "OSError: x"}), first="node0")
     assert failure(harmless)[0] == 3
-    own = result(with_outputs(closed, rank(3, 1, "ValueError: boom"), outputs={3: "x", 0: DECISIVE}), first="node0")
-    assert failure(own)[0] == 3, "rank 3 did not react"
+    unrelated = result(
+        with_outputs(closed, rank(3, 1, "ValueError: boom"), outputs={3: "x", 0: DECISIVE}), first="node0"
+    )
+    assert failure(unrelated)[0] == 3, "rank 3 did not react"
 
 
 def test_collectives_are_read_from_the_logs_of_all_ranks_of_a_node() -> None:

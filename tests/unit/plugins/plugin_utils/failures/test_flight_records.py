@@ -1,4 +1,4 @@
-"""Operations of ranks by torch's flight recorder, compared."""
+"""Comparison of the ranks' operations in torch's flight recorder."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.flight_r
 
 
 def row(rank: int, number: int, operation: str = "all_reduce", state: str = "waiting", **fields: str) -> dict[str, Any]:
-    """What a rank reports about a process group."""
+    """Return a rank's report on a process group."""
     texts = {"group": "0", "description": "default_pg", "operation": operation, "sizes": "[[2]]", **fields}
     return {"rank": rank, "number": number, "state": state, **texts}
 

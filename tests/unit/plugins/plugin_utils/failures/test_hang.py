@@ -1,4 +1,4 @@
-"""The verdict after a torch timeout, based on what the ranks did before it."""
+"""The verdict after a torch timeout, based on the ranks' activity before it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.catalogu
     explain_failure,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import verdict_from_hub
-from tests.unit.plugins.plugin_utils.failures.test_verdict import rank, report, result
+from tests.unit.plugins.plugin_utils.failures.results import rank, report, result
 from tests.unit.plugins.plugin_utils.failures.test_waiting import GLOO
 
 NODES = [{"name": f"node{n}", "first_rank": 2 * n, "slots": 2} for n in range(2)]
@@ -23,14 +23,14 @@ ENDED_BY_TORCHRUN = {**rank(3, -signal.SIGTERM), "closed": True}
 
 
 def verdict_of(last: dict[str, Any], early: list[int]) -> dict[str, Any]:
-    """Return the verdict on a torchrun run in which rank 3 ended in this way, and the others timed out."""
-    made = result(
+    """Return the verdict on a torchrun run in which rank 3 ended as in `last`, and the other ranks timed out."""
+    run_result = result(
         report(1, rank(0, 1, GLOO), rank(1, 1, GLOO), stacks=[{**WAITS, "ranks": [0, 1]}]),
         report(1, rank(2, 1, GLOO), last, stacks=[{**WAITS, "ranks": [2]}, {**LOADS, "ranks": [3]}]),
         first="node1",
         ended_early=early,
     )
-    return verdict_from_hub({"nodes": NODES}, made)
+    return verdict_from_hub({"nodes": NODES}, run_result)
 
 
 @pytest.mark.parametrize(
@@ -46,10 +46,10 @@ def test_rank_that_torchrun_ended_does_not_count_as_ended_early(
     last: dict[str, Any], early: list[int], expected: str
 ) -> None:
     if last["exit_code"] is None:  # a rank that exited by itself has no stack
-        made = result(
+        run_result = result(
             report(1, rank(0, 1, GLOO), rank(1, 1, GLOO)), report(1, rank(2, 1, GLOO), last), ended_early=early
         )
-        failure = verdict_from_hub({"nodes": NODES}, made)["first_failure"]
+        failure = verdict_from_hub({"nodes": NODES}, run_result)["first_failure"]
     else:
         failure = verdict_of(last, early)["first_failure"]
     assert failure["rank"] == 3
@@ -63,8 +63,8 @@ def test_verdict_keeps_the_stacks_of_all_nodes_for_the_report() -> None:
 
 
 def test_node_cannot_report_the_stacks_of_ranks_on_another_node() -> None:
-    made = result(report(1, rank(0, 1, GLOO), stacks=[{**WAITS, "ranks": [0, 3]}]), report(1, stacks="x"), hang=7)
-    assert [group["ranks"] for group in verdict_from_hub({"nodes": NODES}, made)["stacks"]] == [[0]]
+    run_result = result(report(1, rank(0, 1, GLOO), stacks=[{**WAITS, "ranks": [0, 3]}]), report(1, stacks="x"), hang=7)
+    assert [group["ranks"] for group in verdict_from_hub({"nodes": NODES}, run_result)["stacks"]] == [[0]]
 
 
 # Four NCCL ranks on an H200 (torch 2.11), of which rank 3 had fewer batches: the watchdog aborted each of the others at
@@ -122,28 +122,28 @@ def test_rank_that_nccls_watchdog_aborted_at_a_different_line_is_not_blamed() ->
     )
 
 
-def test_flight_recorder_names_the_rank_if_there_are_no_stacks() -> None:
-    made = nccl_result(with_stacks=False)
-    made["nodes"][1]["report"]["ranks"][1].update(exit_code=1, error="ValueError: not about a timeout")
-    failure = verdict_from_hub({"nodes": NODES}, made)["first_failure"]
+def test_flight_recorder_names_the_rank_without_stacks() -> None:
+    run_result = nccl_result(with_stacks=False)
+    run_result["nodes"][1]["report"]["ranks"][1].update(exit_code=1, error="ValueError: not about a timeout")
+    failure = verdict_from_hub({"nodes": NODES}, run_result)["first_failure"]
     assert failure is not None and failure["rank"] == 3
     assert EVIDENCE in failure["error"]
 
 
 @pytest.mark.parametrize("waiting", [1, 2])
 def test_rank_without_a_stack_is_blamed_only_if_several_ranks_waited(waiting: int) -> None:
-    """After the timeout of a single rank, the other one may only have been ended before its own timeout."""
-    others = [rank(number, 1, GLOO) for number in range(waiting)]
+    """After the timeout of a single rank, the other rank may have been terminated before its own timeout."""
+    waiting_ranks = [rank(number, 1, GLOO) for number in range(waiting)]
     silent = rank(3, -signal.SIGTERM)
-    made = result(report(1, *others), report(-signal.SIGTERM, silent, ended_by_us=True), first="node0")
-    failure = verdict_from_hub({"nodes": NODES}, made)["first_failure"]
+    run_result = result(report(1, *waiting_ranks), report(-signal.SIGTERM, silent, ended_by_us=True), first="node0")
+    failure = verdict_from_hub({"nodes": NODES}, run_result)["first_failure"]
     assert failure["rank"] == (0 if waiting == 1 else 3)
 
 
 def test_node_cannot_report_operations_of_ranks_on_another_node() -> None:
-    made = nccl_result(with_stacks=True)
-    made["nodes"][0]["report"]["operations"] += [COMPLETED]
-    made["nodes"][1]["report"]["operations"] = 7
-    failure = verdict_from_hub({"nodes": NODES}, made)["first_failure"]
+    run_result = nccl_result(with_stacks=True)
+    run_result["nodes"][0]["report"]["operations"] += [COMPLETED]
+    run_result["nodes"][1]["report"]["operations"] = 7
+    failure = verdict_from_hub({"nodes": NODES}, run_result)["first_failure"]
     assert failure is not None
     assert failure["error"].endswith("; flight recorder of default_pg: ranks 0-1 wait in all_reduce 11")

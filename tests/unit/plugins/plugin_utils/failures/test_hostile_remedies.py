@@ -1,4 +1,4 @@
-"""A job's output cannot put shell syntax into a remedy, make a rule state a false cause, or keep the controller
+"""Hostile job output cannot inject shell syntax into a remedy, cause a false diagnosis, or keep the controller
 busy.
 """
 

@@ -1,4 +1,4 @@
-"""The advice depends on the kind of cluster that a job's log shows."""
+"""Advice specific to the kind of cluster in a job's log."""
 
 from __future__ import annotations
 

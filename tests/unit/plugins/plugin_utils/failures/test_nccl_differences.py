@@ -1,4 +1,4 @@
-"""Differences between nodes in what NCCL uses are named if a timeout or a lost connection may follow from them."""
+"""Differences in the nodes' NCCL setup are reported with timeouts and lost connections that they may cause."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.nccl_dif
     reported_setups,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import verdict_from_hub
-from tests.unit.plugins.plugin_utils.failures.test_verdict import rank, report, result
+from tests.unit.plugins.plugin_utils.failures.results import rank, report, result
 from tests.unit.plugins.plugin_utils.failures.test_waiting import watchdog
 
 NODES = [{"name": f"gpu{n}", "first_rank": 2 * n, "slots": 2, "address": f"10.0.0.{n + 1}"} for n in range(3)]
@@ -23,7 +23,7 @@ LOST = "torch.distributed.DistBackendError: NCCL error: remote process exited or
 
 
 def verdict(*setups: list[dict[str, Any]], error: str = WAITED, **more: Any) -> dict[str, Any]:
-    """The first failure of a run of three nodes, all of whose ranks fail with an error, and its explanation."""
+    """Return the first failure of a run in which all ranks of three nodes fail with an error, and its explanation."""
     nodes = [
         report(1, *(rank(2 * n + local, 1, error) for local in (0, 1)), nccl=nccl, **more)
         for n, nccl in enumerate(setups)
@@ -33,7 +33,7 @@ def verdict(*setups: list[dict[str, Any]], error: str = WAITED, **more: Any) -> 
 
 
 def of(node: int, *ranks: int, **texts: str) -> dict[str, Any]:
-    """What NCCL has set up on a node, for all or some of its ranks."""
+    """Return the NCCL setup of a node, for all or some of its ranks."""
     return {**dict.fromkeys(TEXTS, ""), "ranks": list(ranks or (2 * node, 2 * node + 1)), **texts}
 
 
@@ -78,10 +78,10 @@ def test_interfaces_differ_only_if_one_is_not_that_of_its_nodes_address() -> Non
     ],
 )
 def test_notation_of_an_address_is_no_difference(of_node: str, of_nccl: str) -> None:
-    def differences(*own: str) -> str:
+    def differences(*addresses: str) -> str:
         setups = [
             ({**of(n, interface=f"eth{n}", address=address), "ranks": [2 * n]}, of_node.format(n + 1))
-            for n, address in enumerate(own)
+            for n, address in enumerate(addresses)
         ]
         return describe_differences(setups, NODES)
 

@@ -1,4 +1,4 @@
-"""A line that states a cause comes before an error that only reacts to it, unless the program went on after it."""
+"""A line with a cause takes precedence over an error that is only a consequence, unless the program continued."""
 
 from __future__ import annotations
 
@@ -116,14 +116,12 @@ def test_earlier_cause_comes_before_the_reaction_that_ended_the_rank(cause: str,
 
 
 @pytest.mark.parametrize("launcher", EPILOGUES)
-def test_each_cause_is_found_before_what_launchers_print_after_it(launcher: str) -> None:
+def test_each_cause_takes_precedence_over_later_launcher_output(launcher: str) -> None:
     wrong = []
     for entry in (entry for entry in CATALOGUE if entry.kind == "root" and not entry.recoverable and not entry.summary):
         text = (RECORDED / f"{entry.id}.txt").read_text().partition("\n")[2].rstrip("\n") + "\n"
-        answers = [
-            explain_offline({"ranks": {"0": text + end}, "exit": {"0": 1}}).id for end in ("", EPILOGUES[launcher])
-        ]
-        wrong += [(entry.id, answers)] if answers[1] not in (entry.id, answers[0]) else []
+        ids = [explain_offline({"ranks": {"0": text + end}, "exit": {"0": 1}}).id for end in ("", EPILOGUES[launcher])]
+        wrong += [(entry.id, ids)] if ids[1] not in (entry.id, ids[0]) else []
     assert wrong == []
 
 

@@ -1,4 +1,4 @@
-"""Explanations name the directory of the run, and how to install into a Python that site.yml does not manage."""
+"""Explanations contain the run's directory, and installation commands for a Python that site.yml does not manage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the last output, or the operation in which a rank waited, suggests about a timeout."""
+"""Clues to the cause of a timeout: the last output, and the operation in which a rank waited."""
 
 from __future__ import annotations
 

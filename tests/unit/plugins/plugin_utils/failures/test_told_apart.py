@@ -1,4 +1,4 @@
-"""Failures with several possible causes are told apart: each text leads to the one that its log shows."""
+"""Failures with several possible causes are distinguished: each text leads to the cause in its log."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.muster.training.plugins.plugin_utils._failures import verdict
 from ansible_collections.muster.training.plugins.plugin_utils._failures.catalogue import explain_failure
+from ansible_collections.muster.training.plugins.plugin_utils._failures.first_failure import first_failure
 from ansible_collections.muster.training.plugins.plugin_utils._failures.loops import describe_loops
 from tests.explain.offline import node_result
 
@@ -20,13 +20,13 @@ Case = tuple[str, int, str, str, dict[str, str], dict[str, int | str | None]]
 
 
 def read_texts() -> Iterator[Case]:
-    """Yield name, rank that failed first, entry, words of the cause, outputs and ends by rank."""
+    """Yield the name, first failed rank, entry, phrase of the cause, outputs and exit codes by rank."""
     for block in TEXTS.read_text(encoding="utf-8").replace("$SITE", SITE).removeprefix("%%%% ").split("\n%%%% "):
-        head, _, rest = block.partition("\n")
+        head, _, body = block.partition("\n")
         name, rank, entry, phrase = head.split(" | ", 3)
         outputs: dict[str, str] = {}
         ends: dict[str, int | str | None] = {}
-        for part in re.split(r"^@", rest, flags=re.MULTILINE)[1:]:
+        for part in re.split(r"^@", body, flags=re.MULTILINE)[1:]:
             line, _, text = part.partition("\n")
             number, end = line.split()
             outputs[number] = text
@@ -47,7 +47,7 @@ def test_log_decides_between_causes(case: Case, tmp_path: Path) -> None:
         nodes.append(node_result({"ranks": outputs, "exit": ends}, number, directory, float(number)))
     first_node = next(f"node{number}" for number, end in ends.items() if end not in (0, None))
     result = {"state": "failed", "reason": "", "first_node": first_node, "ended": 9.0, "nodes": nodes}
-    first = verdict.first_failure(result)
+    first = first_failure(result)
     assert first is not None and first["rank"] == rank
     explanation = explain_failure(first["error"], first["last_lines"])
     assert explanation is not None
@@ -56,7 +56,7 @@ def test_log_decides_between_causes(case: Case, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("own", "other", "clause"),
+    ("own_line", "peer_line", "clause"),
     [
         ("100%|##| 80/80 [00:41", "96%|## | 80/83 [00:41", ", loops: 80 steps on rank 1, 83 on rank 0"),
         ("step 80/80 loss 1", "step 80/83 loss 1", ", loops: 80 steps on rank 1, 83 on rank 0"),
@@ -67,5 +67,5 @@ def test_log_decides_between_causes(case: Case, tmp_path: Path) -> None:
     ],
     ids=["bars", "steps", "equal", "other loops", "too different", "no progress"],
 )
-def test_loops_of_different_lengths_are_named(own: str, other: str, clause: str) -> None:
-    assert describe_loops((1, ["start", own]), (0, [other])) == clause
+def test_loops_of_different_lengths_are_named(own_line: str, peer_line: str, clause: str) -> None:
+    assert describe_loops((1, ["start", own_line]), (0, [peer_line])) == clause

@@ -1,4 +1,4 @@
-"""A rank with a timeout waited: the rank that others waited for is the one that failed first."""
+"""A rank with a timeout was waiting: the rank it waited for failed first."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ from typing import Any
 import pytest
 
 from ansible_collections.muster.training.plugins.plugin_utils._failures.catalogue import explain_failure
-from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import (
-    first_failure,
-    render_verdict,
-    verdict_from_hub,
-)
-from tests.unit.plugins.plugin_utils.failures.test_verdict import CLOSED, rank, report, result
+from ansible_collections.muster.training.plugins.plugin_utils._failures.first_failure import first_failure
+from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import verdict_from_hub
+from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict_text import render_verdict
+from tests.unit.plugins.plugin_utils.failures.results import CLOSED, rank, report, result
 
 GLOO = (
     "RuntimeError: [../third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 5000ms for recv "
@@ -30,29 +28,29 @@ def watchdog(number: int, operation: str) -> str:
     )
 
 
-def failure(made: dict[str, Any]) -> tuple[int | None, str, str]:
+def failure(run_result: dict[str, Any]) -> tuple[int | None, str, str]:
     """Return the rank that failed first, its error, and the entry that explains it."""
-    first = first_failure(made)
+    first = first_failure(run_result)
     assert first is not None
     explanation = explain_failure(first["error"], first["last_lines"])
     return first["rank"], first["error"], explanation["id"] if explanation else ""
 
 
 def test_the_only_rank_without_a_timeout_is_the_first_failure() -> None:
-    made = result(
+    run_result = result(
         report(1, rank(0, 1, GLOO), rank(1, 1, OTHER_GLOO)),
         report(TERMINATED, rank(2, 1, GLOO), {**rank(3, TERMINATED), "ended_by_us": True}, ended_by_us=True),
         first="node0",
     )
-    number, error, entry = failure(made)
+    number, error, entry = failure(run_result)
     assert (number, entry) == (3, "rank-never-arrived")
     assert error.startswith("did not arrive where 3 other ranks waited for it; rank 0: RuntimeError: ")
 
 
 def test_only_rank_without_an_error_failed_before_the_ranks_that_lost_their_connection_to_it() -> None:
-    """As when only one node has the checkpoint from which its rank resumes, so that it has nothing left to do."""
-    left = result(report(-9, rank(0, None), ended_by_us=True), report(1, rank(1, 1, CLOSED)), first="node1")
-    number, error, entry = failure(left)
+    """For example, only one node has the checkpoint, so that its rank resumes and exits at once."""
+    run_result = result(report(-9, rank(0, None), ended_by_us=True), report(1, rank(1, 1, CLOSED)), first="node1")
+    number, error, entry = failure(run_result)
     assert (number, entry) == (0, "rank-left-early")
     assert error.startswith("had no error of its own when rank 1 lost the connection to it: RuntimeError: ")
     ended = result(report(0, rank(0, 0)), report(1, rank(1, 1, CLOSED), rank(2, 1, CLOSED)), first="node1")
@@ -60,9 +58,9 @@ def test_only_rank_without_an_error_failed_before_the_ranks_that_lost_their_conn
 
 
 def test_rank_without_an_error_is_not_blamed_if_others_have_none_or_its_node_ran_out_of_memory() -> None:
-    others = report(1, rank(1, 1, CLOSED), rank(2, None))
+    peers = report(1, rank(1, 1, CLOSED), rank(2, None))
     stopped = report(TERMINATED, rank(0, None), ended_by_us=True)
-    assert failure(result(stopped, others, first="node1"))[::2] == (1, "gloo-peer-gone")
+    assert failure(result(stopped, peers, first="node1"))[::2] == (1, "gloo-peer-gone")
     killed = report(TERMINATED, rank(0, None), ended_by_us=True, oom_kills=1)
     assert failure(result(killed, report(1, rank(1, 1, CLOSED)), first="node1"))[0] == 1
 
@@ -74,21 +72,21 @@ def test_single_timeout_does_not_blame_the_other_rank() -> None:
 
 @pytest.mark.parametrize(("error", "number"), [("KeyError: 'loss'", 2), (CLOSED, 2)])
 def test_the_only_rank_with_an_error_other_than_a_timeout_is_the_first_failure(error: str, number: int) -> None:
-    made = result(report(1, rank(0, 1, GLOO), rank(1, 1, GLOO)), report(1, rank(2, 1, error)), first="node0")
-    assert failure(made)[:2] == (number, error)
+    run_result = result(report(1, rank(0, 1, GLOO), rank(1, 1, GLOO)), report(1, rank(2, 1, error)), first="node0")
+    assert failure(run_result)[:2] == (number, error)
 
 
 @pytest.mark.parametrize("waiting", [GLOO, watchdog(4021, "ALLTOALL_BASE")])
 def test_rank_that_exited_with_0_early_failed_first(waiting: str) -> None:
-    made = result(report(0, rank(0, 0)), report(1, rank(1, 1, waiting)), first="node1")
-    number, error, entry = failure(made)
+    run_result = result(report(0, rank(0, 0)), report(1, rank(1, 1, waiting)), first="node1")
+    number, error, entry = failure(run_result)
     assert (number, entry) == (0, "rank-ended-early")
     assert error.startswith("exited with 0 while rank 1 waited for it: ")
 
 
 def test_rank_that_exited_with_0_is_not_blamed_for_another_error() -> None:
-    made = result(report(0, rank(0, 0)), report(1, rank(1, 1, "ValueError: boom")), first="node1")
-    assert failure(made)[:2] == (1, "ValueError: boom")
+    run_result = result(report(0, rank(0, 0)), report(1, rank(1, 1, "ValueError: boom")), first="node1")
+    assert failure(run_result)[:2] == (1, "ValueError: boom")
 
 
 def test_different_collectives_are_named() -> None:
@@ -108,14 +106,14 @@ def test_different_collectives_are_named() -> None:
     ],
 )
 def test_error_that_names_its_cause_is_not_a_consequence(error: str) -> None:
-    made = result(report(1, rank(0, 1, CLOSED)), report(1, rank(1, 1, error)), first="node0")
-    assert failure(made)[:2] == (1, error)
+    run_result = result(report(1, rank(0, 1, CLOSED)), report(1, rank(1, 1, error)), first="node0")
+    assert failure(run_result)[:2] == (1, error)
 
 
 def test_ranks_that_only_reacted_are_counted() -> None:
     ranks = [rank(number, 1, CLOSED) for number in range(4)]
-    made = result(report(1, *ranks, rank(4, 1, "ValueError: boom")), first="node0")
-    verdict = verdict_from_hub({}, made)
+    run_result = result(report(1, *ranks, rank(4, 1, "ValueError: boom")), first="node0")
+    verdict = verdict_from_hub({}, run_result)
     assert verdict["reactions"] == 4
     text = render_verdict(verdict, "", {})
     assert "rank 4: ValueError: boom" in text
@@ -132,25 +130,25 @@ def aborted(number: int, text: str) -> dict[str, Any]:
     return {**report(1, rank(number, -signal.SIGABRT)), "last_log": f"/run/{number}.log", "last_lines": text}
 
 
-def test_different_collectives_are_found_in_the_logs_of_aborted_ranks() -> None:
-    made = result(
+def test_different_collectives_are_detected_in_the_logs_of_aborted_ranks() -> None:
+    run_result = result(
         aborted(0, watchdog_log(9121, "_ALLGATHER_BASE")), aborted(1, watchdog_log(9121, "_REDUCE_SCATTER_BASE"))
     )
-    number, error, entry = failure(made)
+    number, error, entry = failure(run_result)
     assert (number, entry) == (0, "ranks-out-of-step")
     assert "rank 0 in _ALLGATHER_BASE 9121, rank 1 in _REDUCE_SCATTER_BASE 9121" in error
 
 
 def test_rank_that_only_observed_others_timeouts_is_the_first_failure() -> None:
-    """Since torch 2.7, the log may have no more than this of the watchdog."""
-    here = "[PG ID 0 Rank 1] Received a dump signal due to a collective timeout from this local rank and we will try"
-    other = "[PG ID 0 Rank 0] Observed flight recorder dump signal from another rank via TCPStore."
-    made = result(silent(0, other), aborted(1, here), aborted(2, here), first="node1")
-    assert failure(made)[::2] == (0, "rank-never-arrived")
+    """Since torch 2.7, the log may contain no other line of the watchdog."""
+    local = "[PG ID 0 Rank 1] Received a dump signal due to a collective timeout from this local rank and we will try"
+    observed = "[PG ID 0 Rank 0] Observed flight recorder dump signal from another rank via TCPStore."
+    run_result = result(silent(0, observed), aborted(1, local), aborted(2, local), first="node1")
+    assert failure(run_result)[::2] == (0, "rank-never-arrived")
 
 
 @pytest.mark.parametrize(
-    ("item", "other"),
+    ("item", "second"),
     [
         (watchdog_log(5, "SEND"), watchdog_log(5, "RECV")),
         (watchdog_log(5, "ALLREDUCE", "[PG ID 0 PG GUID 0] "), watchdog_log(9, "BROADCAST", "[PG ID 2 PG GUID 7] ")),
@@ -158,12 +156,12 @@ def test_rank_that_only_observed_others_timeouts_is_the_first_failure() -> None:
     ],
     ids=["point to point", "two groups", "the same"],
 )
-def test_ranks_waiting_in_operations_that_may_differ_are_not_out_of_step(item: str, other: str) -> None:
-    assert failure(result(aborted(0, item), aborted(1, other)))[2] == "nccl-time-out"
+def test_ranks_waiting_in_operations_that_may_differ_are_not_out_of_step(item: str, second: str) -> None:
+    assert failure(result(aborted(0, item), aborted(1, second)))[2] == "nccl-time-out"
 
 
 def silent(number: int, text: str) -> dict[str, Any]:
-    """Return the report of a node whose rank was ended with the run, with the rank's last output."""
+    """Return the report of a node whose rank was terminated with the run, with the rank's last output."""
     ranks = {**rank(number, TERMINATED), "ended_by_us": True}
     return {**report(TERMINATED, ranks, ended_by_us=True), "last_log": f"/run/{number}.log", "last_lines": text}
 
@@ -196,8 +194,8 @@ def test_last_output_that_the_waiting_rank_also_printed_is_not_evidence() -> Non
 
 def test_rank_that_did_not_arrive_is_named_with_its_activity() -> None:
     output = "[eval] dataset 28/30: 0.77 (204.6 s)"
-    made = result(silent(0, output), *(aborted(n, watchdog_log(88, "BROADCAST")) for n in (1, 2)), first="node1")
-    number, error, entry = failure(made)
+    run_result = result(silent(0, output), *(aborted(n, watchdog_log(88, "BROADCAST")) for n in (1, 2)), first="node1")
+    number, error, entry = failure(run_result)
     assert (number, entry) == (0, "rank-still-worked")
     assert error.startswith(
         f"was still working when 2 other ranks gave up waiting for it, its last output: {output}; rank 1: "
@@ -207,15 +205,15 @@ def test_rank_that_did_not_arrive_is_named_with_its_activity() -> None:
 def test_rank_that_has_not_started_the_others_collective_is_the_first_failure() -> None:
     where = "[PG ID 0 PG GUID 0(default_pg) Rank {}] "
     timed_out = watchdog(21937, "_ALLGATHER_BASE").partition("] ")[2]
-    others = [aborted(n, f"[rank{n}]:[E625 ProcessGroupNCCL.cpp:632] [Rank {n}] {timed_out}") for n in (0, 2)]
-    heard = (
+    peers = [aborted(n, f"[rank{n}]:[E625 ProcessGroupNCCL.cpp:632] [Rank {n}] {timed_out}") for n in (0, 2)]
+    dump_signal = (
         f"{where.format(1)}Observed flight recorder dump signal from another rank via "
         f"TCPStore.\n{where.format(1)}Received "
         "a dump signal due to a collective timeout from  rank 0 and we will try our best to dump the debug info. Last "
         "enqueued NCCL work: 21936, last completed NCCL work: 21936."
     )
-    made = result(others[0], aborted(1, heard), others[1], first="node0")
-    number, error, entry = failure(made)
+    run_result = result(peers[0], aborted(1, dump_signal), peers[1], first="node0")
+    number, error, entry = failure(run_result)
     assert (number, entry) == (1, "rank-behind")
     assert error.startswith(
         "ranks are not at the same step: rank 0 in _ALLGATHER_BASE 21937, rank 1 after 21936, behind: rank 1;"

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""keep creates no machine because of a single reply: neither the run's nor the provider's list may be incomplete."""
+"""keep confirms a loss before it creates a machine: the run's or the provider's list may be incomplete once."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_other_actions_need_no_confirmation_and_cancel_a_pending_one(action: Wat
 
 
 def lost_machines(world: World) -> dict[str, bool]:
-    """Return the machines of lost nodes in the notes; true: they must not be used again."""
+    """Return the machines of lost nodes in the notes, and whether each must not be used again."""
     notes = read_notes(world.record)
     return notes["lost"] if notes else {}
 
@@ -77,12 +77,12 @@ class IncompleteWorld(World):
 
     def observe(self) -> Situation:
         situation = super().observe()
-        return self.change(self.looks, situation)
+        return self.change(self.observations, situation)
 
     def pause(self, seconds: float) -> bool:
         self.now += seconds
         self.pauses.append(seconds)
-        return self.looks > 12
+        return self.observations > 12
 
 
 def test_node_that_is_missing_from_a_single_observation_is_not_replaced(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_node_that_is_missing_from_a_single_observation_is_not_replaced(tmp_path
     world.change = lambda number, at: at._replace(missing=missing, unreachable={"bert-1"}) if number == 3 else at
     world.keep()
     assert world.account.count - 1 == world.created
-    assert [text for text in world.shown if text.startswith("bert-1 lost: checking for 30 s")]
+    assert [text for text in world.messages if text.startswith("bert-1 lost: checking for 30 s")]
     assert world.pauses[2] == CONFIRM_INTERVAL and set(world.pauses) == {CONFIRM_INTERVAL, 20.0}
 
 
@@ -126,9 +126,9 @@ def test_broken_machine_missing_once_from_the_list_is_not_used_again(tmp_path: P
     break_one(world)
     world.keep()
     assert lost_machines(world) == {"bert-1": True}
-    world.looks, world.change = 0, lambda number, at: at._replace(machines=()) if number == 2 else at
+    world.observations, world.change = 0, lambda number, at: at._replace(machines=()) if number == 2 else at
     world.keep()
     assert lost_machines(world) == {"bert-1": True}
-    world.looks, world.change = 0, lambda number, at: at._replace(machines=())
+    world.observations, world.change = 0, lambda number, at: at._replace(machines=())
     world.keep()
     assert lost_machines(world) == {}

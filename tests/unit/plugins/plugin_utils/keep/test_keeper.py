@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""keep with the provision engine: killed at every request and step, and started again."""
+"""keep with the provisioning engine: killed at every request and step, and restarted."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ HORIZON = 120  # polls the run, which by then has ended
 
 
 class Killed(BaseException):
-    """keep ends here, as if killed by a signal that cannot be caught."""
+    """End of keep, as if by a signal that cannot be caught."""
 
 
 class World:
-    """A cluster at the minimal provider, and a run on it. Machines are known by their id at the provider."""
+    """A cluster at the minimal provider, and a run on it. Machines are identified by their IDs at the provider."""
 
     def __init__(self, directory: Path, size: int = 3, budget: float | None = 10.0) -> None:
         self.directory, self.budget = directory, budget
@@ -48,9 +48,9 @@ class World:
         self.hanging: set[str] = set()
         self.prepared: set[str] = set()
         self.joins: list[str] = []
-        self.shown: list[str] = []
+        self.messages: list[str] = []
         self.ticks, self.kill_at = 0, 0
-        self.looks = 0
+        self.observations = 0
         self.rents = True
         self.static: tuple[str, ...] = ()
         provision(self.cloud(), Request(nnodes=size))
@@ -60,10 +60,10 @@ class World:
 
     def cloud(self) -> MinimalCloud:
         journal = read_journal(self.clusters, "bert", "minimal")
-        return MinimalCloud("bert", self.account, journal, "", self.shown.append, self.sleep, lambda: self.now)
+        return MinimalCloud("bert", self.account, journal, "", self.messages.append, self.sleep, lambda: self.now)
 
     def ids(self) -> dict[str, str]:
-        """Return the ids of the machines, by name."""
+        """Return the IDs of the machines, by name."""
         machines = [item for item in self.account.resources.values() if item["kind"] == "machine"]
         return {item["name"]: item["id"] for item in machines}
 
@@ -83,14 +83,14 @@ class World:
         alive = set(self.ids().values()) - self.broken - self.hanging
         return [name for name, machine in self.members.items() if machine not in alive]
 
-    # - what keep can do
+    # - operations of keep
 
     def observe(self) -> Situation:
-        self.looks += 1
+        self.observations += 1
         ids = self.ids()
         lost = self.lost()
         return Situation(
-            state=ENDED if self.looks > HORIZON else ACTIVE,
+            state=ENDED if self.observations > HORIZON else ACTIVE,
             nodes=tuple(self.members),
             missing=tuple(MissingNode(name, self.members[name] in self.broken) for name in lost),
             unreachable=[name for name in lost if ids.get(name) in {None, *self.hanging}],
@@ -135,12 +135,12 @@ class World:
 
     def pause(self, seconds: float) -> bool:
         self.now += seconds
-        return self.looks > HORIZON or not self.lost()
+        return self.observations > HORIZON or not self.lost()
 
     def keep(self, kill_at: int = 0) -> bool:
         """Run keep until the run is complete, or it is killed; return whether it was killed."""
         self.ticks, self.kill_at = 0, kill_at
-        steps = Keeper(self.record, self, Clock(lambda: self.now, self.pause, 20.0), self.shown.append)
+        steps = Keeper(self.record, self, Clock(lambda: self.now, self.pause, 20.0), self.messages.append)
         try:
             steps.run()
         except Killed:
@@ -180,7 +180,7 @@ LOSSES = {
 
 
 def write_notes_in(world: World, record: Path, notes: Notes) -> None:
-    """Write keep's notes; keep may be killed before and after that."""
+    """Write keep's notes, with points before and after at which keep may be killed."""
     world.tick()
     write_notes(record, notes)
     world.tick()
@@ -218,7 +218,7 @@ def test_keep_survives_repeated_kills(tmp_path: Path) -> None:
     starts = 0
     while world.keep(3 + starts // 4):
         starts += 1
-        world.looks = 0  # the run continues
+        world.observations = 0  # the run continues
         assert starts < HORIZON
     assert world.lost() == [] and world.account.count - 1 - world.created == 2 and starts > 2
 
@@ -228,7 +228,7 @@ def test_budget_is_never_exceeded(tmp_path: Path) -> None:
     hang_one(world)
     assert not world.keep()
     assert world.lost() == ["bert-1"] and world.account.count - 1 == world.created
-    assert any("3" in text and "later" in text for text in world.shown)
+    assert any("3" in text and "later" in text for text in world.messages)
 
 
 def test_no_machine_is_created_without_a_budget(tmp_path: Path) -> None:
@@ -236,7 +236,7 @@ def test_no_machine_is_created_without_a_budget(tmp_path: Path) -> None:
     lose_one(world)
     world.keep()
     assert world.account.count - 1 == world.created and len(world.ids()) == 2
-    texts = [text for text in world.shown if "max_usd_per_hour" in text]
+    texts = [text for text in world.messages if "max_usd_per_hour" in text]
     assert len(texts) == 1, "the user is told once"
 
 
@@ -246,7 +246,7 @@ def test_shortage_does_not_affect_the_machines_of_the_run(tmp_path: Path) -> Non
     world.account.full = ("small",)
     world.keep()
     assert sorted(world.ids()) == ["bert-0", "bert-2"]
-    world.account.full, world.looks = (), 0
+    world.account.full, world.observations = (), 0
     world.keep()
     assert world.lost() == []
 
@@ -256,8 +256,8 @@ def test_static_inventory_uses_the_machine_added_by_the_user(tmp_path: Path) -> 
     world.rents = False
     lose_one(world)
     world.keep()
-    assert [text for text in world.shown if "bert-1 is missing: add a machine" in text]
-    world.static, world.looks = ("desk",), 0
+    assert [text for text in world.messages if "bert-1 is missing: add a machine" in text]
+    world.static, world.observations = ("desk",), 0
     with contextlib.suppress(KeyError):
         world.keep()
     assert world.joins == ["desk"]

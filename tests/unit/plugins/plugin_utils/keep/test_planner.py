@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What keep does next in each situation."""
+"""keep's next action in each situation."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ NOW = 1_000_000.0
 
 
 def situation(**changes: Any) -> Situation:
-    """Return a run of three nodes that has lost none of them, with changes."""
+    """Return a run of three nodes without a loss, with overrides."""
     usual: dict[str, Any] = {
         "state": ACTIVE, "nodes": NODES, "missing": (), "unreachable": (), "machines": NODES, "rents": True,
         "has_budget": True,
@@ -54,7 +54,7 @@ LOST = situation(missing=(MissingNode("gpu2"),), unreachable=("gpu2",))
 
 
 def notes(**changes: Any) -> Notes:
-    """Return the notes of a keep that has just begun, with changes."""
+    """Return the notes of a keep that has just started, with overrides."""
     return {**first_notes(3), **changes}  # type: ignore[typeddict-item]
 
 

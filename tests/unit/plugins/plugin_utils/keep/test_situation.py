@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The state of a run, as keep reads it from what status.yml writes."""
+"""The state of a run, as keep reads it from the output of status.yml."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A call to a node: what counts as its answer, what as its refusal, and what as no answer at all."""
+"""A call to a node: valid replies, refusals, and output without a reply."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from tests.unit.typed import give_collection
 
 
 def called(rc: int, stdout: str = "", stderr: str = "") -> dict[str, Any]:
-    """Return how a node's output is interpreted."""
+    """Return the interpretation of a node's output."""
 
     def execute(*_arguments: Any, **_more: Any) -> dict[str, Any]:
         return {"rc": rc, "stdout": stdout, "stderr": stderr}
@@ -70,9 +70,9 @@ def test_ssh_keep_alive_overrides_ansible_cfg() -> None:
     assert options["ssh_args"].count("ServerAliveInterval") == 2, "told more than once"
 
 
-def test_reply_is_found_among_other_output() -> None:
-    answer = {"changed": False, "error": ""}
-    assert called(0, f"Welcome!\n{REPLY_MARK}{json.dumps(answer)}\nbye\n") == answer
+def test_reply_is_extracted_from_other_output() -> None:
+    reply = {"changed": False, "error": ""}
+    assert called(0, f"Welcome!\n{REPLY_MARK}{json.dumps(reply)}\nbye\n") == reply
 
 
 def test_error_in_the_reply_is_a_refusal() -> None:
@@ -97,22 +97,22 @@ def test_missing_reply_is_a_failure_but_not_a_refusal(rc: int, stdout: str, stde
 
 @pytest.mark.parametrize("interpreter", ["", "/opt/my python/bin/python3"])
 def test_command_is_safe_for_any_login_shell(interpreter: str) -> None:
-    """csh takes no newline in quotes and expands `!` there too; fish takes a backslash in single quotes for its own."""
-    given: list[str] = []
+    """csh rejects newlines in quotes and expands `!` even there; fish interprets backslashes in single quotes."""
+    commands: list[str] = []
 
     def execute(command: str, **_more: Any) -> dict[str, Any]:
-        given.append(command)
+        commands.append(command)
         return {"rc": 0, "stdout": REPLY_MARK + "{}", "stderr": ""}
 
     on_node(execute, {"operation": "read"}, {"ansible_python_interpreter": interpreter})
-    assert not set("\n!\\") & set(given[0]), given
-    assert "operation" not in given[0], "the request is in argv"
+    assert not set("\n!\\") & set(commands[0]), commands
+    assert "operation" not in commands[0], "the request is in argv"
 
 
 def test_node_refuses_a_run_it_does_not_have(tmp_path: Any) -> None:
     def execute(command: str, in_data: bytes, **_more: Any) -> dict[str, Any]:
-        done = subprocess.run(["sh", "-c", command], input=in_data, capture_output=True, check=False, timeout=300)
-        return {"rc": done.returncode, "stdout": done.stdout.decode(), "stderr": done.stderr.decode()}
+        completed = subprocess.run(["sh", "-c", command], input=in_data, capture_output=True, check=False, timeout=300)
+        return {"rc": completed.returncode, "stdout": completed.stdout.decode(), "stderr": completed.stderr.decode()}
 
     run_id = f"unit-{os.getpid()}"  # this machine may be running another
     request = {"operation": "watch", "run_id": run_id, "runs_directory": str(tmp_path), "node": "node0"}
@@ -121,7 +121,7 @@ def test_node_refuses_a_run_it_does_not_have(tmp_path: Any) -> None:
 
 
 def imported(tree: ast.AST) -> set[str]:
-    """Return which of our modules a module imports on the node, as read by Python itself."""
+    """Return the collection's modules that a module imports on the node, as reported by Python itself."""
     result: set[str] = set()
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(PACKAGE):
@@ -170,17 +170,17 @@ def test_reply_that_is_not_a_plain_object_is_refused(reply: str) -> None:
 
 
 def test_reply_cannot_control_ansible() -> None:
-    """The result of a task with these fields would change other hosts, or what ansible-playbook reports."""
+    """A task result with these fields would change other hosts, or the report of ansible-playbook."""
     orders: dict[str, Any] = {"add_host": {"host_name": "node1", "host_vars": {"ansible_connection": "local"}}}
     orders |= {"add_group": "all", "ansible_facts": {"a": 1}, "ansible_stats": {"data": {"a": 1}}}
     orders |= {"_ansible_notify": ["restart"], "_ansible_delegated_vars": {"a": 1}, "results": [{"add_host": {}}]}
     orders |= {"warnings": ["w"], "deprecations": ["d"], "exception": "e", "invocation": {}}
-    answer = {"changed": True, "runs": [{"add_host": "of the job"}]}
-    assert called(0, REPLY_MARK + json.dumps({**orders, **answer})) == answer
+    reply = {"changed": True, "runs": [{"add_host": "of the job"}]}
+    assert called(0, REPLY_MARK + json.dumps({**orders, **reply})) == reply
 
 
 def test_kernel_ends_an_abandoned_call(tmp_path: Path) -> None:
-    """The node waits for a pipe to which nobody writes."""
+    """The node waits for a pipe without a writer."""
     os.mkfifo(tmp_path / "pipe")
     hang = "def main(request):\n    open(request).read()"
     call: dict[str, Any] = {
@@ -217,13 +217,13 @@ def test_call_that_only_reads_ends_when_nobody_awaits_its_reply(tmp_path: Path, 
         begins.read_bytes()  # waits until the call has started
         process.stdout.close()
         if not read_only:
-            ends.write_bytes(b"")  # for which another process that reads it is needed
+            ends.write_bytes(b"")  # blocks until another process reads it
         process.wait(60)
     assert process.returncode != 0
 
 
 def test_plugins_that_call_nodes_have_read_the_sources_in_advance(tmp_path: Path) -> None:
-    """Ansible loads these plugins before it starts a process for each node; a process of its own shows only theirs."""
+    """Ansible loads these plugins before it forks a process for each node; a separate process loads only these."""
     program = """
 import sys
 from ansible.plugins.loader import action_loader, init_plugin_loader
@@ -258,7 +258,7 @@ def test_packed_request_fields_reach_the_node_as_text() -> None:
 
 
 def test_closed_output_signal_does_not_end_the_interpreter_after_its_reply() -> None:
-    """Python restores the default handlers while it ends; the signal may come later, when ssh reads the reply."""
+    """Python restores the default handlers at exit; the signal may arrive after that, while ssh reads the reply."""
     late = """
 import os, signal
 class Late:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Children of this process are ended with it, even in sessions of their own; grandchildren that left it are not."""
+"""Child processes are terminated with their parent, even in separate sessions; orphaned grandchildren are not."""
 
 from __future__ import annotations
 

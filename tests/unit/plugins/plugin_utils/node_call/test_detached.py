@@ -1,4 +1,4 @@
-"""What a task reports when a long command ends."""
+"""The result of a task that runs a long command."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ def test_reply_is_read_from_its_own_line_of_output() -> None:
 
 
 def test_reply_cannot_control_ansible() -> None:
-    answer = '{"lock": 1, "add_host": {"host_name": "node1"}, "ansible_facts": {"a": 1}}'
-    assert task_result(0, f"MUSTER-RESULT {answer}\n", False)["result"] == {"lock": 1}
+    reply = '{"lock": 1, "add_host": {"host_name": "node1"}, "ansible_facts": {"a": 1}}'
+    assert task_result(0, f"MUSTER-RESULT {reply}\n", False)["result"] == {"lock": 1}
 
 
-@pytest.mark.parametrize("answer", [BRACKETS, "[1]", "{"])
-def test_invalid_reply_is_ignored(answer: str) -> None:
-    assert task_result(0, f"MUSTER-RESULT {answer}\n", False)["result"] == {}
+@pytest.mark.parametrize("reply", [BRACKETS, "[1]", "{"])
+def test_invalid_reply_is_ignored(reply: str) -> None:
+    assert task_result(0, f"MUSTER-RESULT {reply}\n", False)["result"] == {}
 
 
 def test_error_is_reported_verbatim() -> None:
@@ -97,11 +97,11 @@ def test_error_in_the_reply_is_a_failure_despite_exit_code_0() -> None:
 
 
 def here(**more: Any) -> Any:
-    """An action whose node is this machine."""
+    """Return an action whose node is this machine."""
 
     def execute(command: str, in_data: bytes = b"", **_more: Any) -> dict[str, Any]:
-        done = subprocess.run(["sh", "-c", command], input=in_data, capture_output=True, check=False)
-        return {"rc": done.returncode, "stdout": done.stdout.decode(), "stderr": done.stderr.decode()}
+        completed = subprocess.run(["sh", "-c", command], input=in_data, capture_output=True, check=False)
+        return {"rc": completed.returncode, "stdout": completed.stdout.decode(), "stderr": completed.stderr.decode()}
 
     return SimpleNamespace(
         _task=SimpleNamespace(delegate_to=None, environment=[], **more),
@@ -114,15 +114,22 @@ def here(**more: Any) -> Any:
 @pytest.mark.one_core  # needs torch
 def test_run_code_uses_the_requested_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    asked = {"key": "k", "version": "2.8.0", "build": "cpu", "cuda": "", "gpus": 0, "marker": str(tmp_path / "proved")}
-    (tmp_path / "proved").write_text(torch_proof.fingerprint(asked))
+    request = {
+        "key": "k",
+        "version": "2.8.0",
+        "build": "cpu",
+        "cuda": "",
+        "gpus": 0,
+        "marker": str(tmp_path / "proved"),
+    }
+    (tmp_path / "proved").write_text(torch_proof.fingerprint(request))
 
-    def prove(**other: Any) -> dict[str, Any]:
+    def verify(**overrides: Any) -> dict[str, Any]:
         names = {"inventory_hostname": "node0"}
-        return run_code(here(), names, "proving", sys.executable, "_torch.torch_proof", {**asked, **other})
+        return run_code(here(), names, "proving", sys.executable, "_torch.torch_proof", {**request, **overrides})
 
-    assert prove() == {"changed": False, "summary": "verified before"}
-    failed = prove(marker=str(tmp_path / "other"), version="0.1")
+    assert verify() == {"changed": False, "summary": "verified before"}
+    failed = verify(marker=str(tmp_path / "other"), version="0.1")
     assert failed["failed"] and failed["msg"].startswith("node0: proving: torch is ")
     assert failed["msg"].endswith("use pip list to check which package requires a different torch version"), (
         "the fault alone, without its output"
@@ -130,18 +137,18 @@ def test_run_code_uses_the_requested_interpreter(tmp_path: Path, monkeypatch: py
 
 
 def test_only_one_node_shows_progress_at_growing_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With sixty nodes, a line from each would be sixty lines."""
+    """With sixty nodes, progress of all nodes would be sixty lines."""
     messages: list[str] = []
     clock = iter(range(0, 100_000, 10))
     monkeypatch.setattr(detached, "Display", lambda: SimpleNamespace(display=messages.append))
     monkeypatch.setattr(time, "monotonic", lambda: float(next(clock)))
 
-    def told(name: str, calls: int) -> list[str]:
-        """Return the progress shown for a command that ends with the call of this number."""
-        left = iter(range(calls - 1, -1, -1))
+    def progress_of(name: str, calls: int) -> list[str]:
+        """Return the progress messages of a command that ends after this number of calls."""
+        remaining = iter(range(calls - 1, -1, -1))
 
-        def call(*_words: Any) -> dict[str, Any]:
-            return {"ended": not next(left), "last_line": "one", "rc": 0, "output": "", "lost": False, "log": ""}
+        def call(*_args: Any) -> dict[str, Any]:
+            return {"ended": not next(remaining), "last_line": "one", "rc": 0, "output": "", "lost": False, "log": ""}
 
         monkeypatch.setattr(detached, "call_node", call)
         before = len(messages)
@@ -150,8 +157,8 @@ def test_only_one_node_shows_progress_at_growing_intervals(monkeypatch: pytest.M
 
     with progress_lock() as opened:
         assert acquire_progress_lock(opened) and acquire_progress_lock(opened)
-        assert told("node2", 20) == [], "another one tells already"
-    lines = told("node2", 100)
+        assert progress_of("node2", 20) == [], "another one tells already"
+    lines = progress_of("node2", 100)
     assert lines[0] == "node2: working (0:00:10): one"
     assert [re.sub(r".*\((.*)\).*", r"\1", line) for line in lines] == [
         *("0:00:10", "0:00:20", "0:00:40", "0:01:20", "0:02:40", "0:05:20", "0:10:20", "0:15:20")
@@ -164,9 +171,9 @@ def test_progress_shows_no_result_line() -> None:
 
 
 def test_without_file_locks_each_node_shows_progress(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """As on some cluster file systems, or if the directory was removed in the meantime."""
+    """Some cluster file systems have no locks, or the directory may have been removed in the meantime."""
     with progress_lock() as opened:
-        monkeypatch.setattr(fcntl, "flock", lambda *_words: os.stat(tmp_path / "nothing"))
+        monkeypatch.setattr(fcntl, "flock", lambda *_args: os.stat(tmp_path / "nothing"))
         assert acquire_progress_lock(opened)
     monkeypatch.setattr(C, "DEFAULT_LOCAL_TMP", str(tmp_path / "nothing"))
     with progress_lock() as opened:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Options that depend on the host are found through all variables that they reach."""
+"""Host-dependent options are detected through all variables that they reference."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def test_names_of_attributes_filters_keys_and_keywords_are_not_variables() -> No
             "image": "{{ {'image': job.image} | combine(job['tags']) | map(attribute='name') | default('id') }}"
         },
     }
-    others = {"name", "state", "status", "register", "image", "tags", "id", "default", "options"}
-    assert reached_names({*others, "job"}, task, {}) == {"job"}
+    other_names = {"name", "state", "status", "register", "image", "tags", "id", "default", "options"}
+    assert reached_names({*other_names, "job"}, task, {}) == {"job"}
 
 
 def test_names_in_conditions_lookups_and_invalid_templates_are_variables() -> None:

@@ -15,7 +15,7 @@ SECRET = "<img src=x onerror=alert(1)>\x1b[31m"
 
 
 def make_plan(nodes: int = 2, slots: int = 2, run_id: str = "first", price: float | None = 3.6) -> dict[str, Any]:
-    """The plan in a record, as far as the page reads it."""
+    """Return the parts of a record's plan that the page reads."""
     return {
         "run_id": run_id,
         "program": "train.py",
@@ -32,7 +32,7 @@ def make_plan(nodes: int = 2, slots: int = 2, run_id: str = "first", price: floa
 def make_sample(
     node: str, number: int, utilization: float = 90.0, gpus: int = 2, moment: float = START
 ) -> dict[str, Any]:
-    """A sample of a node, as the node that leads the run keeps it."""
+    """Return a sample of a node, as stored by the node that leads the run."""
     return {
         "node": node,
         "number": number,
@@ -76,7 +76,7 @@ def make_reply(**fields: Any) -> dict[str, Any]:
 
 
 def make_result(plan: Mapping[str, Any], **fields: Any) -> dict[str, Any]:
-    """How a run ended."""
+    """Return the result of a run."""
     usual = {
         "run_id": plan["run_id"],
         "state": "succeeded",

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Reading a run: from the node that leads it, from its successor, and the output of other ranks on demand."""
+"""The feed of a run: from the leading node, from its successor, and the output of other ranks on demand."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.unit.plugins.plugin_utils.page.page_data import SECRET, make_plan, ma
 
 
 class Nodes:
-    """Nodes that reply to requests with a reply, an error, or a function of the request."""
+    """Nodes with scripted replies: a value, an error, or a function of the request."""
 
     def __init__(self, **replies: Any) -> None:
         self.replies = replies
@@ -38,8 +38,8 @@ class Nodes:
         result: dict[str, Any] = reply
         return result
 
-    def asked(self) -> list[tuple[str, str]]:
-        """Return the nodes that were queried since the last call, and the requests."""
+    def queries(self) -> list[tuple[str, str]]:
+        """Return the nodes queried since the last call, with their requests."""
         requests, self.requests = self.requests, []
         return [(name, request["operation"]) for name, request in requests]
 
@@ -91,7 +91,7 @@ def test_only_the_leading_node_is_queried_and_continues_at_its_cursor() -> None:
     first, second = (request for _name, request in nodes.requests)
     assert (first["cursors"], first["sample_cursor"]) == ({}, [0, 0, 0])
     assert (second["cursors"], second["sample_cursor"]) == ({"/x/log": 5}, [1, 2, 3])
-    assert nodes.asked() == [("gpu0", "page")] * 2
+    assert nodes.queries() == [("gpu0", "page")] * 2
     assert feed.view.connection["state"] == "connected" and feed.view.samples.newest["gpu2"]
 
 
@@ -113,11 +113,11 @@ def test_large_output_is_read_without_a_pause() -> None:
 def test_silent_node_is_queried_again_before_the_others() -> None:
     nodes = Nodes(gpu0=SILENT, gpu1=read_reply(0), gpu2=read_reply(0))
     feed, clock = make_feed(nodes)
-    assert feed.step() == PAGE_POLL_INTERVAL and nodes.asked() == [("gpu0", "page")]
+    assert feed.step() == PAGE_POLL_INTERVAL and nodes.queries() == [("gpu0", "page")]
     assert feed.view.connection == {"node": "gpu0", "state": "retrying", "text": str(SILENT)}
     clock.now += PAGE_LOST_TIMEOUT + 1
     assert feed.step() == PAGE_POLL_INTERVAL
-    assert sorted(nodes.asked()) == [("gpu0", "page"), ("gpu1", "read"), ("gpu2", "read")]
+    assert sorted(nodes.queries()) == [("gpu0", "page"), ("gpu1", "read"), ("gpu2", "read")]
     assert feed.hub == 0
 
 
@@ -129,7 +129,7 @@ def test_the_successor_of_a_lost_node_is_followed() -> None:
     feed.view.status = {"attempt": 1}
     clock.now += PAGE_LOST_TIMEOUT + 1
     assert feed.step() == 0.0
-    nodes.asked()
+    nodes.queries()
     assert feed.step() == PAGE_POLL_INTERVAL
     ((name, request),) = nodes.requests
     assert (name, request["operation"], request["attempt"]) == ("gpu2", "page", 2)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Updates that a node sends as they occur: the command, the process, and how the page's feed uses them."""
+"""Updates that a node streams: the command, the process, and their use by the page's feed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from tests.unit.supervised import Run, end_by_force, eventually, free_port, make
 
 
 class Connection:
-    """A connection of Ansible, with its options."""
+    """An Ansible connection with these options."""
 
     def __init__(self, transport: str, become: Any = None, **options: Any) -> None:
         self.transport, self.become, self.options = transport, become, options
@@ -112,7 +112,7 @@ def test_closing_ends_the_process() -> None:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Iterator[Run]:
-    """A run of a node that prints on request, and takes no samples after its first."""
+    """Start a run whose node prints on request, and takes only one sample."""
     job = "echo first; while [ ! -e go ]; do sleep 0.05; done; echo last"
     ports: Any = {"lifeline_port": free_port(), "master_port": free_port()}
     run = make_run(tmp_path, [["/bin/sh", "-c", job]], {"sample": 600.0}, first_address=191, **ports)
@@ -213,7 +213,7 @@ def test_a_viewed_run_is_streamed_and_no_request_is_sent() -> None:
     nodes.replies = {"gpu0": make_reply()}
     clock.now += PAGE_IDLE_TIMEOUT + 1
     assert feed.step() == PAGE_IDLE_INTERVAL
-    assert stream.is_closed and nodes.asked() == [("gpu0", "page")], "nobody views it"
+    assert stream.is_closed and nodes.queries() == [("gpu0", "page")], "nobody views it"
 
 
 def test_a_stream_that_ends_is_opened_again_where_it_ended() -> None:
@@ -230,7 +230,7 @@ def test_a_connection_that_cannot_stream_is_polled() -> None:
     nodes = StreamingNodes([None, None], gpu0=make_reply())
     feed, _clock = make_feed(nodes)
     assert [feed.step(), feed.step()] == [PAGE_POLL_INTERVAL] * 2
-    assert nodes.asked() == [("gpu0", "page")] * 2
+    assert nodes.queries() == [("gpu0", "page")] * 2
 
 
 def test_the_successor_is_streamed_immediately() -> None:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the page knows about a run, from records and from the replies of untrusted nodes."""
+"""The page's view of a run, from records and from the replies of untrusted nodes."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ def view() -> RunView:
 
 def test_the_state_of_a_run_has_its_nodes_time_and_cost(view: RunView) -> None:
     view.take(make_reply(samples=[make_sample("gpu1", 1)]))
-    shown = view.snapshot(0, now=START + HOUR)
-    assert (shown["state"], shown["active"], shown["seconds"]) == ("running", True, HOUR)
-    assert shown["job"] == "train.py --epochs 3"
-    assert shown["cost"] == "7.20 USD, 7.20 USD an hour"
-    assert [(node["name"], node["ranks"], node["state"]) for node in shown["nodes"]] == [
+    state = view.snapshot(0, now=START + HOUR)
+    assert (state["state"], state["active"], state["seconds"]) == ("running", True, HOUR)
+    assert state["job"] == "train.py --epochs 3"
+    assert state["cost"] == "7.20 USD, 7.20 USD an hour"
+    assert [(node["name"], node["ranks"], node["state"]) for node in state["nodes"]] == [
         ("gpu0", "0-1", "running"),
         ("gpu1", "2-3", "running"),
     ]
-    assert shown["nodes"][1]["utilization"] == 90.0 and "utilization" not in shown["nodes"][0]
+    assert state["nodes"][1]["utilization"] == 90.0 and "utilization" not in state["nodes"][0]
 
 
 def test_the_cost_is_unknown_without_all_prices() -> None:
@@ -112,10 +112,10 @@ def test_non_finite_values_keep_the_json_valid(view: RunView) -> None:
 
 def test_an_ended_run_shows_its_record() -> None:
     plan = make_plan()
-    shown = RunView("first", plan, make_result(plan)).snapshot(0)
-    assert (shown["state"], shown["active"], shown["seconds"]) == ("succeeded", False, HOUR)
-    assert shown["message"] == "all ranks have succeeded"
-    assert [node["state"] for node in shown["nodes"]] == ["ended", "ended"]
+    state = RunView("first", plan, make_result(plan)).snapshot(0)
+    assert (state["state"], state["active"], state["seconds"]) == ("succeeded", False, HOUR)
+    assert state["message"] == "all ranks have succeeded"
+    assert [node["state"] for node in state["nodes"]] == ["ended", "ended"]
 
 
 HOSTILE: list[dict[str, Any]] = [

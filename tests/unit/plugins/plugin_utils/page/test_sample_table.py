@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Series in fixed memory: what remains of each value, and how much memory a day of a large run takes."""
+"""Time series in fixed memory: the retained values, and the memory for a day of a large run."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The page's HTTP server: who gets data, who can press a button, and what the page lists."""
+"""The page's HTTP server: authorization for data and buttons, and the listed runs."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Page:
         self.processes.append(Process(f"first\n{SECRET}\n"))
         return self.processes[-1]
 
-    def ask(self, path: str, method: str = "GET", token: str | None = None, **headers: str) -> tuple[int, Any]:
+    def fetch(self, path: str, method: str = "GET", token: str | None = None, **headers: str) -> tuple[int, Any]:
         """Send a request as the page does; return its status and content."""
         connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=60)
         names = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -81,7 +81,7 @@ class Page:
 
 @contextlib.contextmanager
 def serving(page: Page) -> Iterator[None]:
-    """Serve a page in a thread, and end everything it has started."""
+    """Serve a page in a thread, and terminate everything it has started."""
     thread = threading.Thread(target=page.server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:
@@ -117,35 +117,35 @@ def test_tokens_are_long_and_differ() -> None:
 
 def test_files_of_the_page_hold_no_data_and_need_no_token(page: Page) -> None:
     for path, kind in (("/", "text/html"), ("/page.js", "text/javascript"), ("/page.css", "text/css")):
-        status, content = page.ask(path, token="")
+        status, content = page.fetch(path, token="")
         assert status == 200 and page.headers["Content-Type"].startswith(kind) and content
         policy = page.headers["Content-Security-Policy"]
         assert "default-src 'none'" in policy and "unsafe" not in policy and "frame-ancestors 'none'" in policy
         assert page.headers["X-Content-Type-Options"] == "nosniff" and page.headers["Cache-Control"] == "no-store"
-    assert page.ask("/../page.html")[0] == page.ask("/page.html")[0] == page.ask("/favicon.ico")[0] == 404
+    assert page.fetch("/../page.html")[0] == page.fetch("/page.html")[0] == page.fetch("/favicon.ico")[0] == 404
 
 
 @pytest.mark.parametrize("path", ["/api/runs", "/api/runs/first", "/api/runs/first/output", "/api/nothing"])
 def test_documents_need_the_token(page: Page, path: str) -> None:
     for token in ("", "x", page.server.token[:-1], page.server.token + "x", "\u00e9"):
-        status, content = page.ask(path, token=token)
+        status, content = page.fetch(path, token=token)
         assert status == 401 and "first" not in json.dumps(content).split()
-    assert page.ask(path, Authorization=f"Basic {page.server.token}")[0] == 401
-    assert page.ask(f"{path}?token={page.server.token}", token="")[0] == 401
-    assert page.ask(path, token="", Cookie=f"token={page.server.token}")[0] == 401
+    assert page.fetch(path, Authorization=f"Basic {page.server.token}")[0] == 401
+    assert page.fetch(f"{path}?token={page.server.token}", token="")[0] == 401
+    assert page.fetch(path, token="", Cookie=f"token={page.server.token}")[0] == 401
 
 
 @pytest.mark.parametrize(
     "host", ["attacker.example", "127.0.0.1.attacker.example:80", "localhost.x", "127.0.0.1:80@x", ""]
 )
 def test_foreign_host_names_for_this_machine_are_refused(page: Page, host: str) -> None:
-    assert page.ask("/api/runs", Host=host)[0] == 421
-    assert page.ask("/", Host=host)[0] == 421
+    assert page.fetch("/api/runs", Host=host)[0] == 421
+    assert page.fetch("/", Host=host)[0] == 421
 
 
 @pytest.mark.parametrize("host", ["localhost:9999", "127.0.0.1", "[::1]:8080"])
 def test_forwarded_port_is_accepted(page: Page, host: str) -> None:
-    assert page.ask("/api/runs", Host=host)[0] == 200
+    assert page.fetch("/api/runs", Host=host)[0] == 200
 
 
 def test_buttons_accept_requests_only_from_the_page_itself(page: Page) -> None:
@@ -157,39 +157,39 @@ def test_buttons_accept_requests_only_from_the_page_itself(page: Page) -> None:
         "http://127.0.0.1:1",
         "",
     ):
-        assert page.ask(path, "POST", Origin=origin)[0] == 403
-    assert page.ask(path, "POST")[0] == 403
-    assert page.ask(path, "POST", Origin=page.origin, Sec_Fetch_Site="cross-site")[0] == 403
-    assert page.ask(path, "POST", Origin=page.origin, token="x")[0] == 401
-    assert page.ask(path, "POST", Origin=page.origin, Content_Length="7")[0] == 413
-    assert page.ask(path)[0] == 404  # a link or an image on another page would send a GET request
+        assert page.fetch(path, "POST", Origin=origin)[0] == 403
+    assert page.fetch(path, "POST")[0] == 403
+    assert page.fetch(path, "POST", Origin=page.origin, Sec_Fetch_Site="cross-site")[0] == 403
+    assert page.fetch(path, "POST", Origin=page.origin, token="x")[0] == 401
+    assert page.fetch(path, "POST", Origin=page.origin, Content_Length="7")[0] == 413
+    assert page.fetch(path)[0] == 404  # a link or an image on another page would send a GET request
     assert page.started == []
-    assert page.ask(path, "POST", Origin=page.origin) == (202, {"started": "stop"})
+    assert page.fetch(path, "POST", Origin=page.origin) == (202, {"started": "stop"})
     assert len(page.started) == 1
 
 
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "HEAD", "X"])
 def test_other_methods_are_refused(page: Page, method: str) -> None:
-    status, _content = page.ask("/api/runs/first/stop", method, Origin=page.origin)
+    status, _content = page.fetch("/api/runs/first/stop", method, Origin=page.origin)
     assert status == 405 and page.headers["Access-Control-Allow-Origin"] is None and page.started == []
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
 def test_a_button_runs_the_playbook_and_shows_its_output(page: Page, name: str) -> None:
-    assert page.ask(f"/api/runs/first/{name}", "POST", Origin=page.origin)[0] == 202
+    assert page.fetch(f"/api/runs/first/{name}", "POST", Origin=page.origin)[0] == 202
     (argv,) = page.started
     assert argv[1:4] == [f"muster.training.{name}", "-i", "hosts"] and argv[0].endswith("ansible-playbook")
     assert argv[-1].startswith("launch_run_id=first run_id=first ")
-    shown = eventually(
-        lambda: (state := page.ask("/api/runs/first")[1]["command"]) and len(state["lines"]) == 2 and state
+    command = eventually(
+        lambda: (state := page.fetch("/api/runs/first")[1]["command"]) and len(state["lines"]) == 2 and state
     )
-    assert (shown["name"], shown["exit_code"], shown["lines"][0]) == (name, None, "first")
-    assert "\x1b" not in shown["lines"][1]
-    status, content = page.ask("/api/runs/first/save", "POST", Origin=page.origin)
+    assert (command["name"], command["exit_code"], command["lines"][0]) == (name, None, "first")
+    assert "\x1b" not in command["lines"][1]
+    status, content = page.fetch("/api/runs/first/save", "POST", Origin=page.origin)
     assert status == 409 and "still running" in content["error"] and len(page.started) == 1
     page.processes[0].go_on.set()
-    eventually(lambda: page.ask("/api/runs/first")[1]["command"]["exit_code"] == 3)
-    assert page.ask("/api/runs/first/save", "POST", Origin=page.origin)[0] == 202
+    eventually(lambda: page.fetch("/api/runs/first")[1]["command"]["exit_code"] == 3)
+    assert page.fetch("/api/runs/first/save", "POST", Origin=page.origin)[0] == 202
 
 
 NAMES = ["second", "..", "first/..", "latest", "first%2fstop", "%00", "-e", "first;id", SECRET.replace(" ", "%20")[:20]]
@@ -200,8 +200,8 @@ def test_hostile_names_of_runs_start_nothing_and_read_nothing(page: Page, name: 
     (page.runs / "latest").symlink_to("first")
     (page.runs.parent / "plan.json").write_text("{}")
     path = name.encode("ascii", "ignore").decode().replace("\x1b", "")
-    assert page.ask(f"/api/runs/{path}")[0] == 404
-    assert page.ask(f"/api/runs/{path}/stop", "POST", Origin=page.origin)[0] == 404
+    assert page.fetch(f"/api/runs/{path}")[0] == 404
+    assert page.fetch(f"/api/runs/{path}/stop", "POST", Origin=page.origin)[0] == 404
     assert page.started == [] and page.requests == []
 
 
@@ -209,11 +209,11 @@ def test_hostile_names_of_runs_start_nothing_and_read_nothing(page: Page, name: 
 def test_hostile_parameters_are_refused(page: Page, query: str) -> None:
     path = f"/api/runs/first/output?{query}".encode().decode("latin-1")
     with contextlib.suppress(http.client.InvalidURL, UnicodeEncodeError):
-        assert page.ask(path)[0] == 400
-    assert page.ask(f"/api/runs?{'x' * 3000}")[0] == 414
-    assert page.ask("/api/runs/first/output?rank=99")[0] == 404
-    assert page.ask("/api/runs/first/search?text=")[0] == 400
-    assert page.ask(f"/api/runs/first/search?text={'x' * 201}")[0] == 400
+        assert page.fetch(path)[0] == 400
+    assert page.fetch(f"/api/runs?{'x' * 3000}")[0] == 414
+    assert page.fetch("/api/runs/first/output?rank=99")[0] == 404
+    assert page.fetch("/api/runs/first/search?text=")[0] == 400
+    assert page.fetch(f"/api/runs/first/search?text={'x' * 201}")[0] == 400
 
 
 def test_a_broken_or_idle_connection_is_harmless(page: Page) -> None:
@@ -226,22 +226,22 @@ def test_a_broken_or_idle_connection_is_harmless(page: Page) -> None:
     ):
         with socket.create_connection(("127.0.0.1", page.server.port)) as connection:
             connection.sendall(data)
-    assert page.ask("/api/runs")[0] == 200
+    assert page.fetch("/api/runs")[0] == 200
 
 
 def test_the_state_and_output_of_a_run_reach_the_page(page: Page) -> None:
-    eventually(lambda: page.ask("/api/runs/first")[1]["connection"]["state"] == "connected")
-    assert page.ask("/api/runs/first/output?rank=0&after=0")[1]["lines"] == ["hello"]
-    assert page.ask("/api/runs/first/output?rank=3&after=0")[1]["lines"] == ["hello"]
-    curves = page.ask("/api/runs/first/curves?node=gpu0")[1]
-    assert page.ask(f"/api/runs/first/curves?version={curves['version']}")[1] == {"version": curves["version"]}
+    eventually(lambda: page.fetch("/api/runs/first")[1]["connection"]["state"] == "connected")
+    assert page.fetch("/api/runs/first/output?rank=0&after=0")[1]["lines"] == ["hello"]
+    assert page.fetch("/api/runs/first/output?rank=3&after=0")[1]["lines"] == ["hello"]
+    curves = page.fetch("/api/runs/first/curves?node=gpu0")[1]
+    assert page.fetch(f"/api/runs/first/curves?version={curves['version']}")[1] == {"version": curves["version"]}
     assert {name for name, request in page.requests if request["operation"] == "page"} == {"gpu0"}
 
 
 def test_number_of_concurrently_read_runs_is_limited(page: Page) -> None:
     for number in range(MAX_FEEDS + 5):
         write_record(page.runs, make_plan(run_id=f"run-{number}"))
-        page.ask(f"/api/runs/run-{number}")
+        page.fetch(f"/api/runs/run-{number}")
     assert len(page.api.feeds) == MAX_FEEDS
 
 

@@ -1,4 +1,4 @@
-"""A node's command in a container: its command line, and what is checked before."""
+"""A node's command in a container: its command line, and the checks before a launch."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ FACTS: dict[str, Any] = {
 }
 
 
-def words(facts: dict[str, Any] | None = None, **given: Any) -> list[str]:
-    job = make_job(run_id="first", image="torch:1", interpreter="python", **given)
+def node_argv(facts: dict[str, Any] | None = None, **options: Any) -> list[str]:
+    job = make_job(run_id="first", image="torch:1", interpreter="python", **options)
     return container_argv(job, TABLE.nodes[1], {**FACTS, **(facts or {})}, "/run/dir", "/tmp/muster-x", ["B", "A"])
 
 
 def test_docker_run_command_line() -> None:
-    assert words(container_ulimits=("memlock=-1",), container_mounts=("/data:/data:ro",)) == [
+    assert node_argv(container_ulimits=("memlock=-1",), container_mounts=("/data:/data:ro",)) == [
         *("docker", "run", "--rm", "--pull=never", "--name=muster-first-node1", "--network=host", "--ipc=host"),
         "--ulimit=memlock=-1",
         *(
@@ -60,28 +60,30 @@ def test_docker_run_command_line() -> None:
 
 
 def test_gpus_are_requested_only_on_nodes_with_gpus() -> None:
-    assert "--gpus=all" in words({"gpu_count": 8})
-    assert not [word for word in words() if "gpu" in word]
-    assert "--device=nvidia.com/gpu=all" in words({"gpu_count": 1}, container_engine="podman")
+    assert "--gpus=all" in node_argv({"gpu_count": 8})
+    assert not [word for word in node_argv() if "gpu" in word]
+    assert "--device=nvidia.com/gpu=all" in node_argv({"gpu_count": 1}, container_engine="podman")
 
 
 def test_podman_keeps_the_user_id() -> None:
-    assert "--userns=keep-id" in words(container_engine="podman")
-    assert "--user=0:0" in words({"uid": 0, "gid": 0}, container_engine="podman")
+    assert "--userns=keep-id" in node_argv(container_engine="podman")
+    assert "--user=0:0" in node_argv({"uid": 0, "gid": 0}, container_engine="podman")
 
 
 def test_user_has_a_name_in_the_container() -> None:
-    """pdsh, ssh and pwd refuse to work for a user without a name; the file is one that the job cannot change."""
+    """pdsh, ssh and pwd fail for a user without a name; the job cannot change the file."""
     mount = "--volume=/etc/passwd:/etc/passwd:ro"
-    assert mount in words()
-    assert mount not in words({"uid": 0, "gid": 0, "user": "root"})
-    assert mount not in words(container_engine="podman"), "podman adds the user by itself"
-    assert mount not in words(container_mounts=("/srv/passwd:/etc/passwd:ro",))
-    assert mount not in words(container_options=("--volume=/srv/passwd:/etc/passwd",))
+    assert mount in node_argv()
+    assert mount not in node_argv({"uid": 0, "gid": 0, "user": "root"})
+    assert mount not in node_argv(container_engine="podman"), "podman adds the user by itself"
+    assert mount not in node_argv(container_mounts=("/srv/passwd:/etc/passwd:ro",))
+    assert mount not in node_argv(container_options=("--volume=/srv/passwd:/etc/passwd",))
 
 
 def test_shm_size_replaces_host_ipc() -> None:
-    assert "--shm-size=16g" in words(container_shm_size="16g") and "--ipc=host" not in words(container_shm_size="16g")
+    assert "--shm-size=16g" in node_argv(container_shm_size="16g") and "--ipc=host" not in node_argv(
+        container_shm_size="16g"
+    )
 
 
 @pytest.mark.parametrize(
@@ -187,7 +189,7 @@ def test_differing_image_is_reported_with_both_digests_and_a_command() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "message", "answer"),
+    ("code", "message", "expected"),
     [
         (0, f"sha256:{'ab' * 32} 12\n", ("ab" * 32, 12, "")),
         (0, f"time=x level=warning\n{'ab' * 32} 12\n", ("ab" * 32, 12, "")),
@@ -198,8 +200,8 @@ def test_differing_image_is_reported_with_both_digests_and_a_command() -> None:
         (None, "", ("", None, "no reply within 10 s")),
     ],
 )
-def test_engine_output_about_images_is_parsed(code: int | None, message: str, answer: tuple[Any, ...]) -> None:
-    assert image.parse_image(CommandOutput(code, message, hangs=code is None)) == answer
+def test_engine_output_about_images_is_parsed(code: int | None, message: str, expected: tuple[Any, ...]) -> None:
+    assert image.parse_image(CommandOutput(code, message, hangs=code is None)) == expected
 
 
 @pytest.mark.parametrize("engine", ["docker", "podman"])
@@ -243,7 +245,7 @@ def test_memory_limit_support_is_read_from_engine_info(engine: str, root: bool, 
 
 @pytest.mark.parametrize("engine", ["docker", "podman"])
 @pytest.mark.parametrize(
-    ("options", "holds", "told"),
+    ("options", "holds", "reported"),
     [
         (["--memory=8g"], False, True),
         (["--memory", "8g"], False, True),
@@ -254,7 +256,7 @@ def test_memory_limit_support_is_read_from_engine_info(engine: str, root: bool, 
     ],
 )
 def test_memory_limit_that_cannot_be_enforced_is_reported(
-    engine: str, options: list[str], holds: bool | None, told: bool
+    engine: str, options: list[str], holds: bool | None, reported: bool
 ) -> None:
     job, facts = make_job(image="torch:1", container_engine=engine, container_options=tuple(options)), cluster(3)
     for item in facts.values():
@@ -262,9 +264,9 @@ def test_memory_limit_that_cannot_be_enforced_is_reported(
     table = build_rank_table([HostSpec(name, address(name), 1) for name in facts])
     result = check_images(CheckContext(job, table, facts))
     assert [(item.severity, item.id, item.nodes) for item in result] == (
-        [("warning", "image-memory-limit", ("node2",))] if told else []
+        [("warning", "image-memory-limit", ("node2",))] if reported else []
     )
-    if told and engine == "podman":
+    if reported and engine == "podman":
         assert (
             "apt-get install dbus-user-session" in result[0].remedy
             and "the user's own systemd" in result[0].requirement
@@ -281,10 +283,10 @@ def test_podman_as_root_needs_no_user_systemd_for_a_memory_limit() -> None:
 
 
 def test_docker_group_granted_after_login_is_entered_with_sg(monkeypatch: pytest.MonkeyPatch) -> None:
-    user, words = pwd.getpwuid(os.geteuid()).pw_name, ["docker", "info", "a b"]
-    assert image.add_group("no-such-group", words) == words
+    user, argv = pwd.getpwuid(os.geteuid()).pw_name, ["docker", "info", "a b"]
+    assert image.add_group("no-such-group", argv) == argv
     for members, groups, late in (([user], [], True), ([user], [77], False), (["bob"], [], False)):
         entry = grp.struct_group(("docker", "x", 77, members))
         monkeypatch.setattr(grp, "getgrnam", {"docker": entry}.__getitem__)
         monkeypatch.setattr(os, "getgroups", lambda groups=groups: groups)
-        assert image.add_group("docker", words) == (["sg", "docker", "-c", "docker info 'a b'"] if late else words)
+        assert image.add_group("docker", argv) == (["sg", "docker", "-c", "docker info 'a b'"] if late else argv)

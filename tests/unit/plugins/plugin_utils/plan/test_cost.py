@@ -1,4 +1,4 @@
-"""What a run costs."""
+"""The cost of a run."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.cost import 
 
 
 @pytest.mark.parametrize(
-    ("told", "price"), [(2.49, 2.49), (3, 3.0), ("2.49", 2.49), (0, 0.0), (None, None), ("", None)]
+    ("setting", "price"), [(2.49, 2.49), (3, 3.0), ("2.49", 2.49), (0, 0.0), (None, None), ("", None)]
 )
-def test_a_price_is_a_number(told: object, price: float | None) -> None:
-    assert read_price("gpu1", told) == price
+def test_a_price_is_a_number(setting: object, price: float | None) -> None:
+    assert read_price("gpu1", setting) == price
 
 
-@pytest.mark.parametrize("told", [-1, True, "2,49", "2.49 USD", "nan", "inf", [2], {"usd": 2}])
-def test_invalid_price_is_refused(told: object) -> None:
+@pytest.mark.parametrize("setting", [-1, True, "2,49", "2.49 USD", "nan", "inf", [2], {"usd": 2}])
+def test_invalid_price_is_refused(setting: object) -> None:
     with pytest.raises(
         ValueError, match=r"node_price_per_hour for gpu1 is .*; set it to the machine's price per hour, such as 2.49"
     ):
-        read_price("gpu1", told)
+        read_price("gpu1", setting)
 
 
 def test_all_invalid_prices_are_reported_at_once() -> None:
@@ -69,8 +69,8 @@ def test_running_cost_shows_hourly_rate_and_amount_so_far() -> None:
 
 
 @pytest.mark.parametrize(
-    ("amount", "shown"),
+    ("amount", "expected"),
     [(7.556, "7.56 USD"), (0.42, "0.42 USD"), (0.0, "0.00 USD"), (0.01234, "0.012 USD"), (1234.5, "1234.50 USD")],
 )
-def test_money_is_rounded_and_shown_with_currency(amount: float, shown: str) -> None:
-    assert format_amount(amount, "USD") == shown
+def test_money_is_rounded_and_shown_with_currency(amount: float, expected: str) -> None:
+    assert format_amount(amount, "USD") == expected

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which CPUs each rank gets, and that ranks actually run on them, with every launcher."""
+"""CPU binding: the CPUs of each rank, and the actual affinity of ranks with every launcher."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FIRST, SECOND = "0-47,96-143", "48-95,144-191"
 
 
 def facts(*nodes: int, cpus: dict[str, str] | None = None, names: tuple[str, ...] = ("H100",)) -> dict[str, Any]:
-    """The facts of a node whose GPUs are on these NUMA nodes."""
+    """Return the facts of a node whose GPUs are on these NUMA nodes."""
     devices = [{"name": names[index % len(names)]} for index in range(len(nodes))]
     numa = {"gpus": list(nodes), "cpus": {"0": FIRST, "1": SECOND} if cpus is None else cpus}
     return {"system": {"numa": numa}, "gpus": {"devices": devices}}

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The tunnel to a debugged rank: its command, how long it lives, and the configuration of the editor."""
+"""The tunnel to a debugged rank: its command, its lifetime, and the editor's configuration."""
 
 from __future__ import annotations
 
@@ -99,13 +99,13 @@ def test_the_tunnel_follows_the_rank_to_another_node_of_the_run(monkeypatch: pyt
     lines: list[str] = []
     with DebugTunnel(DEBUGGER, "first", hosts.get, lines.append) as followed:
         assert current == ["203.0.113.12"]
-        shown = len(lines)
+        line_count = len(lines)
         for name in ("gpu2", "", None, "localhost"):  # the same node; not a node of the run
             followed.follow(name)
-        assert current == ["203.0.113.12"] and len(lines) == shown
+        assert current == ["203.0.113.12"] and len(lines) == line_count
         followed.follow("gpu1")
         assert current == ["203.0.113.11"]
-        assert lines[shown].startswith("rank 3 on gpu1 is waiting for a debugger at 127.0.0.1:5678.")
+        assert lines[line_count].startswith("rank 3 on gpu1 is waiting for a debugger at 127.0.0.1:5678.")
     assert current == []
     with DebugTunnel(None, "first", hosts.get, lines.append) as followed:
         followed.follow("gpu1")

@@ -60,9 +60,9 @@ def test_default_ports_depend_on_the_first_gpu(role: str, gpus: object, master: 
     assert ports == [master, lifeline]
 
 
-def planned(facts: dict[str, Facts], **given: Any) -> tuple[Any, Any, list[Any], list[Any]]:
-    """The job, its table, the findings, and the nodes' plans."""
-    args = arguments(facts, **given)
+def planned(facts: dict[str, Facts], **options: Any) -> tuple[Any, Any, list[Any], list[Any]]:
+    """Return the job, its rank table, the findings, and the nodes' plans."""
+    args = arguments(facts, **options)
     for node in args["nodes"]:
         node["slots"] = 8  # set in the inventory
     job, table, problems = make_plan(args)
@@ -177,7 +177,7 @@ def test_busy_gpus_are_named_with_those_that_are_free(gpus: str, requirement: st
     assert "-e gpus=2,3" in finding.remedy
 
 
-def test_run_on_all_gpus_leaves_none_to_suggest() -> None:
+def test_no_gpus_are_suggested_if_a_run_uses_all_of_them() -> None:
     facts = cluster(1, 4)
     other_run(facts)
     (finding,) = findings(facts, gpus="2,3")

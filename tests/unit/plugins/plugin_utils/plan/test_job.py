@@ -1,4 +1,4 @@
-"""A job: numbers of nodes, run IDs, and environments given by a user."""
+"""User input for a job: numbers of nodes, run IDs, and environments."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ JOB = Job(
 
 
 @pytest.mark.parametrize(
-    ("given_text", "meant"),
+    ("given_text", "expected"),
     [(4, (4, 4, False)), ("4", (4, 4, False)), ("2:4", (2, 4, True)), ("4:4", (4, 4, True)), ("007", (7, 7, False))],
 )
-def test_nnodes_can_be_a_number_or_a_range(given_text: object, meant: tuple[int, int, bool]) -> None:
-    assert parse_nnodes(given_text) == meant
+def test_nnodes_can_be_a_number_or_a_range(given_text: object, expected: tuple[int, int, bool]) -> None:
+    assert parse_nnodes(given_text) == expected
 
 
 @pytest.mark.parametrize(
@@ -55,8 +55,10 @@ def test_invalid_nnodes_is_refused_and_quoted(text: object) -> None:
 @pytest.mark.parametrize(("text", "right"), [("2:1", "1:2"), ("4:2", "2:4"), ("3:0", "1:3")])
 def test_reversed_range_is_refused_with_a_correction(text: str, right: str) -> None:
     least, most = text.split(":")
-    words = f"nnodes is '{text}'; the minimum {least} is greater than the maximum {most}. Use MIN:MAX, such as {right}"
-    with pytest.raises(ValueError, match=words):
+    message = (
+        f"nnodes is '{text}'; the minimum {least} is greater than the maximum {most}. Use MIN:MAX, such as {right}"
+    )
+    with pytest.raises(ValueError, match=message):
         parse_nnodes(text)
 
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""launch_args: a list or a text, and what was written is what the job reads."""
+"""launch_args as a list or as text reach the job unchanged."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_text_is_split_as_in_a_shell_but_without_expansion(text: str, arguments:
 
 
 @given(st.lists(st.text()))
-def test_quoted_words_survive_the_round_trip(arguments: list[str]) -> None:
+def test_quoted_arguments_survive_the_round_trip(arguments: list[str]) -> None:
     text = shlex.join(arguments)
     if not text.lstrip().startswith("["):
         assert parse_arguments(text, DataLoader()) == arguments

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A job file: its keys are defaults of variables, and none of them is silently ignored."""
+"""A job file: its keys are defaults of variables, and no key is silently ignored."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_line_lists_replaced_settings_without_secrets() -> None:
 
 
 def test_example_job_file_is_valid() -> None:
-    """Its commented-out keys, too."""
+    """The commented-out keys are valid, too."""
     text = (CHECKOUT / "examples/job.yml").read_text()
     assert find_unknown_keys(yaml.safe_load(text)["job"], KEYS) == []
     commented = re.findall(r"^  # (\w+): \S+$|^  # (\w+): \[.*\]$", text, re.MULTILINE)

@@ -1,4 +1,4 @@
-"""Limits of a run as users write them."""
+"""User-written limits of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What plan.json records about the machines of a run."""
+"""The machines of a run in plan.json."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_hardware_of_a_node_summarizes_its_gpus() -> None:
         "driver": "570.124.06",
     }
     gpus["devices"][3] |= {"name": "RTX A6000", "memory_mib": 49140}
-    gpus["devices"][4] |= {"memory_mib": None}  # one that shares the host's
+    gpus["devices"][4] |= {"memory_mib": None}  # it shares the host's memory
     mixed = extract_hardware({"gpus": gpus})
     assert mixed is not None and (mixed["gpu"], mixed["memory_mib"]) == ("H100 80GB HBM3, RTX A6000", 49140)
     assert extract_hardware({"gpus": healthy.gpus(0)}) == {"gpu": "", "gpus": 0, "memory_mib": None, "driver": None}

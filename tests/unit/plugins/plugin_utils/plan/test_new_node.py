@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The plan of a node that joins a run is the one that the launch would have made for it."""
+"""The plan of a node that joins a run equals the plan that the launch would have created for it."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ def facts_of(rank: int) -> dict[str, Any]:
     }
 
 
-def plans_of(**given: Any) -> list[Any]:
-    """Return the plans of three nodes, as a launch makes them."""
-    job = make_job(**{"restarts": 3, "restart_when": ("node_lost",), "args": ("--epochs", "3"), **given})
+def plans_of(**options: Any) -> list[Any]:
+    """Return the plans of three nodes, as created by a launch."""
+    job = make_job(**{"restarts": 3, "restart_when": ("node_lost",), "args": ("--epochs", "3"), **options})
     hosts = [HostSpec(f"gpu{rank}", address, 2) for rank, address in enumerate(ADDRESSES)]
     table = get_launcher(job).order(build_rank_table(hosts))
     plans: list[Any] = [build_node_plan(job, table, node, facts_of(node.node_rank)) for node in table.nodes]
@@ -69,7 +69,7 @@ def directory_of(plan: Any, rank: int) -> str:
 @pytest.mark.parametrize("number", [0, 3])
 @pytest.mark.parametrize("name", JOBS)
 def test_plan_is_that_of_a_launch(name: str, number: int, hub: int) -> None:
-    """In the attempt after the one in which the new node has joined, whichever node leads the run."""
+    """This holds in the attempt after the new node has joined, whichever node leads the run."""
     native = plans_of(**JOBS[name])
     before: Any = {"number": number, "hub": hub, "members": [hub], "master_port": 29501, "checkpoint": ""}
     after: Any = {**before, "number": number + 1, "members": [hub, 2], "checkpoint": "/data/step-5"}

@@ -1,4 +1,4 @@
-"""Targets of notifications as users write them. No error contains a URL."""
+"""User-written targets of notifications. No error contains a URL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plan of a node: command, environment and what else stands in plan.json, for each launcher."""
+"""The plan of a node: command, environment and other contents of plan.json, for each launcher."""
 
 from __future__ import annotations
 
@@ -88,8 +88,8 @@ def test_garbage_collection_is_off_only_while_torch_is_imported(tmp_path: Path) 
         "def main(): print(*state, gc.isenabled(), gc.get_freeze_count() > 0, *sys.argv)\n"
     )
     arguments = [sys.executable, "-c", TORCHRUN, "--nnodes=2", "--", "train.py"]
-    done = subprocess.run(arguments, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=300)
-    assert done.stdout == "False True True torchrun --nnodes=2 -- train.py\n"
+    completed = subprocess.run(arguments, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=300)
+    assert completed.stdout == "False True True torchrun --nnodes=2 -- train.py\n"
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_c10d_node_order_applies_to_the_whole_plan() -> None:
 
 
 def test_torchrun_command_ends_with_the_program_and_its_arguments() -> None:
-    """Behind "--", or argparse would take a first "--" of the program's own for itself."""
+    """The program follows "--"; otherwise argparse would consume the first "--" among its arguments."""
     assert planned(STATIC, FOUR, 0)["command"][-5:] == ["--redirects=3", "--", "job.py", "--lr", "0.1"]
     assert planned(C10D, FOUR, 0)["command"][-4:] == ["--redirects=3", "-m", "--", "project.train"]
 
@@ -199,8 +199,8 @@ def test_torchrun_gets_network_variables_but_none_that_it_sets_itself(job: Job) 
 def test_options_that_a_launcher_does_not_support_are_reported(
     job: dict[str, Any], table: RankTable, arguments: list[str]
 ) -> None:
-    made = make_job(**job)
-    problems = get_launcher(made).problems(made, table)
+    launch_job = make_job(**job)
+    problems = get_launcher(launch_job).problems(launch_job, table)
     assert len(problems) == len(arguments)
     for problem, word in zip(problems, arguments, strict=True):
         assert word in problem
@@ -272,9 +272,9 @@ def test_plan_of_a_node_is_complete() -> None:
 
 
 def test_plan_contains_machine_prices_code_and_currency() -> None:
-    known: RunMachine = {**UNKNOWN_MACHINE, "price_per_hour": 2.5}
+    machine: RunMachine = {**UNKNOWN_MACHINE, "price_per_hour": 2.5}
     code: GitCheckout = {"commit": "a" * 40, "dirty": None}
-    plan = build_node_plan(ENV, FOUR, FOUR.nodes[1], FACTS, {"nodes": {"a": known}, "code": code, "currency": "EUR"})
+    plan = build_node_plan(ENV, FOUR, FOUR.nodes[1], FACTS, {"nodes": {"a": machine}, "code": code, "currency": "EUR"})
     assert [node["price_per_hour"] for node in plan["nodes"]] == [2.5, None]
     assert (plan["code"], plan["currency"]) == (code, "EUR")
 
@@ -301,22 +301,22 @@ def test_plans_are_plain_json_and_agree_across_nodes(hosts: list[HostSpec]) -> N
 
 
 def test_temporary_directories_are_short_and_unique_per_node() -> None:
-    """multiprocessing puts sockets below it, whose paths may have 107 characters."""
-    made = {temporary_directory(run_id, rank) for run_id in ("a", "b", "x" * 63) for rank in range(100)}
-    assert len(made) == 300
-    assert max(map(len, made)) <= 24
+    """multiprocessing creates sockets in them, whose paths are limited to 107 characters."""
+    paths = {temporary_directory(run_id, rank) for run_id in ("a", "b", "x" * 63) for rank in range(100)}
+    assert len(paths) == 300
+    assert max(map(len, paths)) <= 24
 
 
 def test_gpus_are_sampled_only_with_gpus_and_nvidia_smi() -> None:
-    there = {"count": 8, "smi": {"path": "/usr/bin/nvidia-smi"}}
-    plan = planned(STATIC, FOUR, 1, gpus=there)
+    gpus = {"count": 8, "smi": {"path": "/usr/bin/nvidia-smi"}}
+    plan = planned(STATIC, FOUR, 1, gpus=gpus)
     assert plan["gpu_samples"] == [
         "/usr/bin/nvidia-smi",
         "--query-gpu=timestamp,index,utilization.gpu,memory.used,memory.total,temperature.gpu,power.draw,power.limit",
         "--format=csv,noheader,nounits",
     ]
     assert plan["files"] == {"gpus.csv": HEADER}
-    for none in ({**there, "count": 0}, {"count": 8, "smi": {"path": ""}}, None):
+    for none in ({**gpus, "count": 0}, {"count": 8, "smi": {"path": ""}}, None):
         plan = planned(STATIC, FOUR, 1, gpus=none)
         assert plan["gpu_samples"] == [] and plan["files"] == {}
 
@@ -368,7 +368,7 @@ def test_deepspeed_passes_the_local_rank_to_scripts_that_accept_it(
 
 
 @pytest.mark.parametrize(
-    ("given", "commands", "programs"),
+    ("settings", "commands", "programs"),
     [
         (
             {"launcher": "deepspeed"},
@@ -412,9 +412,9 @@ def test_deepspeed_passes_the_local_rank_to_scripts_that_accept_it(
     ],
 )
 def test_launcher_commands_contain_no_job_arguments(
-    given: dict[str, Any], commands: list[str], programs: list[Any]
+    settings: dict[str, Any], commands: list[str], programs: list[Any]
 ) -> None:
-    job = make_job(run_id="first", args=("--secret", "a b"), variables=("TOKEN",), **given)
+    job = make_job(run_id="first", args=("--secret", "a b"), variables=("TOKEN",), **settings)
     for rank, command in enumerate(commands):
         plan = planned(job, FOUR, rank)
         run_directory = f"/home/me/.muster/runs/first/node{rank}"
@@ -426,7 +426,7 @@ def test_launcher_commands_contain_no_job_arguments(
 
 
 @pytest.mark.parametrize(
-    ("given", "table", "arguments"),
+    ("settings", "table", "arguments"),
     [
         ({"launcher": "mpirun"}, UNEQUAL, []),
         ({"launcher": "deepspeed"}, UNEQUAL, []),
@@ -446,10 +446,10 @@ def test_launcher_commands_contain_no_job_arguments(
     ],
 )
 def test_options_unsupported_by_rank_launchers_are_reported(
-    given: dict[str, Any], table: RankTable, arguments: list[str]
+    settings: dict[str, Any], table: RankTable, arguments: list[str]
 ) -> None:
-    made = make_job(**given)
-    problems = get_launcher(made).problems(made, table)
+    job = make_job(**settings)
+    problems = get_launcher(job).problems(job, table)
     assert len(problems) == len(arguments)
     for problem, word in zip(problems, arguments, strict=True):
         assert word in problem
@@ -485,8 +485,10 @@ def test_mpirun_hostfile_lists_addresses_and_deepspeed_hostfile_lists_names() ->
 
 def test_only_deepspeed_with_pdsh_is_a_bare_launcher() -> None:
     bare = {
-        (launcher, way): planned(make_job(launcher=launcher, deepspeed_launcher=way), FOUR, 0)["bare_launcher"]
-        for launcher, way in (("torchrun", ""), ("mpirun", ""), ("deepspeed", ""), ("deepspeed", "pdsh"))
+        (launcher, deepspeed_launcher): planned(
+            make_job(launcher=launcher, deepspeed_launcher=deepspeed_launcher), FOUR, 0
+        )["bare_launcher"]
+        for launcher, deepspeed_launcher in (("torchrun", ""), ("mpirun", ""), ("deepspeed", ""), ("deepspeed", "pdsh"))
     }
     assert [name for name, is_bare in bare.items() if is_bare] == [("deepspeed", "pdsh")]
 

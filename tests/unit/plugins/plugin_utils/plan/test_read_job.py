@@ -1,4 +1,4 @@
-"""The arguments of launch_plan are turned into a job, or into a list of everything that is wrong with them."""
+"""The arguments of launch_plan are parsed into a job, or into a list of all errors."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.job_spec imp
 from ansible_collections.muster.training.plugins.plugin_utils._plan.read_job import generate_run_id, read_job
 
 
-def arguments(**given: Any) -> dict[str, Any]:
-    return {**DEFAULTS, "script": "train.py", **given}
+def arguments(**settings: Any) -> dict[str, Any]:
+    return {**DEFAULTS, "script": "train.py", **settings}
 
 
-def problems(**given: Any) -> list[str]:
+def problems(**settings: Any) -> list[str]:
     with pytest.raises(ValueError) as caught:
-        read_job(arguments(**given))
+        read_job(arguments(**settings))
     return str(caught.value).split("\n")
 
 
@@ -36,7 +36,7 @@ def test_job_with_only_a_script_has_defaults() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "backend", "least", "restarts"),
+    ("settings", "backend", "least", "restarts"),
     [
         ({"nnodes": "4"}, "static", None, 0),
         ({"nnodes": "2:4"}, "c10d", 2, 3),
@@ -49,9 +49,9 @@ def test_job_with_only_a_script_has_defaults() -> None:
     ],
 )
 def test_nnodes_range_sets_backend_minimum_and_restarts(
-    given: dict[str, Any], backend: str, least: int | None, restarts: int
+    settings: dict[str, Any], backend: str, least: int | None, restarts: int
 ) -> None:
-    job = read_job(arguments(**given))
+    job = read_job(arguments(**settings))
     assert (job.rdzv_backend, job.min_nnodes, job.max_restarts) == (backend, least, restarts)
 
 
@@ -68,7 +68,7 @@ def test_job_keeps_only_the_names_of_environment_variables() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "expected_text"),
+    ("settings", "expected_text"),
     [
         ({"script": ""}, "set launch_script"),
         ({"module": "m"}, "set launch_script"),
@@ -104,8 +104,8 @@ def test_job_keeps_only_the_names_of_environment_variables() -> None:
         ({"metrics": ["(?P<a>.)"] * 21}, "launch_metrics has 21 patterns; use at most 20"),
     ],
 )
-def test_invalid_argument_is_reported(given: dict[str, Any], expected_text: str) -> None:
-    (problem,) = problems(**given)
+def test_invalid_argument_is_reported(settings: dict[str, Any], expected_text: str) -> None:
+    (problem,) = problems(**settings)
     assert expected_text in problem
 
 

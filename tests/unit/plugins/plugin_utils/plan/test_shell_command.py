@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A shell where a rank would run: over ssh or on this machine, with the job's interpreter or in its image."""
+"""A shell in a rank's environment: over ssh or on this machine, with the job's interpreter or in its image."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ KERNEL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096
 
 
 def collectives(number: int, wait: float, clock: float = 0.0, first: int = 0) -> list[dict[str, Any]]:
-    """Return the collectives of a rank that completes one per second, according to a clock that is ahead."""
+    """Return the collectives of a rank that completes one per second, with a clock that is ahead."""
     seconds = 0.01 + wait
     moments = [1000.0 + index + 0.1 * (index % 3) for index in range(first, first + number)]
     return [{"name": "gloo:all_reduce", "start": at - seconds + clock, "seconds": seconds} for at in moments]
@@ -70,9 +70,9 @@ def test_the_late_rank_is_named_although_clocks_and_first_steps_differ() -> None
 
 
 def test_ranks_of_different_groups_are_not_compared() -> None:
-    other = [{**entry, "name": "gloo:broadcast"} for entry in collectives(6, 0.0)]
-    assert match_sequences(collectives(6, 0.0), other) is None
-    profile = summarize("first", 0.0, {"a": [result(0, 0.4), {**result(1, 0.0), "collectives": other}]}, [])
+    gloo = [{**entry, "name": "gloo:broadcast"} for entry in collectives(6, 0.0)]
+    assert match_sequences(collectives(6, 0.0), gloo) is None
+    profile = summarize("first", 0.0, {"a": [result(0, 0.4), {**result(1, 0.0), "collectives": gloo}]}, [])
     assert not profile["late"] and [entry["waiting_seconds"] for entry in profile["ranks"]] == [None, None]
 
 
@@ -174,7 +174,7 @@ def test_message_of_a_node_is_sanitised_for_the_terminal() -> None:
 
 
 def test_files_of_a_profile_are_removed_at_any_depth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A job may nest directories so deeply that a recursion over them fails."""
+    """A job may nest directories so deeply that recursive removal fails."""
     path = tmp_path / DIRECTORY / ("0" * 16)
     path.mkdir(parents=True)
     monkeypatch.chdir(path)

@@ -16,7 +16,7 @@ ROLES = Path(__file__).parents[5] / "roles"
 
 
 def test_linked_code_keeps_the_name_of_the_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the role code, which copies it to a directory of that name."""
+    """The role code copies the project to a directory of that name."""
     (tmp_path / "toy-v2").mkdir()
     (tmp_path / "toy").symlink_to("toy-v2")
     monkeypatch.chdir(tmp_path / "toy-v2")

@@ -1,4 +1,4 @@
-"""The table of environments, and whether one may be removed."""
+"""The table of environments, and the conditions for removing one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which run a command without a run name refers to."""
+"""Selection of a run by commands without a run name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MEMBERS = ["node1", "node2", "node3"]
 
 
 def record(directory: Path, run_id: str, *names: str, number: int, result: Any = None) -> None:
-    """A record, opened after all with smaller numbers; it is open without a result."""
+    """Write a record with a start time in the order of the numbers; without a result, the run is active."""
     path = directory / run_id
     path.mkdir()
     plan = path / "plan.json"
@@ -76,8 +76,8 @@ def test_last_run_is_chosen_if_none_is_active(tmp_path: Path) -> None:
         False,
         "nothing to stop: b ended (failed) at 2026-11-27 10:43",
     )
-    shown = choose_run(tmp_path, MEMBERS, {}, stop=False)
-    assert shown.note == "no run is active; the last one, b ended (failed) at 2026-11-27 10:43"
+    choice = choose_run(tmp_path, MEMBERS, {}, stop=False)
+    assert choice.note == "no run is active; the last one, b ended (failed) at 2026-11-27 10:43"
 
 
 def test_nodes_of_several_open_runs_are_queried(tmp_path: Path) -> None:

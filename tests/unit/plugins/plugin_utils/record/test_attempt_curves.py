@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The curves of a run continue across its attempts, even if another node has rank 0 from then on."""
+"""The curves of a run continue across its attempts, even if rank 0 moves to another node."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PLAN = {"nodes": [{"name": "gpu0"}, {"name": "gpu1"}, {"name": "gpu2"}]}
 
 
 def attempts(*first: str) -> dict[str, Any]:
-    """Return the attempts in a result, by the name of the node that had rank 0."""
+    """Return the attempts in a result, from the names of the nodes that had rank 0."""
     return {"attempts": [{"number": number, "nodes": [name, "gpu2"]} for number, name in enumerate(first)]}
 
 
@@ -49,7 +49,7 @@ def test_curve_continues_and_a_repeated_step_counts_once(tmp_path: Path, node: i
         (["step 0 loss 3.0", "step 1 loss 2.0"], ["step 0 loss 3.5", "step 1 loss 2.5"], [0, 1], [3.5, 2.5]),
         (["step 0 loss 3.0", "step 1 loss 2.0"], ["step 2 loss 1.5"], [0, 1, 2], [3.0, 2.0, 1.5]),
         (["epoch 1 loss 3.0", "epoch 2 loss 2.0"], ["epoch 2 loss 2.5", "epoch 3 loss 1.0"], [1, 2, 3], [3, 2.5, 1]),
-        # one that counts the steps within each epoch: the second epoch is repeated, or the third begins
+        # a script that counts steps within each epoch: the second epoch is repeated, or the third begins
         (
             ["epoch 1 5/10 loss 4.0", "epoch 1 10/10 loss 3.0", "epoch 2 5/10 loss 2.0"],
             ["epoch 2 5/10 loss 2.5", "epoch 2 10/10 loss 1.0"],

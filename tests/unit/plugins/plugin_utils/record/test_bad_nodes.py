@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The memory of bad nodes: its file, who is recorded, and which machine is recognized."""
+"""The list of bad nodes: its file, the recorded nodes, and the recognition of machines."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def test_entries_are_kept_and_replace_earlier_entries_for_the_same_machine(tmp_p
     again = make_entry("other-name", "again", "bert-2", IDENTITY, [])
     change_entries(path, lambda entries: add_entry(entries, again))
     assert read_entries(path) == [again]
-    other = make_entry("gpu3", "no", "", {**IDENTITY, "gpus": ["GPU-x"]}, [])
-    assert len(change_entries(path, lambda entries: add_entry(entries, other))) == 2
+    second = make_entry("gpu3", "no", "", {**IDENTITY, "gpus": ["GPU-x"]}, [])
+    assert len(change_entries(path, lambda entries: add_entry(entries, second))) == 2
     assert describe_entry(first).startswith(f"{FALLEN} (2") and describe_entry(first).endswith(" in run bert)")
 
 
@@ -162,7 +162,7 @@ def test_node_cannot_fill_the_file(tmp_path: Path) -> None:
 
 
 def test_another_nodes_identifiers_are_not_recorded(tmp_path: Path) -> None:
-    """A node that reports the numbers of another must not exclude that machine."""
+    """A node that reports another node's identifiers must not exclude that machine."""
     path = tmp_path / "bad-nodes.json"
     victim = {"serial": "J1050", "asset": "i-1", "machine_id": "4ac3", "gpus": ["GPU-a", "GPU-b"]}
     liar = {**victim, "machine_id": "5bd4", "gpus": ["GPU-b", "GPU-z"]}

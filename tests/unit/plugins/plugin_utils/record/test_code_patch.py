@@ -1,4 +1,4 @@
-"""A patch and a commit restore a run's code, with real git; the user's repository stays as it is."""
+"""A commit and a patch restore a run's code, with real git; the user's repository stays unchanged."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def git(directory: Path, *arguments: str) -> str:
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """A directory below the top of a repository, with changes of each kind."""
+    """Return a subdirectory of a repository, with changes of each kind."""
     repository = tmp_path / "repository"
     directory = repository / "project"
     (directory / "sub").mkdir(parents=True)
@@ -116,7 +116,7 @@ def test_advice_for_a_secret_outside_a_checkout_is_to_exclude_the_file(tmp_path:
 
 
 def test_patch_that_contains_the_runs_notification_url_is_refused(source: Path) -> None:
-    """As in a job file next to the script: the URL of a server of one's own has no form of a secret."""
+    """A job file next to the script may contain it, and the URL of a self-hosted server does not look like a secret."""
     (source / "b.py").write_text("job:\n  script: a.py\n  notify: https://ntfy.example.org/topic\n")
     commit = git(source, "rev-parse", "HEAD")
     patch = make_patch(str(source), NAMES, commit, ["https://other.example.org", "https://ntfy.example.org/topic"])

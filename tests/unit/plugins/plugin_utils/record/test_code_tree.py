@@ -1,4 +1,4 @@
-"""The code of a run in its record."""
+"""The recorded code of a run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._record.code_tree 
 
 
 def read_tree(directory: Path) -> dict[str, str]:
-    """The files as a launch records them."""
+    """Return the files as a launch records them."""
     files = read_files(make_code_tree("code", read_local_code(str(directory), [], "code", "").tree))
     assert files is not None
     return files

@@ -1,4 +1,4 @@
-"""Which result counts if several nodes have led a run."""
+"""Selection of the final result if several nodes have led a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A machine's identity in its node's facts."""
+"""A machine's identity in the facts of its node."""
 
 from __future__ import annotations
 

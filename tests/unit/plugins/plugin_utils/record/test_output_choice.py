@@ -1,4 +1,4 @@
-"""Which files are fetched from a run's nodes, and in which parts."""
+"""Selection of output files to fetch from a run's nodes, and their parts."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_unsafe_name_is_refused(name: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "told",
+    "entry",
     [
         {"name": "run/a", "size": -1, "mtime": 1},
         {"name": "run/a", "size": True, "mtime": 1},
@@ -66,9 +66,9 @@ def test_unsafe_name_is_refused(name: object) -> None:
         None,
     ],
 )
-def test_invalid_file_entry_is_refused(told: Any) -> None:
-    assert parse_outputs([told])[0] == [] and len(parse_outputs([told])[1]) == 1
-    assert parse_outputs(told if isinstance(told, dict) else None) == ([], [])
+def test_invalid_file_entry_is_refused(entry: Any) -> None:
+    assert parse_outputs([entry])[0] == [] and len(parse_outputs([entry])[1]) == 1
+    assert parse_outputs(entry if isinstance(entry, dict) else None) == ([], [])
 
 
 def test_duplicate_name_is_refused() -> None:
@@ -84,8 +84,8 @@ def test_same_file_on_several_nodes_is_fetched_once_from_the_first() -> None:
     assert names_to_compare(files) == {"n0": ["run/a", "run/b"], "n1": ["run/a"], "n2": ["run/b"]}
     same: dict[str, dict[str, Any]] = {"n0": {"run/a": "x", "run/b": "y"}, "n1": {"run/a": "x"}, "n2": {"run/b": "y"}}
     assert deduplicate(files, same) == {"n0": [A, C], "n1": [], "n2": [B]}
-    other: dict[str, dict[str, Any]] = {**same, "n1": {"run/a": "z"}, "n2": {"run/b": None}}
-    assert deduplicate(files, other) == files, "other content, or not known"
+    different: dict[str, dict[str, Any]] = {**same, "n1": {"run/a": "z"}, "n2": {"run/b": None}}
+    assert deduplicate(files, different) == files, "other content, or not known"
     assert deduplicate(files, {}) == files
 
 
@@ -112,16 +112,18 @@ def test_pieces_cover_all_missing_bytes_within_the_limits_of_a_call(
     before = output_choice.MAX_PARTS
     output_choice.MAX_PARTS = parts
     try:
-        left = [PendingFile(OutputFile(f"run/{n}", size, 0), min(have, size)) for n, (size, have) in enumerate(sizes)]
-        calls = batch_parts(left, most)
+        pending = [
+            PendingFile(OutputFile(f"run/{n}", size, 0), min(have, size)) for n, (size, have) in enumerate(sizes)
+        ]
+        calls = batch_parts(pending, most)
     finally:
         output_choice.MAX_PARTS = before
     assert all(call and len(call) <= parts and sum(length for *_file, length in call) <= most for call in calls)
-    came: dict[str, int] = {item.output.name: item.fetched for item in left}
-    done = set()
+    came: dict[str, int] = {item.output.name: item.fetched for item in pending}
+    completed = set()
     for output, offset, length in (part for call in calls for part in call):
         assert offset == came[output.name] and (length > 0 or offset == output.size)
         came[output.name] += length
         if came[output.name] == output.size:
-            done.add(output.name)
-    assert done == set(came) and all(came[item.output.name] == item.output.size for item in left)
+            completed.add(output.name)
+    assert completed == set(came) and all(came[item.output.name] == item.output.size for item in pending)

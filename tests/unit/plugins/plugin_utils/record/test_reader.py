@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is read from a record's directory: nothing outside it, only regular files, and no more than the limits allow."""
+"""Reading a record: regular files only, none outside its directory, and within the size limits."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_links_are_not_followed_and_only_regular_files_are_opened(tmp_path: Path
     assert files.read_head("logs/node0", 10) == ""
 
 
-def test_curves_of_all_sources_are_found_in_any_directory(tmp_path: Path) -> None:
+def test_curves_of_all_sources_are_read_from_any_directory(tmp_path: Path) -> None:
     directory = write_record(tmp_path)
     node = directory / "logs" / "node0"
     write_events(node / "deep" / "er" / "events.out.tfevents.1.host", "train/loss", [3.0, 2.0, 1.0])
@@ -103,10 +103,10 @@ def test_restarted_job_continues_its_curves(tmp_path: Path) -> None:
 def test_longest_trainer_state_among_checkpoints_is_used(tmp_path: Path) -> None:
     directory = write_record(tmp_path)
     for step in (1, 2, 3):
-        place = directory / "logs" / "node0" / f"checkpoint-{step}"
-        place.mkdir()
+        path = directory / "logs" / "node0" / f"checkpoint-{step}"
+        path.mkdir()
         history = [{"step": item, "loss": 1.0 / item} for item in range(1, step + 1)]
-        (place / "trainer_state.json").write_text(json.dumps({"log_history": history}))
+        (path / "trainer_state.json").write_text(json.dumps({"log_history": history}))
     (curve,) = read_record(directory, "first").curves
     assert (curve.name, len(curve.value)) == ("loss", 3)
 
@@ -119,9 +119,9 @@ def test_wandb_links_are_read_from_the_log_of_rank_0(tmp_path: Path) -> None:
         (0, 1, "View run at https://wandb.ai/other\n"),
         (1, 0, "View run at https://wandb.ai/third\n"),
     ):
-        place = directory / "logs" / f"node{node}" / "ranks" / "attempt_0" / str(rank)
-        place.mkdir(parents=True, exist_ok=True)
-        with (place / "stdout.log").open("a") as stream:
+        path = directory / "logs" / f"node{node}" / "ranks" / "attempt_0" / str(rank)
+        path.mkdir(parents=True, exist_ok=True)
+        with (path / "stdout.log").open("a") as stream:
             stream.write(text)
     assert read_record(directory, "first").links == ["https://wandb.ai/team/x/runs/abc12"]
 
@@ -131,9 +131,9 @@ def test_end_of_the_first_failed_log_is_read_from_the_record(tmp_path: Path) -> 
     failure = {"node": "gpu1", "node_rank": 1, "rank": 3, "error": "boom", "log": log}
     directory = write_record(tmp_path, nodes=2, result={"state": "failed", "first_failure": failure})
     assert read_record(directory, "first").failure_log == ""
-    place = directory / "logs" / "node1" / "ranks" / "x" / "0"
-    place.mkdir(parents=True)
-    (place / "stderr.log").write_text("x" * 1_000_000 + "\nValueError: boom\n")
+    path = directory / "logs" / "node1" / "ranks" / "x" / "0"
+    path.mkdir(parents=True)
+    (path / "stderr.log").write_text("x" * 1_000_000 + "\nValueError: boom\n")
     assert read_record(directory, "first").failure_log.endswith("\nValueError: boom\n")
     for hostile in ("/node1/../../../token", "/node1//etc/passwd", "/node1/ranks/\0", 7, None):
         failure["log"] = hostile

@@ -1,4 +1,4 @@
-"""What differs between two runs is shown next to how they ended."""
+"""Differences between two runs, next to their outcomes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.unit.plugins.plugin_utils.record.test_snapshot import planned, snapsh
 
 
 def write_run(directory: Path, name: str, text: str, loss: float, **changes: Any) -> Path:
-    """Write the record of a run whose code is one file; return it."""
+    """Write the record of a run whose code is one file, and return its directory."""
     record, source = directory / name, directory / "code"
     record.mkdir()
     source.mkdir(exist_ok=True)
@@ -53,8 +53,8 @@ def test_settings_code_and_outcomes_are_shown_side_by_side(tmp_path: Path) -> No
     assert "state succeeded succeeded" in rows(text) and "loss 0.5 0.25" in rows(text)
     assert "b = 3" not in text
     assert text.endswith("ansible-playbook diff.yml -e run_id=first -e other_run=second -e lines=true")
-    shown = compare([first, second], show_lines=True).splitlines()
-    assert {"-b = 2", "+b = 3", "+c = 4"} <= {*shown}
+    lines = compare([first, second], show_lines=True).splitlines()
+    assert {"-b = 2", "+b = 3", "+c = 4"} <= {*lines}
 
 
 def test_equal_runs_are_compared_and_secrets_in_code_are_hidden(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Secrets in code are found before a copy of it is kept, and ordinary code is not taken for one."""
+"""Secrets in code are detected before a copy is stored, without false alarms on ordinary code."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXk\n-----END OPENSSH PR
         ("netrc", "machine api.wandb.ai login user password 0123456789"),
     ],
 )
-def test_secret_is_found_with_its_line(name: str, text: str) -> None:
+def test_secret_is_located_with_its_line(name: str, text: str) -> None:
     assert find_secret(name, text.encode()) == 1
     assert find_secret(name, f"first = 1\nsecond = 2\n{text}".encode()) == 3
 

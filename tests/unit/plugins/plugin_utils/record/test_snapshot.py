@@ -1,4 +1,4 @@
-"""The snapshot of a run, and what differs between two."""
+"""Snapshots of runs, and their differences."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SECRET = "sekret-value"
 
 
 def node_facts(**changes: Any) -> dict[str, Any]:
-    """Facts of a node; changes: of its provenance."""
+    """Return the facts of a node, with changes to its provenance."""
     environment = {
         "python": "3.11.7",
         "packages": {"six": "1.0"},
@@ -77,12 +77,12 @@ def rows(before: Any, after: Any) -> list[tuple[str, str]]:
 
 
 def test_snapshot_has_seeds_and_models_and_no_secret() -> None:
-    made = snapshot()
-    assert SECRET not in json.dumps(made)
-    assert made["variables"] == ["API_TOKEN", "NCCL_DEBUG", "PYTHONHASHSEED"]
-    assert made["seeds"] == {"PYTHONHASHSEED": "3", "--seed": "7"}
-    assert made["repositories"] == {"org/model": "c" * 40}
-    assert seed_note(made) == "seeds: PYTHONHASHSEED 3, --seed 7"
+    recorded = snapshot()
+    assert SECRET not in json.dumps(recorded)
+    assert recorded["variables"] == ["API_TOKEN", "NCCL_DEBUG", "PYTHONHASHSEED"]
+    assert recorded["seeds"] == {"PYTHONHASHSEED": "3", "--seed": "7"}
+    assert recorded["repositories"] == {"org/model": "c" * 40}
+    assert seed_note(recorded) == "seeds: PYTHONHASHSEED 3, --seed 7"
     assert seed_note({}).startswith("no seed")
 
 
@@ -95,17 +95,19 @@ def test_settings_and_seeds_are_kept_without_secrets() -> None:
         "launch_extra": {"api_key": SECRET, "list": [{"secret": SECRET}], "steps": 3},
     }
     seeds = {"WALLET_SEED": "abandon abandon", "DATA_SEED": "5", "NCCL_X_TOKEN": SECRET}
-    made = snapshot(settings=settings, environment=seeds, plan={**planned(), "arguments": ["--wallet-seed", "abandon"]})
-    assert SECRET not in json.dumps(made) and "abandon" not in json.dumps(made)
-    kept = made["settings"]["launch_args"]
-    assert kept[3:7] == arguments[3:] and kept[-1] == "a\nb" and len(kept) == len(settings["launch_args"])
-    assert made["settings"]["launch_container_options"][2:] == ["-v", "/data/tokenized:/data"]
-    assert made["seeds"] == {"DATA_SEED": "5"}
-    assert incomplete_settings(made["settings"]) == [*settings], "they cannot be used again"
+    recorded = snapshot(
+        settings=settings, environment=seeds, plan={**planned(), "arguments": ["--wallet-seed", "abandon"]}
+    )
+    assert SECRET not in json.dumps(recorded) and "abandon" not in json.dumps(recorded)
+    args = recorded["settings"]["launch_args"]
+    assert args[3:7] == arguments[3:] and args[-1] == "a\nb" and len(args) == len(settings["launch_args"])
+    assert recorded["settings"]["launch_container_options"][2:] == ["-v", "/data/tokenized:/data"]
+    assert recorded["seeds"] == {"DATA_SEED": "5"}
+    assert incomplete_settings(recorded["settings"]) == [*settings], "they cannot be used again"
     assert incomplete_settings(snapshot()["settings"]) == []
-    older = {**made, "settings": settings}
+    older = {**recorded, "settings": settings}
     changed = {**older, "settings": {**settings, "launch_args": [*arguments, "x"]}}
-    assert compare_snapshots(older, made) == []
+    assert compare_snapshots(older, recorded) == []
     assert SECRET not in str(compare_snapshots(older, changed)) and compare_snapshots(older, changed)
 
 
@@ -159,17 +161,19 @@ def test_package_with_the_same_version_from_a_different_file_is_a_difference() -
 
 
 def test_differing_environment_on_a_second_node_is_named() -> None:
-    other = node_facts()
-    other["provenance"]["environment"]["packages"] = {"six": "2.0"}
-    assert rows(snapshot(), snapshot(facts={"gpu0": node_facts(), "gpu1": other})) == [("package", "gpu1: environment")]
+    second = node_facts()
+    second["provenance"]["environment"]["packages"] = {"six": "2.0"}
+    assert rows(snapshot(), snapshot(facts={"gpu0": node_facts(), "gpu1": second})) == [
+        ("package", "gpu1: environment")
+    ]
 
 
 @pytest.mark.parametrize("hostile", [None, [], "x", {"environment": {"packages": [1], "locks": "no"}, "inputs": [2]}])
 def test_hostile_facts_do_not_prevent_a_snapshot(hostile: Any) -> None:
-    made = snapshot(facts={"gpu0": {"provenance": hostile}, "gpu1": node_facts()})
-    assert made["environment"]["packages"] == {}
-    compare_snapshots(snapshot(), made)
-    compare_snapshots({"settings": [], "nodes": "x", "inputs": 3}, made)
+    recorded = snapshot(facts={"gpu0": {"provenance": hostile}, "gpu1": node_facts()})
+    assert recorded["environment"]["packages"] == {}
+    compare_snapshots(snapshot(), recorded)
+    compare_snapshots({"settings": [], "nodes": "x", "inputs": 3}, recorded)
 
 
 # --- Repeating a run --------------------------------------------------------------------------------------------------
@@ -210,20 +214,20 @@ def test_environment_is_restored_to_its_former_path_if_that_is_free() -> None:
 
 
 def test_node_whose_lock_lists_fewer_wheels_has_the_same_environment() -> None:
-    other = node_facts()
-    other["provenance"]["environment"]["locks"] = []
-    recorded = snapshot(facts={"gpu0": node_facts(), "gpu1": other})
-    assert not choose_restoration(recorded, replies(a=node_facts(), b=other), "/opt/muster").needed
+    second = node_facts()
+    second["provenance"]["environment"]["locks"] = []
+    recorded = snapshot(facts={"gpu0": node_facts(), "gpu1": second})
+    assert not choose_restoration(recorded, replies(a=node_facts(), b=second), "/opt/muster").needed
     assert compare_snapshots(recorded, recorded) == []
     assert recorded["nodes"][0]["packages"] == recorded["nodes"][1]["packages"] != ""
-    other["provenance"]["environment"]["locks"] = [{**LOCK, "files": [{**LOCK["files"][0], "sha256": "f" * 64}]}]
-    assert choose_restoration(recorded, replies(a=node_facts(), b=other), "/opt/muster").needed
+    second["provenance"]["environment"]["locks"] = [{**LOCK, "files": [{**LOCK["files"][0], "sha256": "f" * 64}]}]
+    assert choose_restoration(recorded, replies(a=node_facts(), b=second), "/opt/muster").needed
 
 
 def test_other_environments_stay_unchanged() -> None:
-    other = node_facts()
-    other["provenance"]["environment"]["packages"] = {"six": "2.0"}
-    restoration = choose_restoration(snapshot(), replies(a=other, b=without_environment()), "/opt/muster")
+    different = node_facts()
+    different["provenance"]["environment"]["packages"] = {"six": "2.0"}
+    restoration = choose_restoration(snapshot(), replies(a=different, b=without_environment()), "/opt/muster")
     digest = environment_digest(read_environment(node_facts()))
     assert restoration.home == f"/opt/muster/envs/like-{digest[:12]}"
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Output of training programs with the curves it has, and output of other programs, which has none."""
+"""Output of training programs with the expected curves, and output of other programs without any."""
 
 from __future__ import annotations
 
@@ -385,7 +385,7 @@ global_step=4096, episodic_return=[31.], loss=0.42
 }
 
 # Name of the program: its output
-OTHER: dict[str, str] = {
+UNRELATED: dict[str, str] = {
     "pip": """\
 Collecting torch==2.13.0
   Downloading torch-2.13.0-cp311-cp311-manylinux_2_28_x86_64.whl (821.1 MB)

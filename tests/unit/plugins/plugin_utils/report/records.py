@@ -37,7 +37,7 @@ def message(field: int, content: bytes) -> bytes:
 
 
 def event(tag: str, step: int, when: float, value: float, form: str = "simple") -> bytes:
-    """A record of an event file, in the form of SummaryWriter or in one of those of its new_style."""
+    """Return a record of an event file, in the form of SummaryWriter or in one of its new_style forms."""
     if form == "simple":
         output = varint(2 << 3 | 5) + struct.pack("<f", value)
     elif form == "content":
@@ -115,7 +115,7 @@ def write_record(  # noqa: PLR0913
     plan: dict[str, Any] | None = None,
     result: dict[str, Any] | None = None,
 ) -> Path:
-    """Write a record of a run whose GPUs follow a script: node, GPU, seconds since the start -> the measured values."""
+    """Write a record of a run whose GPUs follow a script: (node, GPU, seconds since the start) -> sample."""
     directory = runs / run_id
     directory.mkdir(parents=True)
     (directory / "plan.json").write_text(json.dumps(plan_of(run_id, nodes, gpus, **(plan or {}))))
@@ -141,7 +141,7 @@ def write_events(path: Path, tag: str, values: Iterable[float]) -> None:
 
 
 class Page(html.parser.HTMLParser):
-    """The contents of a page: its tags with their attributes, in order, and its text."""
+    """A parsed page: its tags with their attributes, in order, and its text."""
 
     def __init__(self, content: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -156,7 +156,7 @@ class Page(html.parser.HTMLParser):
     def handle_data(self, data: str) -> None:
         self.text += data
 
-    def named(self, name: str) -> list[dict[str, str]]:
+    def elements(self, name: str) -> list[dict[str, str]]:
         return [attributes for tag, attributes in self.tags if tag == name]
 
     def addresses(self) -> list[str]:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Reports of runs on AMD GPUs name amd-smi, and do without the power limit, which their samples lack."""
+"""Reports of runs on AMD GPUs mention amd-smi, and omit the power limit, which their samples lack."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The benchmark in the report of its run: its figures, plots that load nothing, findings, whatever it says."""
+"""The benchmark in the report of its run: figures, self-contained plots, findings, and hostile measurements."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def record_with(directory: Path, document_of_job: dict[str, Any], nodes: int) ->
 
 
 def test_benchmark_report_has_figures_and_plots(tmp_path: Path) -> None:
-    whole = document(
-        4, gpus=2, rate=lambda item, other: 8.0 + item + other, left_out=["broadcast over all from 1 bytes on"]
+    measurements = document(
+        4, gpus=2, rate=lambda item, peer: 8.0 + item + peer, left_out=["broadcast over all from 1 bytes on"]
     )
-    whole["copies"][0]["correct"] = False
-    record = record_with(tmp_path, whole, 4)
+    measurements["copies"][0]["correct"] = False
+    record = record_with(tmp_path, measurements, 4)
     written = write_report(record, tmp_path / "logbook", START)
     page = check_page(written.page.read_text())
     assert "Figures of the benchmark" in written.page.read_text()
@@ -45,7 +45,7 @@ def test_benchmark_report_has_figures_and_plots(tmp_path: Path) -> None:
     names = {path.name for path in (record / "plots").glob("benchmark-*.vl.json")}
     assert names == {f"benchmark-{item}.vl.json" for item in ("bandwidth", "latency", "matmul", "pairs")}
     # the verdict takes precedence once it exists
-    judged = judge(read_measurements(whole, names_of(4)), None, "first")
+    judged = judge(read_measurements(measurements, names_of(4)), None, "first")
     judged["verdict"] = "all of them were asleep"
     (record / "benchmark.json").write_text(json.dumps(judged))
     assert "all of them were asleep" in write_report(record, tmp_path / "logbook", START).page.read_text()
@@ -57,11 +57,11 @@ def test_run_without_a_benchmark_has_no_benchmark_section(tmp_path: Path) -> Non
 
 
 def test_hostile_measurements_are_shown_as_text(tmp_path: Path) -> None:
-    whole = document(3, model=HOSTILE, left_out=[HOSTILE])
-    whole["ranks"][0].update(interface=HOSTILE, interface_mbps=1000)
-    for row in whole["ranks"][1:]:
+    measurements = document(3, model=HOSTILE, left_out=[HOSTILE])
+    measurements["ranks"][0].update(interface=HOSTILE, interface_mbps=1000)
+    for row in measurements["ranks"][1:]:
         row.update(interface=HOSTILE, interface_mbps=2000)
-    record = record_with(tmp_path, whole, 3)
+    record = record_with(tmp_path, measurements, 3)
     check_page(write_report(record, tmp_path / "logbook", START).page.read_text())
 
 

@@ -1,4 +1,4 @@
-"""The archive of a run to share when asking for help has what explains the failure, and no secret."""
+"""The archive of a run for support requests explains the failure, and contains no secret."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.plugin_utils._report.bundle import write_bundle
 from ansible_collections.muster.training.plugins.plugin_utils._report.redact import REMOVED
-from tests.unit.plugins.plugin_utils.report.test_redact import ASSIGNMENTS, NAMED, SECRETS
+from tests.unit.plugins.plugin_utils.report.test_redact import ASSIGNED_SECRET, ASSIGNMENTS, SECRETS
 
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
 PLAIN = "correct-horse-9"  # a secret that has no known form, in one of the job's variables
@@ -19,7 +19,9 @@ PLAIN = "correct-horse-9"  # a secret that has no known form, in one of the job'
 
 @pytest.fixture
 def record(tmp_path: Path) -> Path:
-    planted = "\n".join([*SECRETS.values(), *(text.format(NAMED) for text in ASSIGNMENTS), f"login with {PLAIN}"])
+    planted = "\n".join(
+        [*SECRETS.values(), *(text.format(ASSIGNED_SECRET) for text in ASSIGNMENTS), f"login with {PLAIN}"]
+    )
     directory = tmp_path / "first"
     logs = directory / "logs" / "node0" / "ranks" / "0"
     logs.mkdir(parents=True)
@@ -32,7 +34,7 @@ def record(tmp_path: Path) -> Path:
     plan = {
         "run_id": "first",
         "environment": {"LOGIN": PLAIN, "MUSTER_RUN_ID": "run-of-may-1"},
-        "arguments": ["--wandb-key", *SECRETS.values(), f"--token={NAMED}"],
+        "arguments": ["--wandb-key", *SECRETS.values(), f"--token={ASSIGNED_SECRET}"],
     }
     failure = {"node": "a", "rank": 0, "error": OOM, "log": "x", "last_lines": [*planted.split("\n"), OOM]}
     result = {"run_id": "run-of-may-1", "state": "failed", "reason": f"it used {PLAIN}", "first_failure": failure}
@@ -74,7 +76,7 @@ def test_archive_contains_the_verdict_the_plan_and_the_ends_of_logs(record: Path
 def test_archive_holds_no_planted_secret(record: Path) -> None:
     files = contents(record)
     for name, text in files.items():
-        for secret in [*SECRETS.values(), NAMED, PLAIN, "the token of the run", "root:"]:
+        for secret in [*SECRETS.values(), ASSIGNED_SECRET, PLAIN, "the token of the run", "root:"]:
             assert secret not in text, name
             assert json.dumps(secret)[1:-1] not in text, name
         assert "\x1b" not in text, name

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""TensorBoard's event files: each form of a scalar, and truncated files."""
+"""TensorBoard event files: each form of a scalar, and truncated files."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def test_written_scalar_is_read_back(form: str, tag: str, step: int, when: float
 
 
 def test_truncated_last_record_keeps_the_earlier_ones() -> None:
-    whole, last = event("loss", 1, 1.0, 0.5) + event("loss", 2, 2.0, 0.25), event("loss", 3, 3.0, 0.125)
+    complete, last = event("loss", 1, 1.0, 0.5) + event("loss", 2, 2.0, 0.25), event("loss", 3, 3.0, 0.125)
     for size in range(len(last)):
-        assert [scalar.step for scalar in read(whole + last[:size])] == [1, 2]
-    assert [scalar.step for scalar in read(whole + last)] == [1, 2, 3]
+        assert [scalar.step for scalar in read(complete + last[:size])] == [1, 2]
+    assert [scalar.step for scalar in read(complete + last)] == [1, 2, 3]
 
 
 @given(strategies.binary(max_size=200))

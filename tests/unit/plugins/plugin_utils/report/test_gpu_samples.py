@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""GPU samples: their times, and lines that are not samples."""
+"""GPU samples: timestamps, and invalid lines."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def test_both_csv_forms_are_read_and_invalid_lines_skipped() -> None:
 
 
 def test_columns_beyond_the_limit_are_not_read() -> None:
-    """Otherwise each line would be padded to as many columns as the job put there."""
+    """Otherwise, each line would be padded to a number of columns that the job controls."""
     names = HEADER.split(",")
     for more, result in ((10, 1), (60_000, 0)):
         header = ",".join([names[0], *["x"] * more, *names[1:]])
-        stamp, rest = line(START, 0, SAMPLE).split(",", 1)
-        assert len(read_gpus("gpu0", [header, f"{stamp},{'0,' * more}{rest}"])) == result
+        stamp, values = line(START, 0, SAMPLE).split(",", 1)
+        assert len(read_gpus("gpu0", [header, f"{stamp},{'0,' * more}{values}"])) == result
 
 
 @given(strategies.lists(strategies.one_of(strategies.text(max_size=80), strategies.just(line(START, 0, SAMPLE)))))

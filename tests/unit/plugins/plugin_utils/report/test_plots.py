@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Plots: what their specifications hold, that colors can be seen, and that pictures are named and load nothing."""
+"""Plots: specifications, contrast of colors, and labeled, self-contained pictures."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_buckets_preserve_minimum_and_maximum(points: list[tuple[float, float]],
     result = buckets(points, 0.0, 100.0, count)
     assert len(result) <= count
     assert sum(part.value_count for part in result) == len(points)
-    values = [value for _place, value in points]
+    values = [value for _x, value in points]
     assert min((part.least for part in result), default=None) == min(values, default=None)
     assert max((part.most for part in result), default=None) == max(values, default=None)
     assert all(part.least <= part.mean + 1e-6 and part.mean <= part.most + 1e-6 for part in result)
@@ -125,8 +125,8 @@ def luminance(color: str) -> float:
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
-def contrast(item: str, other: str) -> float:
-    light, dark = sorted((luminance(item), luminance(other)), reverse=True)
+def contrast(first: str, second: str) -> float:
+    light, dark = sorted((luminance(first), luminance(second)), reverse=True)
     return (light + 0.05) / (dark + 0.05)
 
 
@@ -151,7 +151,7 @@ def test_picture_has_a_label_and_inline_one_has_no_background() -> None:
     spec |= {"data": {"values": [{"x": 1}]}, "mark": "point", "encoding": {"x": plots.axis("x", None)}}
     picture = pictures.draw(spec)
     for svg in (picture.svg, picture.inline):
-        (attributes,) = Page(svg).named("svg")
+        (attributes,) = Page(svg).elements("svg")
         assert (attributes["role"], attributes["aria-label"]) == ("img", 'says "what" it <shows>')
     assert 'fill="white"' in picture.svg and 'fill="white"' not in picture.inline
     assert "http" not in picture.inline

@@ -25,7 +25,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.printed_me
     is_metric,
     merge_printed,
 )
-from tests.unit.plugins.plugin_utils.report.printed_outputs import OTHER, TRAINING, Values
+from tests.unit.plugins.plugin_utils.report.printed_outputs import TRAINING, UNRELATED, Values
 
 
 def curves_of(text: str) -> CurveSet:
@@ -49,18 +49,18 @@ def test_all_curves_of_training_programs_are_metrics(program: str) -> None:
     assert [name for name in curves_of(text).curves if not (is_metric(name) or is_companion(name))] == []
 
 
-@pytest.mark.parametrize("program", OTHER)
+@pytest.mark.parametrize("program", UNRELATED)
 def test_output_of_other_programs_yields_no_curve(program: str) -> None:
-    assert points(curves_of(OTHER[program] * 3)) == {}
+    assert points(curves_of(UNRELATED[program] * 3)) == {}
 
 
 def test_enough_programs_are_covered() -> None:
-    assert len(TRAINING) >= 30 and len(OTHER) >= 20
+    assert len(TRAINING) >= 30 and len(UNRELATED) >= 20
 
 
-def test_metrics_are_found_between_other_output() -> None:
+def test_metrics_are_extracted_from_mixed_output() -> None:
     text, expected = TRAINING["nanoGPT train.py"]
-    noise = "\n".join(OTHER.values())
+    noise = "\n".join(UNRELATED.values())
     curves = points(curves_of(noise + "\n" + text + noise))
     assert {name: curves.get(name) for name in expected} == expected
 
@@ -124,13 +124,13 @@ def test_curves_of_a_better_source_replace_printed_ones() -> None:
 
 
 def test_results_by_epoch_that_a_table_lists_under_another_name_are_omitted() -> None:
-    """As timm prints them at the end, the best epoch first."""
+    """timm prints them at the end, the best epoch first."""
     text = '"epoch": 1, "top1": 34.375\n"epoch": 0, "top1": 46.875\n"epoch": 2, "top1": 50.0\n'
     assert points(curves_of(text)) == {"top1": [(0, 46.875), (1, 34.375), (2, 50.0)]}
     table = curves_from_metrics("summary.csv", ["epoch,eval_top1", "0,46.875", "1,34.375", "2,50.0"])
     assert not drop_copies(curves_of(text), [table]).curves
-    other = curves_from_metrics("summary.csv", ["epoch,eval_top1", "0,46.875", "1,34.375", "2,50.5"])
-    assert set(drop_copies(curves_of(text), [other]).curves) == {"top1"}
+    differing = curves_from_metrics("summary.csv", ["epoch,eval_top1", "0,46.875", "1,34.375", "2,50.5"])
+    assert set(drop_copies(curves_of(text), [differing]).curves) == {"top1"}
 
 
 def test_longer_of_two_output_curves_is_kept() -> None:

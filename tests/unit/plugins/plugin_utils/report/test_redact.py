@@ -1,4 +1,4 @@
-"""Secrets are removed from text, whatever their form; ordinary text stays as it is."""
+"""Secrets of any form are removed from text; ordinary text stays unchanged."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SECRETS = {
     "JSON web token": "ey" + "J" + LETTERS[:30] + "." + LETTERS[:40] + "." + LETTERS[:20],
     "SSH key": "-----BEGIN OPENSSH PRIVATE" + " KEY-----\n" + LETTERS + "\n-----END OPENSSH PRIVATE KEY-----",
 }
-NAMED = LETTERS[7:27]
+ASSIGNED_SECRET = LETTERS[7:27]
 ASSIGNMENTS = [
     "WANDB_API_KEY={}",
     "export AWS_SECRET_ACCESS_KEY={}",
@@ -57,8 +57,8 @@ def test_token_of_a_known_form_is_removed(secret: str, text: str) -> None:
 
 @pytest.mark.parametrize("text", ASSIGNMENTS)
 def test_value_of_a_secret_name_is_removed(text: str) -> None:
-    cleaned = redact(text.format(NAMED))
-    assert REMOVED in cleaned and NAMED not in cleaned
+    cleaned = redact(text.format(ASSIGNED_SECRET))
+    assert REMOVED in cleaned and ASSIGNED_SECRET not in cleaned
     assert redact(cleaned) == cleaned
 
 
@@ -86,17 +86,17 @@ def test_ordinary_text_is_unchanged(text: str) -> None:
 
 
 def test_values_of_secret_keys_are_removed_from_documents() -> None:
-    document = {"api_key": NAMED, "n": 3, "list": [f"TOKEN={NAMED}", None], "max_tokens": "2048"}
+    document = {"api_key": ASSIGNED_SECRET, "n": 3, "list": [f"TOKEN={ASSIGNED_SECRET}", None], "max_tokens": "2048"}
     assert redact_values(document, redact) == {
         "api_key": REMOVED,
         "n": 3,
         "list": [f"TOKEN={REMOVED}", None],
         "max_tokens": "2048",
     }
-    nested: object = NAMED
+    nested: object = ASSIGNED_SECRET
     for _level in range(200):
         nested = [nested]
-    assert NAMED not in str(redact_values(nested, redact))
+    assert ASSIGNED_SECRET not in str(redact_values(nested, redact))
 
 
 @given(st.text(max_size=200))

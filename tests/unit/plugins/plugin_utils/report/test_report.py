@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Records of runs whose GPUs follow a script give exactly the figures and findings that the script implies."""
+"""Records of runs with scripted GPUs yield exactly the figures and findings that the script implies."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def report_of(tmp_path: Path, **more: Any) -> Report:
     return compose_report(read_record(directory, directory.name), now=START)
 
 
-def found(report: Report) -> list[str]:
+def finding_ids(report: Report) -> list[str]:
     return [item["id"] for item in report["findings"]]
 
 
@@ -132,11 +132,11 @@ def vanishing(node: int, _gpu: int, second: float) -> Sample | None:
         (vanishing, ["samples-end"] * 2, "gpu1 GPU 0: its samples end 5 min before those of the others"),
     ],
 )
-def test_each_rule_reports_only_the_scripted_fault(
+def test_each_rule_reports_only_the_scripted_problem(
     tmp_path: Path, sample: Script, ids: list[str], expected_text: str
 ) -> None:
     report = report_of(tmp_path, nodes=2, gpus=2, sample=sample)
-    assert found(report) == ids
+    assert finding_ids(report) == ids
     assert expected_text in report["findings"][0]["problem"]
     assert all(item["remedy"] and item["numbers"] for item in report["findings"])
 
@@ -152,7 +152,7 @@ def test_restarts_shrinking_and_checkpoint_time_are_reported(tmp_path: Path) -> 
             json.dumps({"time": START + 99, "event": "shrink", "text": "gpu1 is lost; the run continues"}) + "\n"
         )
     report = compose_report(read_record(directory, "first"), now=START)
-    assert found(report) == ["restarts", "shrunk", "checkpoints"]
+    assert finding_ids(report) == ["restarts", "shrunk", "checkpoints"]
     assert report["restarts"] == 2
     assert report["findings"][2]["problem"] == "checkpoints took 90 s, 15% of the run"
 
@@ -202,7 +202,7 @@ def test_missing_price_names_the_node_and_the_variable_to_set() -> None:
 
 @pytest.mark.parametrize("fetched", [True, False])
 def test_failure_cause_and_remedy_come_from_the_catalogue(tmp_path: Path, fetched: bool) -> None:
-    """By the log where it was fetched, else by the lines of it that came with the verdict."""
+    """They are determined from the fetched log, or else from the log lines in the verdict."""
     output = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 1 GiB free"
     failure = {"node": "gpu0", "node_rank": 0, "rank": 0, "error": "ended with exit code 1"}
     failure |= {"log": "/x/node0/ranks/0/stderr.log", "last_lines": [] if fetched else ["Traceback", output]}
@@ -211,10 +211,12 @@ def test_failure_cause_and_remedy_come_from_the_catalogue(tmp_path: Path, fetche
         log = directory / "logs" / "node0" / "ranks" / "0" / "stderr.log"
         log.parent.mkdir(parents=True)
         log.write_text(f"Traceback\n{output}\n" + "and more of it\n" * 30)
-    found = compose_report(read_record(directory, "first"), now=START)["failure"]
-    assert found is not None and found["cause"] is not None
-    assert found["cause"]["id"] == "cuda-out-of-memory"
-    assert found["cause"]["evidence"].startswith("torch.OutOfMemoryError") and "smaller" in found["cause"]["remedy"]
+    reported = compose_report(read_record(directory, "first"), now=START)["failure"]
+    assert reported is not None and reported["cause"] is not None
+    assert reported["cause"]["id"] == "cuda-out-of-memory"
+    assert (
+        reported["cause"]["evidence"].startswith("torch.OutOfMemoryError") and "smaller" in reported["cause"]["remedy"]
+    )
 
 
 def test_settings_and_repeat_command_come_from_plan_without_secrets(tmp_path: Path) -> None:
@@ -249,8 +251,8 @@ def test_job_is_recovered_from_the_planned_command_of_each_launcher(tmp_path: Pa
         "program": {"script": "./entry.sh", "no_python": True},
     }
     many = [word for number in range(60) for word in (f"--option_{number}", "value")]
-    given = ("--lr", "0.1", "--deepspeed", "zero2.json", *many, "--", "-m")
-    report = report_of(tmp_path, nodes=2, gpus=2, plan=planned(launcher=launcher, args=given, **program[kind]))
+    args = ("--lr", "0.1", "--deepspeed", "zero2.json", *many, "--", "-m")
+    report = report_of(tmp_path, nodes=2, gpus=2, plan=planned(launcher=launcher, args=args, **program[kind]))
     settings = report["settings"]
     assert (settings["--lr"], settings["--deepspeed"]) == ("0.1", "zero2.json")
     name = {"script": "src/train.py", "module": "project.train", "program": "./entry.sh"}[kind]
@@ -263,7 +265,7 @@ def test_job_is_recovered_from_the_planned_command_of_each_launcher(tmp_path: Pa
         "launch_launcher": launcher,
         "launch_working_directory": "/srv/project",
         "launch_module" if kind == "module" else "launch_script": name,
-        "launch_args": list(given),
+        "launch_args": list(args),
         **({"launch_no_python": True} if kind == "program" else {}),
     }
 
@@ -368,7 +370,7 @@ def test_absurd_numbers_are_reported_as_numbers_or_omitted(
 
 
 def test_samples_are_not_held_in_memory_as_text(tmp_path: Path) -> None:
-    """A day of 64 GPUs, 370,000 samples, would take 100 MB in objects; here a fiftieth of it, by the same code."""
+    """A day of 64 GPUs, 370,000 samples, would take 100 MB as objects; this test uses a fiftieth of it."""
     directory = write_record(tmp_path, nodes=2, gpus=8, seconds=7200)
     tracemalloc.start()
     try:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Metrics next to a progress bar of rich, and in its tables, are read although they are spread over lines."""
+"""Metrics next to rich's progress bars and in its tables are read even if they span several lines."""
 
 from __future__ import annotations
 

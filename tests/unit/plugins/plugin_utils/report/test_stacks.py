@@ -1,4 +1,4 @@
-"""The section of a report on what the ranks did, from the stacks in a record."""
+"""The section of a report on the ranks' activity, from the stacks in a record."""
 
 from __future__ import annotations
 
@@ -54,5 +54,5 @@ def test_hostile_stacks_are_shown_as_text(tmp_path: Path) -> None:
     what = {**LOADS, "function": HOSTILE, "file": f"/{HOSTILE}", "text": HOSTILE, "call": HOSTILE}
     groups = [group(0, **what, frames=[HOSTILE] * 99, workers=[HOSTILE] * 99)] * 999
     page = page_of(tmp_path, {"state": "failed", "hang": {"text": HOSTILE, "awaited_ranks": [0], "groups": groups}})
-    assert not page.named("b") and not page.named("a") and not page.named("script")
+    assert not page.elements("b") and not page.elements("a") and not page.elements("script")
     assert "<script>alert(1)</script>" in page.text and TITLE in page.text

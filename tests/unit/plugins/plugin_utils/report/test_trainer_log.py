@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Lines of Hugging Face's Trainer get the steps at which they were printed, if its last line tells them."""
+"""Lines of Hugging Face's Trainer are assigned the steps at which they were printed, if its last line implies them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.trainer_lo
 
 
 def entry(values: dict[str, float], as_text: bool) -> str:
-    """Return a line as Trainer 5 prints it, with numbers as text of four digits, or as Trainer 4 does."""
+    """Return a line as printed by Trainer 5, with numbers as four-digit text, or by Trainer 4."""
     return str({name: f"{value:.4g}" if as_text else value for name, value in values.items()})
 
 
 def training(logged: Sequence[int], steps: int, per_epoch: int, seconds: float, as_text: bool = True) -> list[str]:
-    """Return the lines of a job with so many steps that logs at some of them."""
+    """Return the lines of a job with this many steps that logs at some of them."""
     epochs = {step: step / per_epoch for step in (*logged, steps)}
     if not as_text:
         epochs = {step: round(epoch, 2) for step, epoch in epochs.items()}

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The files of a report: the page, the log book, a comparison; with whatever nodes and jobs say in them."""
+"""The files of a report: the page, the log book, a comparison; with hostile text from nodes and jobs."""
 
 from __future__ import annotations
 
@@ -44,23 +44,23 @@ def written(directory: Path, book: Path | None = None) -> tuple[str, Report]:
 
 
 def check_page(content: str) -> Page:
-    """Check what must be true of each page, whatever the record contains."""
+    """Check the invariants of a page, regardless of the record."""
     page = Page(content)
     tags = [tag for tag, _attributes in page.tags]
     assert not {"script", "iframe", "object", "embed", "form", "img", "link", "base", "foreignobject"} & set(tags)
     assert not [name for _tag, attributes in page.tags for name in attributes if name.startswith("on")]
     assert [item for item in page.addresses() if not item.startswith("https://wandb.ai/")] == []
-    assert page.named("html")[0]["lang"] == "en"
+    assert page.elements("html")[0]["lang"] == "en"
     assert "default-src 'none'" in content
     headings = [int(tag[1]) for tag in tags if tag in ("h1", "h2", "h3", "h4", "h5", "h6")]
     assert headings.count(1) == 1 and headings[0] == 1
     assert all(later <= earlier + 1 for earlier, later in zip(headings, headings[1:], strict=False))
-    for picture in page.named("svg"):
+    for picture in page.elements("svg"):
         assert picture["role"] == "img" and picture["aria-label"]
     assert tags.count("figure") == tags.count("figcaption")
     assert tags.count("details") == tags.count("summary")
     assert tags.count("table") == sum(attributes.get("role") == "region" for _tag, attributes in page.tags) - len(
-        page.named("svg")
+        page.elements("svg")
     )
     return page
 
@@ -74,9 +74,9 @@ def test_report_consists_of_html_page_json_and_plots(tmp_path: Path) -> None:
     node = directory / "logs" / "node0"
     write_events(node / "events.out.tfevents.1", "train/loss", [2.0, 1.0, 0.5])
     (node / "nvidia-smi.txt").write_text("NVIDIA-SMI 550\n<b>")
-    place = node / "ranks" / "0"
-    place.mkdir(parents=True)
-    (place / "stdout.log").write_text("View run at https://wandb.ai/team/x/runs/1\n")
+    rank_directory = node / "ranks" / "0"
+    rank_directory.mkdir(parents=True)
+    (rank_directory / "stdout.log").write_text("View run at https://wandb.ai/team/x/runs/1\n")
     for private in (directory, tmp_path / "logbook"):  # as earlier releases wrote them
         private.mkdir(exist_ok=True)
         private.chmod(0o755)
@@ -85,17 +85,17 @@ def test_report_consists_of_html_page_json_and_plots(tmp_path: Path) -> None:
     for path in (directory / "report.html", directory / "report.json", tmp_path / "logbook" / "README.md"):
         assert mode_of(path) == 0o600, path
     page = check_page(content)
-    assert len(page.named("svg")) == 5
+    assert len(page.elements("svg")) == 5
     for word in ("first succeeded after 0:10:00: 2 nodes, world size 4", "train/loss", "GPU utilization", "3.33 USD"):
         assert word in page.text
     assert f"tensorboard --logdir {directory}/logs --port 6006" in page.text
     assert f"ssh -N -L 6006:localhost:6006 {getpass.getuser()}@{socket.gethostname()}\n" in page.text
     assert "NVIDIA-SMI 550\n<b>" in page.text
-    made = [path for path in (*directory.glob("*.*"), *(directory / "plots").iterdir()) if path.name != "plan.json"]
-    for path in (*made, *(tmp_path / "logbook").iterdir()):
+    outputs = [path for path in (*directory.glob("*.*"), *(directory / "plots").iterdir()) if path.name != "plan.json"]
+    for path in (*outputs, *(tmp_path / "logbook").iterdir()):
         assert b"secret-value" not in path.read_bytes(), f"{path}: of the environment the names are told"
     assert "HF_TOKEN" in page.text and "NCCL_SOCKET_IFNAME" not in page.text, "only the user's variables"
-    assert [item["href"] for item in page.named("a")] == ["https://wandb.ai/team/x/runs/1"]
+    assert [item["href"] for item in page.elements("a")] == ["https://wandb.ai/team/x/runs/1"]
     numbers = json.loads((directory / "report.json").read_text())
     assert numbers["version"] == 1
     assert numbers == {**json.loads(json.dumps(report)), "curves": numbers["curves"]}
@@ -141,23 +141,26 @@ def hostile_record(runs: Path) -> Path:
     node = directory / "logs" / "node0"
     write_events(node / "events.out.tfevents.1", HOSTILE, [1.0, float("nan"), float("inf"), 2.0])
     (node / "nvidia-smi.txt").write_text(HOSTILE + "w" * 1_000_000)
-    gpu, ours = f"0, {HOSTILE}, Enabled\n", f"{HOSTILE}, 7, 1e99, -1, 999999999, 1e8\n"
-    other = f"{HOSTILE}, {HOSTILE}, 1, 1, 1, 1\n"
-    (node / "accounting.csv").write_text(gpu + other + gpu + ours + other + "x" * 1_000_000)
+    gpu, own_row = f"0, {HOSTILE}, Enabled\n", f"{HOSTILE}, 7, 1e99, -1, 999999999, 1e8\n"
+    foreign_row = f"{HOSTILE}, {HOSTILE}, 1, 1, 1, 1\n"
+    (node / "accounting.csv").write_text(gpu + foreign_row + gpu + own_row + foreign_row + "x" * 1_000_000)
     (node / "job_results.jsonl").write_text(
         "".join(json.dumps({HOSTILE: item, "ok": item}) + "\n" for item in range(3))
     )
     samples = (node / "gpus.csv").read_text()
-    ours, theirs = ", ".join([HOSTILE] * 8), f"{samples.splitlines()[1].partition(',')[0]}, {HOSTILE}, 1, 1, 1, 1, 1, 1"
-    (node / "gpus.csv").write_text(f"{HOSTILE}\n{samples}{ours}\n{theirs}\n" + "u" * 1_000_000 + f"\n{HOSTILE}")
+    own_row, timed_row = (
+        ", ".join([HOSTILE] * 8),
+        f"{samples.splitlines()[1].partition(',')[0]}, {HOSTILE}, 1, 1, 1, 1, 1, 1",
+    )
+    (node / "gpus.csv").write_text(f"{HOSTILE}\n{samples}{own_row}\n{timed_row}\n" + "u" * 1_000_000 + f"\n{HOSTILE}")
     with (node / "metrics.csv").open("w", newline="") as stream:
         table = csv.writer(stream)
         table.writerow(["step", f"csv {HOSTILE}", "t" * 1_000_000])
         table.writerow(["step", f"csv {HOSTILE}"])
         table.writerows([[step, value] for step, value in enumerate([HOSTILE, 1, "nan", 2, "1e999"])])
-    place = node / "ranks" / "0"
-    place.mkdir(parents=True)
-    (place / "stdout.log").write_text(
+    rank_directory = node / "ranks" / "0"
+    rank_directory.mkdir(parents=True)
+    (rank_directory / "stdout.log").write_text(
         f"View run at https://wandb.ai.evil.example/{'a' * 100}\n{HOSTILE}\n" + "v" * 1_000_000
     )
     with (node / "events.jsonl").open("a") as stream:
@@ -169,7 +172,7 @@ def test_hostile_text_from_nodes_and_jobs_is_shown_as_text(tmp_path: Path) -> No
     directory = hostile_record(tmp_path / "runs")
     content, report = written(directory)
     page = check_page(content)
-    assert not page.named("b") and not page.named("a")
+    assert not page.elements("b") and not page.elements("a")
     assert "<script>alert(1)</script>" in page.text  # shown as text
     assert "{{ 7*7 }}" in page.text and "\x1b" not in content and "\u202e" not in content
     assert len(content) < 500_000
@@ -209,7 +212,7 @@ def test_a_page_of_64_gpus_stays_below_2_mb(tmp_path: Path) -> None:
         )
     content, report = written(directory)
     assert len(report["gpus"]) == 64
-    assert len(check_page(content).named("svg")) == 4 + 12
+    assert len(check_page(content).elements("svg")) == 4 + 12
     assert len(content.encode()) < 2_000_000
 
 
@@ -218,7 +221,7 @@ def test_report_without_vl_convert_lacks_only_pictures(tmp_path: Path, monkeypat
     directory = write_record(tmp_path / "runs", nodes=1, gpus=2)
     content, _report = written(directory)
     page = check_page(content)
-    assert page.named("svg") == []
+    assert page.elements("svg") == []
     assert "pip install 'vl-convert-python>=1.9,<2'" in page.text
     assert "gpu0 GPU 1" in page.text
     assert {path.name.partition(".")[2] for path in (directory / "plots").iterdir()} == {"vl.json"}
@@ -251,7 +254,7 @@ def test_log_book_keeps_text_of_the_user(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    ("text", "escaped"),
     [
         ("batch_size of my_model_2", "batch_size of my_model_2"),
         ("_x_ *y* `z` ~a~ $b$", "\\_x\\_ \\*y\\* \\`z\\` \\~a\\~ \\$b\\$"),
@@ -263,8 +266,8 @@ def test_log_book_keeps_text_of_the_user(tmp_path: Path) -> None:
         ("https://evil.example www.evil.example", "https\\://evil.example www\\.evil.example"),
     ],
 )
-def test_markdown_is_escaped_and_plain_text_is_not(text: str, shown: str) -> None:
-    assert logbook.escape(text) == shown
+def test_markdown_is_escaped_and_plain_text_is_not(text: str, escaped: str) -> None:
+    assert logbook.escape(text) == escaped
 
 
 def test_code_block_fence_is_longer_than_any_fence_inside() -> None:
@@ -310,7 +313,7 @@ def test_comparison_shows_differences_first(tmp_path: Path) -> None:
     assert "global batch" in settings
     # a path among the numbers would make the table too wide
     assert f"<td>{document['checkpoint']}</td>" in page.read_text() and '<td class="n">0.75</td>' in page.read_text()
-    assert [item["aria-label"][:12] for item in result.named("svg")] == ["loss by step", "loss by time"]
+    assert [item["aria-label"][:12] for item in result.elements("svg")] == ["loss by step", "loss by time"]
     assert {path.name for path in (page.parent / "plots").glob("*.svg")} == {
         "curve-01-by-step.svg",
         "curve-01-by-time.svg",
@@ -365,7 +368,7 @@ TRACEBACK = [
 
 
 def failed_record(runs: Path, log: list[str], **more: Any) -> Path:
-    """The record of a job without GPUs in which rank 1 failed."""
+    """Write the record of a job without GPUs in which rank 1 failed."""
     path = "/home/me/.muster/runs/first/node0/ranks/x/attempt_0/1/stderr.log"
     failure = {"node": "gpu0", "node_rank": 0, "rank": 1, "log": path, "error": log[-1], "last_lines": []}
     directory = write_record(

@@ -1,4 +1,4 @@
-"""The parts of moving a bucket that need no server."""
+"""Moving a bucket: functions that need no server."""
 
 from __future__ import annotations
 
@@ -18,14 +18,16 @@ KEYS = st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, ma
 
 
 @given(KEYS, KEYS)
-def test_each_key_is_paired_once_with_the_objects_of_both_sides(left: list[str], right: list[str]) -> None:
+def test_each_key_is_paired_once_with_the_objects_of_both_sides(source_keys: list[str], target_keys: list[str]) -> None:
     pairs = list(
-        pair_objects((StoredObject(key, 1, "a") for key in left), (StoredObject(key, 2, "b") for key in right))
+        pair_objects(
+            (StoredObject(key, 1, "a") for key in source_keys), (StoredObject(key, 2, "b") for key in target_keys)
+        )
     )
-    assert [item.key for item, _other in pairs if item] == left
-    assert [other.key for _one, other in pairs if other] == right
-    assert all(item is None or other is None or item.key == other.key for item, other in pairs)
-    assert len(pairs) == len(set(left) | set(right))
+    assert [source.key for source, _target in pairs if source] == source_keys
+    assert [target.key for _source, target in pairs if target] == target_keys
+    assert all(source is None or target is None or source.key == target.key for source, target in pairs)
+    assert len(pairs) == len(set(source_keys) | set(target_keys))
 
 
 @given(st.integers(1, 10**7), st.integers(1000, 10**6))

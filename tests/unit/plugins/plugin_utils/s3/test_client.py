@@ -1,4 +1,4 @@
-"""S3 errors, explained in plain words; the tests of moving a bucket cause most of them for real."""
+"""Explanations of S3 errors; the tests of moving a bucket cause most of them for real."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def test_each_known_error_code_is_explained_in_one_line(code: str) -> None:
 
 
 def test_bucket_name_taken_by_another_account_is_reported() -> None:
-    answer = {"Error": {"Code": "BucketAlreadyExists", "Message": ""}}
+    response = {"Error": {"Code": "BucketAlreadyExists", "Message": ""}}
     assert "another account already has a bucket target" in explain(
-        botocore.exceptions.ClientError(answer, "CreateBucket"), "target"
+        botocore.exceptions.ClientError(response, "CreateBucket"), "target"
     )
 
 

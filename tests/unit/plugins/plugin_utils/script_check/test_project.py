@@ -1,4 +1,4 @@
-"""A script is read with the modules of its project, and nothing of it is executed."""
+"""A script is read with the modules of its project, without executing any code."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_guard_in_another_file_is_recognized(tmp_path: Path) -> None:
     assert check_script(script)[1] == []
 
 
-def test_modules_in_the_project_root_are_found_for_a_script_below_it(tmp_path: Path) -> None:
+def test_modules_in_the_project_root_are_resolved_for_a_script_below_it(tmp_path: Path) -> None:
     write(tmp_path, src__train="from src.files import save\nsave({})\n", src__files=SAVE)
     script = tmp_path / "src" / "train.py"
     assert [finding.file for finding in check_script(script, [tmp_path])[1]] == ["src/files.py"]

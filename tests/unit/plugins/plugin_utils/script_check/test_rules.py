@@ -1,4 +1,4 @@
-"""Each rule reports its fault, and nothing in the script without it."""
+"""Each rule reports its defect, and nothing in the script without it."""
 
 from __future__ import annotations
 
@@ -101,14 +101,14 @@ def base(name: str) -> str:
     return text.replace("import torch.nn as nn\n", f"import torch.nn as nn\n{imports}", 1)
 
 
-def test_each_rule_has_a_fault() -> None:
+def test_each_rule_has_an_example() -> None:
     assert list(FAULTS) == [rule.id for rule in RULES]
     assert len(set(FAULTS)) == len(RULES)
     assert {rule.severity for rule in RULES} == set(SEVERITIES)
 
 
 @pytest.mark.parametrize("rule", FAULTS)
-def test_rule_reports_its_fault_and_nothing_without_it(rule: str) -> None:
+def test_rule_reports_its_defect_and_nothing_without_it(rule: str) -> None:
     name, old, new = FAULTS[rule]
     right = base(name)
     if rule == "metrics-one-rank":  # the data comes from a loader that gives each rank its share
@@ -124,7 +124,7 @@ def test_rule_reports_its_fault_and_nothing_without_it(rule: str) -> None:
         assert ids(wrong) - ids(right) <= {rule, "process-group-open"}
 
 
-def test_a_finding_has_the_line_of_the_fault_and_suggested_code() -> None:
+def test_a_finding_has_the_line_of_the_defect_and_suggested_code() -> None:
     text = script("ddp_plain").replace("            torch.save(", "        torch.save(")
     (finding,) = check(text)
     assert (finding.id, finding.severity) == ("save-every-rank", "error")
@@ -142,7 +142,7 @@ def test_hugging_face_datasets_seed_is_recognized() -> None:
 
 
 def labels(text: str) -> set[tuple[int, str]]:
-    """The lines and rules that a script's comments expect."""
+    """Return the lines and rules that a script's comments expect."""
     return {
         (number, name.strip())
         for number, line in enumerate(text.splitlines(), 1)
@@ -172,9 +172,9 @@ def test_labeled_scripts_have_few_false_alarms_and_no_misses() -> None:
 
 
 def test_labeled_scripts_name_existing_rules() -> None:
-    known = {rule.id for rule in RULES}
+    rule_ids = {rule.id for rule in RULES}
     for _reported, expected in findings_by_script().values():
-        assert {name for _line, name in expected} <= known
+        assert {name for _line, name in expected} <= rule_ids
 
 
 # --- Rank conditions --------------------------------------------------------------------------------------------------
@@ -229,7 +229,7 @@ def test_other_conditions_do_not_protect_a_file(condition: str) -> None:
 
 
 def sections() -> dict[str, str]:
-    """The sections about rules, by id, each with the text up to the next heading."""
+    """Return the sections about rules by ID, each with the text up to the next heading."""
     parts = re.split(r"^### `([\w-]+)`.*$", text_of(PAGE), flags=re.M)
     return dict(zip(parts[1::2], (part.partition("\n## ")[0] for part in parts[2::2]), strict=True))
 

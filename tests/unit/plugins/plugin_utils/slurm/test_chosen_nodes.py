@@ -1,4 +1,4 @@
-"""Which hosts of the inventory Slurm has chosen."""
+"""The inventory hosts of the nodes that Slurm has allocated."""
 
 from __future__ import annotations
 

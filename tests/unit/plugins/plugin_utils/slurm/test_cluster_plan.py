@@ -1,4 +1,4 @@
-"""From the states of nodes to the configuration of a Slurm cluster."""
+"""The plan of a Slurm cluster: its configuration from the states of the nodes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NODES = [{"name": "gpu1", "address": "10.0.0.11"}, {"name": "gpu2", "address": "
 
 
 def state(**changes: Any) -> dict[str, Any]:
-    """The state of a node with two GPUs and Slurm's packages."""
+    """Return the state of a node with two GPUs and Slurm's packages."""
     return {
         "hostname": "ps2xyz",
         "systemd": True,
@@ -142,7 +142,7 @@ def test_cgroups_are_used_where_slurm_supports_them(cgroups: str, version: str, 
 
 
 def test_jobs_have_their_nodes_current_groups() -> None:
-    """By default, slurmctld sends the numbers of the groups that its own node had up to ten minutes ago."""
+    """By default, slurmctld sends group IDs of its own node, which may be ten minutes old."""
     conf = text(plan(), "gpu1", "/etc/slurm/slurm.conf").splitlines()
     assert "LaunchParameters=disable_send_gids" in conf and "GroupUpdateTime=5" in conf
 
@@ -202,7 +202,7 @@ def test_names_that_slurm_cannot_distinguish_are_refused() -> None:
 
 
 def as_planned(planned: SlurmPlan, node: str) -> dict[str, Any]:
-    """Return the state of a node on which the plan was carried out and verified."""
+    """Return the state of a node after the plan was applied and verified."""
     files = {
         file["path"]: {
             "user": file.get("user", "root"),
@@ -258,7 +258,7 @@ def test_health_check_is_installed_on_each_node_with_its_name_and_gpus() -> None
 
 @pytest.mark.parametrize(("status", "expected"), [(0, 0), (3, 1), (1, 0)])
 def test_prolog_fails_only_if_the_program_refuses_the_node(tmp_path: Path, status: int, expected: int) -> None:
-    """A program that fails itself must not drain all nodes."""
+    """A failure of the program itself must not drain all nodes."""
     planned = plan(SlurmOptions(health_interval=120, program=PROGRAM))
     script = text(planned, "gpu1", "/usr/local/lib/muster/slurm/prolog")
     (tmp_path / "health_check.py").write_text(f"raise SystemExit({status})\n")

@@ -1,4 +1,4 @@
-"""Python, torch, CUDA and flash-attention together: what is chosen and why, and that a refusal names what would fit."""
+"""The choice of Python, torch, CUDA and flash-attention, with reasons, and refusals with compatible alternatives."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ V100, H100, B200 = ("Tesla V100-SXM2-16GB", (7, 0)), ("H100 80GB HBM3", (9, 0)),
 def node(
     name: str = "a", gpu: Any = None, driver: str = "580.65.06", python: str = "3.10.12", **more: Any
 ) -> NodeSoftware:
-    """Return a machine with Ubuntu 22.04, with a GPU if one is given; None stands for a GPU whose model is unknown."""
+    """Return a machine with Ubuntu 22.04 and the GPUs passed; None stands for a GPU of an unknown model."""
     if gpu is None and "gpus" not in more:
         return NodeSoftware(name, python=python, **{"glibc": "2.35", **more})
     devices = (gpu,) if gpu else ()
@@ -42,7 +42,7 @@ def chosen(*nodes: NodeSoftware, **wishes: Any) -> tuple[str, str, str, str]:
     return choice.python, choice.torch, choice.build, choice.flash
 
 
-def why(*nodes: NodeSoftware, **wishes: Any) -> list[str]:
+def reasons_for(*nodes: NodeSoftware, **wishes: Any) -> list[str]:
     return choose.choose({item.name: item for item in nodes}, SoftwareRequest(**wishes)).reasons
 
 
@@ -242,7 +242,7 @@ def test_settings_suggested_by_a_refusal_are_compatible() -> None:
 
 
 def test_each_choice_is_explained_with_a_reason() -> None:
-    assert why(focal("a", P4000), focal("b", P4000)) == [
+    assert reasons_for(focal("a", P4000), focal("b", P4000)) == [
         "Python 3.12: installed by uv; torch 2.13.0 has no wheel for Python 3.8 (python3 of the nodes; found: 3.8.10 "
         "on a, b)",
         "torch 2.13.0: the newest compatible release",
@@ -250,23 +250,23 @@ def test_each_choice_is_explained_with_a_reason() -> None:
         "(Quadro P4000 (6.1) on a, b); torch 2.13.0 for CUDA 13.2 has no kernels for Quadro P4000 (compute capability "
         "6.1) on a, b",
     ]
-    assert why(node(gpu=H100), flash="auto")[1:] == [
+    assert reasons_for(node(gpu=H100), flash="auto")[1:] == [
         "torch 2.8.0: the newest compatible release; flash-attention 2.8.3 has no wheel for torch 2.13.0 with CUDA "
         "13.2 and Python 3.10",
         "CUDA 12.9: the newest build that the drivers support (580.65.06 on a) and that has kernels for the GPUs "
         "(H100 80GB HBM3 (9.0) on a)",
         "flash-attention 2.8.3: the newest with a wheel for them",
     ]
-    assert why(node(), torch="2.8.0", cuda="12.8", python="python3") == [
+    assert reasons_for(node(), torch="2.8.0", cuda="12.8", python="python3") == [
         "Python 3.10: set by python_env_python",
         "torch 2.8.0: set by pytorch_version",
         "CUDA 12.8: set by pytorch_cuda",
     ]
-    assert why(node())[2] == "the CPU: no node has a GPU"
+    assert reasons_for(node())[2] == "the CPU: no node has a GPU"
 
 
 def test_reasons_stay_short_with_many_nodes() -> None:
-    lines = why(*(focal(f"node{number}", T4) for number in range(64)))
+    lines = reasons_for(*(focal(f"node{number}", T4) for number in range(64)))
     assert all(len(line) < 400 for line in lines)
 
 

@@ -1,4 +1,4 @@
-"""A table of driver states as machines show them: the decision for each, and the reason that is given."""
+"""Decisions and reasons for driver states observed on real machines."""
 
 from __future__ import annotations
 
@@ -328,11 +328,13 @@ TABLE: list[tuple[str, dict[str, Any], DesiredDriver, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize("given, expected, action, reason", [row[1:] for row in TABLE], ids=[row[0] for row in TABLE])
+@pytest.mark.parametrize(
+    "overrides, expected, action, reason", [row[1:] for row in TABLE], ids=[row[0] for row in TABLE]
+)
 def test_each_driver_state_gets_its_decision_and_reason(
-    given: dict[str, Any], expected: DesiredDriver, action: str, reason: str
+    overrides: dict[str, Any], expected: DesiredDriver, action: str, reason: str
 ) -> None:
-    result = decide(facts(**given), expected)
+    result = decide(facts(**overrides), expected)
     assert (result.action, reason in result.reason) == (action, True), result
 
 
@@ -357,9 +359,9 @@ def test_package_is_chosen_by_branch_and_variant(expected: DesiredDriver, packag
 
 
 def test_debian_package_without_a_branch_in_its_name_is_matched_by_version() -> None:
-    given = facts(**NO_DRIVER, system="debian", available={"nvidia-driver": "535.183.01-1~deb12u1"})
-    assert decide(given, DesiredDriver(branch="535")).packages == ["nvidia-driver"]
-    assert decide(given, DesiredDriver(branch="570")).action == "refuse"
+    node_facts = facts(**NO_DRIVER, system="debian", available={"nvidia-driver": "535.183.01-1~deb12u1"})
+    assert decide(node_facts, DesiredDriver(branch="535")).packages == ["nvidia-driver"]
+    assert decide(node_facts, DesiredDriver(branch="570")).action == "refuse"
 
 
 def test_purge_removes_all_driver_packages_and_nothing_else() -> None:
@@ -378,7 +380,7 @@ def test_purge_removes_all_driver_packages_and_nothing_else() -> None:
     "name", ["libxnvctrl0", "nvidia-container-toolkit", "libnvidia-container1", "nvidia-cuda-toolkit", "libnccl2"]
 )
 def test_packages_that_are_not_part_of_a_driver_are_unchanged(name: str) -> None:
-    """libxnvctrl0 comes with Open MPI, by hwloc: to purge it would take both away."""
+    """libxnvctrl0 is installed with Open MPI, through hwloc: purging it would remove both."""
     assert not node_driver.DRIVER_PACKAGE.match(name)
 
 
@@ -475,7 +477,7 @@ def test_available_driver_packages_are_parsed() -> None:
     assert node_driver.parse_policy(policy) == {"nvidia-driver-535": "535.183.01-0ubuntu0.22.04.1"}
 
 
-def test_newest_installed_kernel_is_found() -> None:
+def test_newest_installed_kernel_is_detected() -> None:
     images = [f"/boot/vmlinuz-{item}" for item in (KERNEL, NEWER, "5.4.0-200-generic")]
     assert node_driver.newest_kernel(KERNEL, images) == NEWER
     assert node_driver.newest_kernel(KERNEL, []) == KERNEL

@@ -1,4 +1,4 @@
-"""The choice of torch for processors and GPUs other than x86_64 with NVIDIA's."""
+"""The choice of torch builds for platforms other than x86_64 with NVIDIA GPUs."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_builds_are_named_as_in_their_indexes() -> None:
 
 @pytest.mark.parametrize("builds", [platforms.ARM_BUILDS, platforms.ROCM_BUILDS])
 def test_builds_are_of_known_releases(builds: Any) -> None:
-    assert all(kernels for own in builds.values() for kernels in own.values())
+    assert all(kernels for releases in builds.values() for kernels in releases.values())
     assert set(builds) <= set(platforms.DEFAULT.releases)
 
 

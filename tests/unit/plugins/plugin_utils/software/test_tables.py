@@ -1,4 +1,4 @@
-"""The tables by which software is chosen: they agree with themselves, and docs/software.md shows them."""
+"""The software compatibility tables: their consistency, and their copies in docs/software.md."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def table(head: str, rows: list[list[str]]) -> str:
 
 
 def archs_shown(builds: Mapping[int, str]) -> str:
-    """Builds with what they are for: 11.8 (3.7 5.0), 12.1 (5.0)."""
+    """Return builds with their compute capabilities: 11.8 (3.7 5.0), 12.1 (5.0)."""
 
     def capability(arch: str) -> str:
         digits = arch.removeprefix("sm_")
@@ -39,7 +39,7 @@ def archs_shown(builds: Mapping[int, str]) -> str:
 
 
 def tables() -> list[str]:
-    """The tables as the manual has them, newest first."""
+    """Return the tables in the format of the manual, newest first."""
     torch = [
         [format_minor(minor), item.newest, format_range(item.pythons), archs_shown(item.builds)]
         for minor, item in reversed(TORCH.items())
@@ -64,9 +64,9 @@ def tables() -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("shown", tables())
-def test_the_manual_shows_the_tables(shown: str) -> None:
-    assert shown in MANUAL.read_text(), f"docs/software.md must have:\n\n{shown}\n"
+@pytest.mark.parametrize("expected", tables())
+def test_the_manual_shows_the_tables(expected: str) -> None:
+    assert expected in MANUAL.read_text(), f"docs/software.md must have:\n\n{expected}\n"
 
 
 def test_the_tables_are_sorted() -> None:

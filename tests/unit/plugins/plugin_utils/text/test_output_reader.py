@@ -1,4 +1,4 @@
-"""Output that nobody is reading anymore."""
+"""Output without a reader."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What belongs to a cluster at EC2, what it costs, and what may be requested, tested without any request."""
+"""EC2 resources of a cluster, prices and requests, tested without network access."""
 
 from __future__ import annotations
 
@@ -75,13 +75,13 @@ def test_client_token_is_equal_only_for_equal_requests() -> None:
     token = naming.build_client_token("sg-1", ["g5.xlarge", "spot", "subnet-1"], ["bert-1", "bert-0"], 5.0)
     assert token == naming.build_client_token("sg-1", ["g5.xlarge", "spot", "subnet-1"], ["bert-0", "bert-1"], 5.0)
     assert len(token) <= 64
-    others = [
+    different = [
         naming.build_client_token("sg-2", ["g5.xlarge", "spot", "subnet-1"], ["bert-0", "bert-1"], 5.0),
         naming.build_client_token("sg-1", ["g5.xlarge", "spot", "subnet-2"], ["bert-0", "bert-1"], 5.0),
         naming.build_client_token("sg-1", ["g5.xlarge", "spot", "subnet-1"], ["bert-0"], 5.0),
         naming.build_client_token("sg-1", ["g5.xlarge", "spot", "subnet-1"], ["bert-0", "bert-1"], 6.0),
     ]
-    assert len({token, *others}) == 5
+    assert len({token, *different}) == 5
 
 
 # --- The first boot
@@ -97,9 +97,9 @@ def test_first_boot_authorizes_key_and_starts_idle_watch(monkeypatch: pytest.Mon
     assert text == request.build_first_boot("ssh-ed25519 AAAA", read_watch_files("2h", "False")), (
         "the token's request is the same"
     )
-    head, rest = text.split("\n", 1)
+    head, body = text.split("\n", 1)
     assert head == "#cloud-config"
-    content = yaml.safe_load(rest)
+    content = yaml.safe_load(body)
     assert content["ssh_authorized_keys"] == ["ssh-ed25519 AAAA"]
     files = {
         item["path"]: gzip.decompress(base64.b64decode(item["content"])).decode() for item in content["write_files"]
@@ -148,9 +148,9 @@ def test_rule_changes_add_missing_rules_and_remove_stale_ones() -> None:
     assert missing[2]["Ipv6Ranges"][0]["CidrIpv6"] == "2001:db8::1/128"
     assert stale == []
     assert request.diff_rules("sg-1", missing, ["203.0.113.7/32", "2001:db8::1/128"]) == ([], [])
-    added, taken = request.diff_rules("sg-1", missing, ["198.51.100.9/32"])
+    added, removed = request.diff_rules("sg-1", missing, ["198.51.100.9/32"])
     assert [item["IpRanges"][0]["CidrIp"] for item in added] == ["198.51.100.9/32"]
-    assert len(taken) == 2
+    assert len(removed) == 2
 
 
 # --- Money
@@ -257,8 +257,8 @@ def test_exceeded_quota_is_reported_and_unknown_quota_is_not_guessed() -> None:
 def test_api_errors_are_classified_and_explained(
     code: str, message: str, status: int, passing: bool, expected_text: str
 ) -> None:
-    answer = {"Error": {"Code": code, "Message": message}, "ResponseMetadata": {"HTTPStatusCode": status}}
-    error = parse_error("run_instances", answer)
+    response = {"Error": {"Code": code, "Message": message}, "ResponseMetadata": {"HTTPStatusCode": status}}
+    error = parse_error("run_instances", response)
     assert error.transient is passing
     assert expected_text in str(error)
     assert "\n" not in str(error)

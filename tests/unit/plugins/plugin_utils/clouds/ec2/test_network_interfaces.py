@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The network interfaces of EC2 machines, from instance types as moto records them, and as boto3 accepts them."""
+"""Network interfaces of EC2 instances, with instance types from moto, validated by boto3."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The tag with a machine's location in the network, from replies as the API reference shows them."""
+"""The tag with an instance's network location, with replies from the API reference."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def machine(index: int, cluster: str = "bert", **tags: str) -> dict[str, Any]:
 
 
 class Client:
-    """Replies like EC2, and records the requests."""
+    """A client that replies like EC2 and records the requests."""
 
     def __init__(self, topologies: dict[str, list[str]], error: Exception | None = None) -> None:
         self.topologies, self.error = topologies, error
@@ -44,7 +44,7 @@ class Client:
 
 
 def tagged(client: Client, machines: dict[str, dict[str, Any]]) -> tuple[dict[str, str], list[str]]:
-    """Return the tags that are set, by ID, and the lines that are shown."""
+    """Return the tags by ID, and the displayed messages."""
     lines: list[str] = []
     context: Any = SimpleNamespace(client=client, cluster="bert", show=lines.append)
     topology.tag_topology(context, machines.items())

@@ -41,8 +41,8 @@ KEY = "s3cret-0123456789abcdef"
 class Script:
     """A transport that returns prepared replies, and a clock that advances only by sleeping."""
 
-    def __init__(self, *answers: Response | paperspace.PaperspaceError) -> None:
-        self.answers = list(answers)
+    def __init__(self, *replies: Response | paperspace.PaperspaceError) -> None:
+        self.replies = list(replies)
         self.sent: list[tuple[str, str, Mapping[str, str], bytes | None]] = []
         self.slept: list[float] = []
         self.notes: list[str] = []
@@ -51,10 +51,10 @@ class Script:
         self, method: str, url: str, headers: Mapping[str, str], body: bytes | None, timeout: float
     ) -> Response:
         self.sent.append((method, url, headers, body))
-        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+        reply = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
 
     def client(self, **options: Any) -> Client:
         return Client(
@@ -67,13 +67,13 @@ class Script:
         )
 
 
-def answer(content: Any = None, status: int = 200, **headers: str) -> Response:
+def make_response(content: Any = None, status: int = 200, **headers: str) -> Response:
     body = content if isinstance(content, bytes) else json.dumps(content).encode()
     return Response(status, {name.replace("_", "-"): value for name, value in headers.items()}, body)
 
 
 def refusal(status: int, code: str, message: str = "No.", **headers: str) -> Response:
-    return answer({"message": message, "code": code}, status, **headers)
+    return make_response({"message": message, "code": code}, status, **headers)
 
 
 LIVE_401 = refusal(401, "UNAUTHORIZED", "You must be logged in to access this method.")
@@ -96,29 +96,33 @@ BUSY = refusal(429, "TOO_MANY_REQUESTS", "Slow down.")
             ["HTTP 429 TOO_MANY_REQUESTS: Slow down", "a cache reduces the number of requests"],
         ),
         (refusal(500, "INTERNAL_SERVER_ERROR"), paperspace.ServerError, ["HTTP 500", "in Paperspace's service"]),
-        (answer(b"", 502), paperspace.ServerError, ["HTTP 502: an empty body"]),
+        (make_response(b"", 502), paperspace.ServerError, ["HTTP 502: an empty body"]),
         (
-            answer(b"<!DOCTYPE html><html><head><title>Just a\n moment...</title>", 503),
+            make_response(b"<!DOCTYPE html><html><head><title>Just a\n moment...</title>", 503),
             paperspace.ServerError,
             ['HTTP 503: an HTML page, "Just a moment..."'],
         ),
         (
-            answer(b"<html><body>hi", 200),
+            make_response(b"<html><body>hi", 200),
             paperspace.InvalidReplyError,
             ["HTTP 200, but not the expected JSON: an HTML page"],
         ),
-        (answer(b'{"items": [', 200), paperspace.InvalidReplyError, ["not the expected JSON", 'begins "{"items": ["']),
-        (answer(b"[" * 100000, 200), paperspace.InvalidReplyError, ["not the expected JSON"]),
-        (answer(b"upstream \x1b[31mbad", 504), paperspace.ServerError, ['text that begins "upstream [31mbad"']),
         (
-            answer(b"", 302, location="https://login.example.org/"),
+            make_response(b'{"items": [', 200),
+            paperspace.InvalidReplyError,
+            ["not the expected JSON", 'begins "{"items": ["'],
+        ),
+        (make_response(b"[" * 100000, 200), paperspace.InvalidReplyError, ["not the expected JSON"]),
+        (make_response(b"upstream \x1b[31mbad", 504), paperspace.ServerError, ['text that begins "upstream [31mbad"']),
+        (
+            make_response(b"", 302, location="https://login.example.org/"),
             paperspace.RequestError,
             ["HTTP 302: redirected to https://login.example.org/", "PAPERSPACE_API_URL"],
         ),
         # The official client treats this as an error, regardless of the status.
         (refusal(200, "UNAUTHORIZED", "Log in."), paperspace.AuthenticationError, ["Log in."]),
         (
-            answer(
+            make_response(
                 {"message": "Input validation failed", "code": "BAD_REQUEST", "issues": [
                     {"code": "invalid_type", "path": ["name"], "message": "Required"}]}, 400
             ),
@@ -167,7 +171,7 @@ def test_any_api_message_becomes_one_printable_line(text: str, status: int) -> N
 @given(st.binary())
 def test_any_body_is_a_reply_or_a_paperspace_error(body: bytes) -> None:
     try:
-        Script(answer(body)).client(retries=0).list_all("/machines")
+        Script(make_response(body)).client(retries=0).list_all("/machines")
     except paperspace.PaperspaceError as error:
         assert str(error).isprintable()
 
@@ -176,7 +180,9 @@ def test_any_body_is_a_reply_or_a_paperspace_error(body: bytes) -> None:
 
 
 def test_busy_or_broken_server_is_retried_with_growing_delays() -> None:
-    script = Script(BUSY, answer(b"<html>", 502), paperspace.ConnectionFailedError("reset"), BUSY, answer({"id": "a"}))
+    script = Script(
+        BUSY, make_response(b"<html>", 502), paperspace.ConnectionFailedError("reset"), BUSY, make_response({"id": "a"})
+    )
     assert script.client().request("GET", "/machines/a") == {"id": "a"}
     assert script.slept == [1, 2, 4, 8]
     assert script.notes[0] == "GET /machines/a: HTTP 429 TOO_MANY_REQUESTS: Slow down.; retrying in 1 s (1 of 4)"
@@ -202,7 +208,7 @@ def test_retries_are_limited_and_delays_are_capped() -> None:
     ],
 )
 def test_retry_after_is_honored(headers: dict[str, str], seconds: float) -> None:
-    script = Script(refusal(429, "TOO_MANY_REQUESTS", **headers), answer({}))
+    script = Script(refusal(429, "TOO_MANY_REQUESTS", **headers), make_response({}))
     script.client().request("GET", "/machines")
     assert script.slept == [seconds]
 
@@ -219,8 +225,8 @@ def test_change_that_may_have_been_made_is_not_retried(method: str) -> None:
     for failure in (
         refusal(500, "X"),
         refusal(200, "INTERNAL_SERVER_ERROR"),
-        answer(b"", 504),
-        answer(b"<html>", 200),
+        make_response(b"", 504),
+        make_response(b"<html>", 200),
         paperspace.ConnectionFailedError("reset"),
     ):
         script = Script(failure)
@@ -228,19 +234,19 @@ def test_change_that_may_have_been_made_is_not_retried(method: str) -> None:
             script.client().request(method, "/machines/a")
         assert len(script.sent) == 1
         assert caught.value.status == caught.value.cause.status
-    script = Script(BUSY, answer({"id": "a"}))
+    script = Script(BUSY, make_response({"id": "a"}))
     script.client().request(method, "/machines/a")
     assert len(script.sent) == 2
 
 
-@pytest.mark.parametrize("failure", [LIVE_401, refusal(409, "X"), refusal(404, "X"), answer(b"", 302), BUSY])
+@pytest.mark.parametrize("failure", [LIVE_401, refusal(409, "X"), refusal(404, "X"), make_response(b"", 302), BUSY])
 def test_refused_change_is_not_treated_as_a_lost_reply(failure: Response) -> None:
     with pytest.raises(paperspace.PaperspaceError) as caught:
         Script(failure).client(retries=0).request("POST", "/machines")
     assert not isinstance(caught.value, paperspace.LostReplyError)
 
 
-@pytest.mark.parametrize("failure", [LIVE_401, refusal(403, "X"), refusal(404, "X"), answer(b"<html>", 200)])
+@pytest.mark.parametrize("failure", [LIVE_401, refusal(403, "X"), refusal(404, "X"), make_response(b"<html>", 200)])
 def test_permanent_errors_are_not_retried(failure: Response) -> None:
     script = Script(failure)
     with pytest.raises(paperspace.PaperspaceError):
@@ -252,13 +258,13 @@ def test_permanent_errors_are_not_retried(failure: Response) -> None:
 
 
 def test_content_type_is_json_with_a_body_and_absent_without() -> None:
-    script = Script(answer({}))
+    script = Script(make_response({}))
     script.client().request("POST", "/machines", None, {"name": "a"})
     script.client().request("PATCH", "/machines/a/start")
-    (with_body, body), (without, nothing) = (sent[2:] for sent in script.sent)
+    (with_body, body), (without, empty_body) = (sent[2:] for sent in script.sent)
     assert (with_body["Content-Type"], body) == ("application/json", b'{"name": "a"}')
     assert "Content-Type" not in without
-    assert nothing is None
+    assert empty_body is None
     assert with_body["Authorization"] == f"Bearer {KEY}"
 
 
@@ -289,7 +295,7 @@ def test_the_key_is_not_sent_unencrypted() -> None:
 
 
 def page(*ids: str, cursor: str | None = None) -> Response:
-    return answer({"items": [{"id": i} for i in ids], "hasMore": cursor is not None, "nextPage": cursor})
+    return make_response({"items": [{"id": i} for i in ids], "hasMore": cursor is not None, "nextPage": cursor})
 
 
 def test_all_pages_are_read_and_duplicate_items_dropped() -> None:
@@ -301,7 +307,7 @@ def test_all_pages_are_read_and_duplicate_items_dropped() -> None:
 
 def test_list_order_and_key_can_be_chosen() -> None:
     content = {"items": [{"ip": "198.18.0.1"}, {"ip": "198.18.0.2"}, {"ip": "198.18.0.1"}], "hasMore": False}
-    script = Script(answer(content))
+    script = Script(make_response(content))
     assert len(script.client().list_all("/public-ips", key="ip")) == 2
     script.client().list_all("/os-templates", order_by="name", key="ip")
     script.client().list_all("/os-templates", order_by=None, key="ip")
@@ -317,9 +323,9 @@ def test_list_order_and_key_can_be_chosen() -> None:
         ([page("a", cursor="1"), page("b", cursor="2"), page("a", cursor="1")], "form a loop: page 3 points to"),
         ([page("a", cursor="1")], "form a loop: page 2 points to"),
         ([page("a", cursor="")], "page 1 has more pages after it, but no cursor"),
-        ([answer([{"id": "a"}])], "not a page of a list"),
-        ([answer(None)], "not a page of a list"),
-        ([answer({"items": [{"name": "a"}], "hasMore": False})], "an item in the list has no id"),
+        ([make_response([{"id": "a"}])], "not a page of a list"),
+        ([make_response(None)], "not a page of a list"),
+        ([make_response({"items": [{"name": "a"}], "hasMore": False})], "an item in the list has no id"),
         ([page("a", cursor="1"), refusal(500, "X")], "HTTP 500"),
     ],
 )
@@ -349,7 +355,9 @@ def event(state: str, **changes: Any) -> dict[str, Any]:
 
 
 def test_event_is_polled_until_it_ends() -> None:
-    script = Script(answer(event("new")), answer(event("in progress")), answer(event("done", dtFinished="x")))
+    script = Script(
+        make_response(event("new")), make_response(event("in progress")), make_response(event("done", dtFinished="x"))
+    )
     assert script.client().wait_for_event(event("new"))["state"] == "done"
     assert script.slept == [5, 5, 5]
     assert script.sent[0][1].endswith("/machine-events/ev1")
@@ -357,7 +365,7 @@ def test_event_is_polled_until_it_ends() -> None:
 
 def test_finished_event_with_error_state_but_no_text_is_returned() -> None:
     ended = event("error", dtFinished="2026-01-01T00:00:00Z")
-    assert Script(answer(ended)).client().wait_for_event(event("new")) == ended
+    assert Script(make_response(ended)).client().wait_for_event(event("new")) == ended
 
 
 @pytest.mark.parametrize(
@@ -373,20 +381,23 @@ def test_finished_event_with_error_state_but_no_text_is_returned() -> None:
 )
 def test_failed_or_cancelled_event_raises_an_error(last: dict[str, Any], text: str) -> None:
     with pytest.raises(paperspace.EventError, match=text):
-        Script(answer(last)).client().wait_for_event(event("new"))
+        Script(make_response(last)).client().wait_for_event(event("new"))
 
 
 def test_event_timeout_reports_the_last_state() -> None:
-    script = Script(answer(event("in progress")))
+    script = Script(make_response(event("in progress")))
     with pytest.raises(paperspace.EventError, match="not finished after 12 s; its last state is in progress"):
         script.client().wait_for_event(event("new"), timeout=12)
     assert script.slept == [5, 5, 2]
 
 
 def test_change_without_an_event_is_complete_immediately() -> None:
-    assert Script(answer({"id": "nw1"})).client().change("POST", "/private-networks", {}) == (None, {"id": "nw1"})
+    assert Script(make_response({"id": "nw1"})).client().change("POST", "/private-networks", {}) == (
+        None,
+        {"id": "nw1"},
+    )
     with pytest.raises(paperspace.LostReplyError, match="not an object"):
-        Script(answer(None)).client().change("POST", "/private-networks", {})
+        Script(make_response(None)).client().change("POST", "/private-networks", {})
 
 
 # --- Over real HTTP
@@ -394,7 +405,7 @@ def test_change_without_an_event_is_complete_immediately() -> None:
 
 @pytest.fixture(autouse=True)
 def no_certificates(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Requests without TLS read the machine's certificates all the same, and that takes most of a test's time."""
+    """Skip loading the system's CA certificates, which takes most of a test's time even without TLS."""
     monkeypatch.setenv("SSL_CERT_FILE", os.devnull)
 
 
@@ -452,11 +463,11 @@ def test_machine_is_created_started_stopped_and_deleted() -> None:
             "diskSize": 50,
             "region": "East Coast (NY2)",
         }
-        made = client.change("POST", "/machines", {**body, "startOnCreate": False})
-        assert made.event is not None
-        assert made.data["state"] == "provisioning"
-        assert client.wait_for_event(made.event)["state"] == "done"
-        path = "/machines/" + quote_path(made.data["id"])
+        created = client.change("POST", "/machines", {**body, "startOnCreate": False})
+        assert created.event is not None
+        assert created.data["state"] == "provisioning"
+        assert client.wait_for_event(created.event)["state"] == "done"
+        path = "/machines/" + quote_path(created.data["id"])
         for action, state in (("start", "ready"), ("restart", "ready"), ("stop", "off")):
             change = client.change("PATCH", f"{path}/{action}")
             assert change.event is not None
@@ -469,23 +480,23 @@ def test_machine_is_created_started_stopped_and_deleted() -> None:
         assert change.event is not None
         with pytest.raises(paperspace.EventError, match="Out of capacity"):
             client.wait_for_event(change.event)
-        gone = client.change("DELETE", path)
-        assert gone.event is not None
-        client.wait_for_event(gone.event)
+        deletion = client.change("DELETE", path)
+        assert deletion.event is not None
+        client.wait_for_event(deletion.event)
         with pytest.raises(paperspace.NotFoundError):
             client.request("GET", path)
 
 
 def test_network_is_created_without_an_event_and_unknown_network_is_null(server: PaperspaceServer) -> None:
-    made = live(server).change("POST", "/private-networks", {"name": "mine", "region": "ny2"})
-    assert made.event is None
-    assert live(server).request("GET", "/private-networks/" + made.data["id"])["name"] == "mine"
+    created = live(server).change("POST", "/private-networks", {"name": "mine", "region": "ny2"})
+    assert created.event is None
+    assert live(server).request("GET", "/private-networks/" + created.data["id"])["name"] == "mine"
     assert live(server).request("GET", "/private-networks/none") is None
-    assert live(server).change("DELETE", "/private-networks/" + made.data["id"]).data == {"id": made.data["id"]}
+    assert live(server).change("DELETE", "/private-networks/" + created.data["id"]).data == {"id": created.data["id"]}
 
 
 @pytest.mark.parametrize(
-    ("fault", "kind", "text"),
+    ("injected", "kind", "text"),
     [
         (
             PaperspaceFault(drop=True),
@@ -506,10 +517,10 @@ def test_network_is_created_without_an_event_and_unknown_network_is_null(server:
     ],
 )
 def test_connection_faults_become_typed_errors(
-    server: PaperspaceServer, fault: PaperspaceFault, kind: type[paperspace.PaperspaceError], text: str
+    server: PaperspaceServer, injected: PaperspaceFault, kind: type[paperspace.PaperspaceError], text: str
 ) -> None:
-    server.faults = [fault]
-    timeout = 0.5 if fault.delay or fault.drip else 30  # even an immediate reply may be slow on a busy machine
+    server.faults = [injected]
+    timeout = 0.5 if injected.delay or injected.drip else 30  # even an immediate reply may be slow on a busy machine
     with pytest.raises(kind, match=text) as caught:
         live(server, timeout=timeout).list_all("/machines")
     assert str(caught.value).startswith("GET /machines")
@@ -552,7 +563,7 @@ def test_refused_connection_and_unresolvable_name_are_reported() -> None:
 
 @pytest.fixture
 def certificate(tmp_path: Path) -> tuple[Path, Path]:
-    """A self-signed certificate for 127.0.0.1 and its key."""
+    """Create a self-signed certificate for localhost and its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
     now = datetime.datetime.now(datetime.UTC)
@@ -582,12 +593,12 @@ def test_tls_certificate_and_host_name_are_verified(
     with PaperspaceServer(
         PaperspaceAccount([machine(0)]), certificate=certificate[0], private_key=certificate[1]
     ) as server:
-        named = server.url.replace("127.0.0.1", "localhost")
+        localhost_url = server.url.replace("127.0.0.1", "localhost")
         client: Callable[[str], Client] = lambda url: Client(server.key, url, sleep=slept.append)  # noqa: E731
         with pytest.raises(paperspace.TlsError, match=r"TLS connection failed: .*self.signed.*SSL_CERT_FILE"):
-            client(named).request("GET", "/machines")
+            client(localhost_url).request("GET", "/machines")
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate[0]))
-        assert len(client(named).list_all("/machines")) == 1
+        assert len(client(localhost_url).list_all("/machines")) == 1
         with pytest.raises(paperspace.TlsError, match="IP address mismatch, certificate is not valid for '127.0.0.1'"):
             client(server.url).request("GET", "/machines")
     assert slept == []

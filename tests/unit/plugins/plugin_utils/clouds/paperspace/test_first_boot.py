@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The first-boot script, run in a directory that stands for a machine's root."""
+"""The first-boot script, run in a directory that replaces a machine's root."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def boot(root: Path, script: str) -> str:
         (programs / name).write_text(f'#!/bin/sh\necho {name} "$@" >> {root}/told\n')
         (programs / name).chmod(0o755)
     commands = re.compile(r"^(?:mkdir|touch|grep|chown|cat) .*", re.MULTILINE)
-    places = re.compile(r" (/home/paperspace|/usr/local/lib|/etc)")
-    script = commands.sub(lambda line: places.sub(rf" {root}\1", line[0]), script)
+    paths = re.compile(r" (/home/paperspace|/usr/local/lib|/etc)")
+    script = commands.sub(lambda line: paths.sub(rf" {root}\1", line[0]), script)
     (root / "script").write_text(script)
     environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
     subprocess.run(["sh", str(root / "script")], env=environment, check=True)
@@ -61,7 +61,7 @@ def test_first_boot_authorizes_key_once_and_starts_idle_watch(tmp_path: Path) ->
     assert "systemctl enable --now muster_idle_watch.timer" in output
 
 
-def test_key_is_optional_and_without_tasks_there_is_no_script(tmp_path: Path) -> None:
+def test_key_is_optional_and_without_tasks_no_script_is_built(tmp_path: Path) -> None:
     boot(tmp_path, build_first_boot_script("", read_watch_files("30m", "24h")))
     assert not (tmp_path / "home").exists()
     assert build_first_boot_script("", {}) == ""

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""From raw machines to hosts: which ones, in which order, under which names and with which variables."""
+"""Conversion of raw machines to hosts: selection, order, names and variables."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.paperspace_server.objects import machine, network, time_at_mi
 NETWORKS = [network(1, name="mine"), network(2, name="twin"), network(3, name="twin", region="ams1")]
 
 
-def kept(machines: list[dict[str, Any]], **expected: Any) -> list[str]:
+def selected_names(machines: list[dict[str, Any]], **expected: Any) -> list[str]:
     return [chosen["name"] for chosen in select(machines, NETWORKS, Selection(**expected))[0]]
 
 
@@ -63,11 +63,11 @@ MIXED = [
     ],
 )
 def test_machines_are_selected_by_the_options(expected: dict[str, Any], names: list[str]) -> None:
-    assert kept(MIXED, **expected) == names
+    assert selected_names(MIXED, **expected) == names
 
 
 def test_cluster_is_selected_by_network_and_node_names() -> None:
-    """The same rule as that by which machines are removed."""
+    """Teardown selects machines by the same rule."""
     networks = [network(1, name="muster-bert"), network(2, name="muster-bert-2")]
     machines = [
         machine(0, name="bert-0"),
@@ -100,7 +100,7 @@ def test_price_is_usage_rate_plus_storage_rate_or_absent(usage: Any, storage: An
 )
 def test_unknown_or_ambiguous_network_is_refused(expected: dict[str, Any], text: str) -> None:
     with pytest.raises(SelectionError, match=text):
-        kept(MIXED, **expected)
+        selected_names(MIXED, **expected)
 
 
 def test_empty_selection_reports_what_each_option_excluded() -> None:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The operations, over real HTTP against the test server, which holds both sides to the official document."""
+"""API operations over real HTTP; the test server checks requests and replies against the official document."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.support.paperspace_server.server import PaperspaceServer
 
 @pytest.fixture(autouse=True)
 def no_certificates(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Requests without TLS read the machine's certificates all the same, and that takes most of a test's time."""
+    """Skip loading the system's CA certificates, which takes most of a test's time even without TLS."""
     monkeypatch.setenv("SSL_CERT_FILE", os.devnull)
 
 
@@ -48,8 +48,8 @@ def client(server: PaperspaceServer) -> Client:
     return Client(server.key, server.url, retries=2, sleep=lambda seconds: None)
 
 
-def made(client: Client, name: str = "bert-0", **changes: Any) -> ApiMachine:
-    """Return a machine whose creation is complete."""
+def created_machine(client: Client, name: str = "bert-0", **changes: Any) -> ApiMachine:
+    """Create a machine, wait until it is ready, and return it."""
     expected: dict[str, Any] = {"machine_type": "A4000", "template_id": "t0nspur5", "disk_gb": 50, "region": "ny2"}
     change = api.create_machine(client, name=name, **{**expected, **changes})
     assert change.event is not None
@@ -76,7 +76,7 @@ def test_cluster_is_created_and_removed(server: PaperspaceServer, client: Client
     network = api.create_network(client, name="muster-bert", region="ny2")
     drive = api.create_drive(client, name="bert", size_gb=250, region="ny2", network_id=network["id"])
     script = api.create_startup_script(client, name="bert-first-boot", script="#!/bin/sh\nid\n")
-    machine = made(client, network_id=network["id"], startup_script_id=script["id"])
+    machine = created_machine(client, network_id=network["id"], startup_script_id=script["id"])
     assert machine["networkId"] == network["id"]
     assert server.requests[-1].body is None
     posted = next(r.body for r in server.requests if r.method == "POST" and r.path == "/machines")
@@ -102,7 +102,7 @@ def test_cluster_is_created_and_removed(server: PaperspaceServer, client: Client
 
 
 def test_stopped_machine_becomes_a_template_for_a_new_machine(client: Client) -> None:
-    first = made(client)
+    first = created_machine(client)
     with pytest.raises(RequestError, match="must be off to create a template"):
         api.create_template(client, name="muster-bert-1", machine_id=first["id"])
     ended(client, api.stop_machine(client, first["id"]))
@@ -113,22 +113,22 @@ def test_stopped_machine_becomes_a_template_for_a_new_machine(client: Client) ->
     (template,) = api.list_templates(client)
     assert (template["id"], template["parentMachineId"]) == (change.template["id"], first["id"])
     ended(client, api.start_machine(client, first["id"]))
-    second = made(client, "bert-1", template_id=template["id"])
+    second = created_machine(client, "bert-1", template_id=template["id"])
     assert second["state"] == "ready"
     with pytest.raises(RequestError, match="The template is in ny2, not in ca1"):
-        made(client, "bert-2", template_id=template["id"], region="ca1")
+        created_machine(client, "bert-2", template_id=template["id"], region="ca1")
     api.delete_template(client, template["id"])
     assert api.list_templates(client) == []
 
 
 def test_static_public_ips_can_be_listed_and_released(server: PaperspaceServer, client: Client) -> None:
-    machine = made(client, public_ip_type="static")
+    machine = created_machine(client, public_ip_type="static")
     spare = server.account.claim_public_ip("ny2")
     assert [ip.get("assignedMachineId") for ip in api.list_public_ips(client)] == [machine["id"], None]
     ended(client, api.delete_machine(client, machine["id"]))
-    kept = api.list_public_ips(client)
-    assert [ip["ip"] for ip in kept] == [machine["publicIp"], spare["ip"]]
-    for ip in kept:
+    public_ips = api.list_public_ips(client)
+    assert [ip["ip"] for ip in public_ips] == [machine["publicIp"], spare["ip"]]
+    for ip in public_ips:
         api.release_public_ip(client, ip["ip"])
     assert api.list_public_ips(client) == []
 
@@ -151,7 +151,7 @@ def test_availability_of_a_machine_type_is_read(server: PaperspaceServer, client
 
 
 @pytest.mark.parametrize(
-    "fault",
+    "injected",
     [
         lose_reply(),
         bad_gateway(),
@@ -160,11 +160,11 @@ def test_availability_of_a_machine_type_is_read(server: PaperspaceServer, client
     ],
 )
 def test_lost_reply_to_a_create_request_is_reported_and_not_retried(
-    server: PaperspaceServer, client: Client, fault: PaperspaceFault
+    server: PaperspaceServer, client: Client, injected: PaperspaceFault
 ) -> None:
-    server.faults = [fault]
+    server.faults = [injected]
     with pytest.raises(LostReplyError, match=r"^POST /machines.* The request may have been executed anyway: check"):
-        made(client)
+        created_machine(client)
     assert [machine["name"] for machine in server.account.machines] == ["bert-0"]
     assert len(server.requests) == 1
 
@@ -174,7 +174,7 @@ def test_rate_limited_creation_is_retried_and_happens_once(
     server: PaperspaceServer, client: Client, retry_after: int | None
 ) -> None:
     server.faults = [too_many_requests(method="POST", times=2, retry_after=retry_after)]
-    made(client)
+    created_machine(client)
     assert len(server.account.machines) == 1
 
 
@@ -193,4 +193,4 @@ def test_every_list_can_be_read(client: Client) -> None:
 
 def test_creation_time_comes_from_the_accounts_clock(server: PaperspaceServer, client: Client) -> None:
     server.account.now = lambda: datetime.datetime(2026, 5, 1, 12, tzinfo=datetime.UTC)
-    assert made(client)["dtCreated"] == "2026-05-01T12:00:00.000Z"
+    assert created_machine(client)["dtCreated"] == "2026-05-01T12:00:00.000Z"

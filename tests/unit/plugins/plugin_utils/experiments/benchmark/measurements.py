@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Made-up measurements of clusters, in the form that their job would have written."""
+"""Synthetic measurements of clusters, in the format of the benchmark job."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ def document(
             for size in (1 << 10, 1 << 20, 64 << 20)
         ],
         "pairs": [
-            {"a": item, "b": other, "gbps": rate(item, other), "us": 30.0, "correct": True}
+            {"a": item, "b": peer, "gbps": rate(item, peer), "us": 30.0, "correct": True}
             for pairs in pairing_rounds(nodes)
-            for item, other in pairs
+            for item, peer in pairs
         ],
         "left_out": [],
         **more,

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A benchmark compared with an earlier one."""
+"""Comparison of a benchmark with an earlier one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_regressions_are_reported_worst_first() -> None:
     now = benchmark(
         3,
         "now",
-        rate=lambda item, other: 8.5 if (item, other) == (0, 2) else 9.5,
+        rate=lambda item, peer: 8.5 if (item, peer) == (0, 2) else 9.5,
         tflops=lambda rank: 120.0 if rank == 1 else 240.0,
     )
     worse = [item for item in compare(now, before)["findings"] if item["id"] == "benchmark-worse"]
@@ -42,10 +42,12 @@ def test_equal_or_better_figures_are_not_reported() -> None:
 def test_nodes_missing_from_the_baseline_are_named() -> None:
     changed = compare(benchmark(3, "now"), benchmark(2, "before"))
     assert [item["problem"] for item in changed["findings"]] == ["gpu2 is not in before"]
-    other = benchmark(2, "before")
-    for row in (*other["gpus"], *other["copies"]):
+    baseline = benchmark(2, "before")
+    for row in (*baseline["gpus"], *baseline["copies"]):
         row["node"] = "elsewhere"
-    for pair in other["pairs"]:
+    for pair in baseline["pairs"]:
         pair["a"] = "elsewhere"
-    other["collectives"] = []
-    assert "the runs have no measurements in common" in compare(benchmark(2, "now"), other)["findings"][-1]["problem"]
+    baseline["collectives"] = []
+    assert (
+        "the runs have no measurements in common" in compare(benchmark(2, "now"), baseline)["findings"][-1]["problem"]
+    )

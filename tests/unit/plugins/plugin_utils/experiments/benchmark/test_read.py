@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Whatever a node has written can be read."""
+"""Arbitrary measurement files of nodes can be read."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ anything = st.recursive(
 @st.composite
 def spoilt(draw: st.DrawFn) -> Any:
     """Return a valid document in which some values have been replaced."""
-    whole = document(3)
+    measurements = document(3)
     for _time in range(draw(st.integers(1, 6))):
         phase = draw(st.sampled_from(["matmul", "copies", "collectives", "pairs", "ranks"]))
-        if draw(st.booleans()) or not isinstance(whole[phase], list) or not whole[phase]:
-            whole[phase] = draw(anything)
-        elif isinstance(row := draw(st.sampled_from(whole[phase])), dict) and row:
+        if draw(st.booleans()) or not isinstance(measurements[phase], list) or not measurements[phase]:
+            measurements[phase] = draw(anything)
+        elif isinstance(row := draw(st.sampled_from(measurements[phase])), dict) and row:
             row[draw(st.sampled_from(sorted(row)))] = draw(anything)
-    return whole
+    return measurements
 
 
 @given(spoilt() | anything)
-def test_any_measurements_of_a_node_can_be_judged_and_shown(whole: Any) -> None:
-    measured = read_measurements(whole, names_of(3))
+def test_any_measurements_of_a_node_can_be_judged_and_shown(measurements: Any) -> None:
+    measured = read_measurements(measurements, names_of(3))
     find_suspects(measured)
     benchmark = judge(measured, measured, "b")
     json.dumps(benchmark, allow_nan=False)
@@ -54,13 +54,13 @@ def test_control_characters_are_removed_from_the_gpu_model() -> None:
 
 
 def test_expected_network_speed_is_that_of_the_slowest_node() -> None:
-    whole = document(2)
+    measurements = document(2)
     for rank, speed in enumerate((10_000, 1_000)):
-        whole["ranks"][rank].update(interface="ens5", interface_mbps=speed)
-    network = read_measurements(whole, names_of(2)).network
+        measurements["ranks"][rank].update(interface="ens5", interface_mbps=speed)
+    network = read_measurements(measurements, names_of(2)).network
     assert network is not None and network["value"] == 0.9 and "the speed of ens5" in network["source"]
-    whole["ranks"][1]["interface_mbps"] = None
-    assert read_measurements(whole, names_of(2)).network is None, "one that does not say may be the slowest"
-    whole["ranks"][1]["infiniband_gbps"] = whole["ranks"][0]["infiniband_gbps"] = [200, 200]
-    network = read_measurements(whole, names_of(2)).network
+    measurements["ranks"][1]["interface_mbps"] = None
+    assert read_measurements(measurements, names_of(2)).network is None, "one that does not say may be the slowest"
+    measurements["ranks"][1]["infiniband_gbps"] = measurements["ranks"][0]["infiniband_gbps"] = [200, 200]
+    network = read_measurements(measurements, names_of(2)).network
     assert network is not None and network["value"] == 360.0

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which nodes exchange data: every pair once, no node twice at a time, and within the given time."""
+"""The schedule of node pairs: each pair once, each node at most once per round, within the time limit."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is reported as slow, and what is not, from measurements whose truth is known."""
+"""Detection of slow components in measurements with known ground truth."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def judged(first: dict[str, Any], again: dict[str, Any] | None, nodes: int, gbps
     return judge(measured, read_measurements(again, names_of(nodes)) if again is not None else None, "b")
 
 
-def found(benchmark: Benchmark, kind: str) -> list[list[str]]:
+def blamed_parts(benchmark: Benchmark, kind: str) -> list[list[str]]:
     return [item["about"] for item in benchmark["findings"] if item["id"] == kind]
 
 
@@ -40,46 +40,46 @@ def clusters(draw: st.DrawFn) -> tuple[int, set[int], int]:
 
 @given(clusters())
 def test_slow_nodes_are_named_and_no_others(cluster: tuple[int, set[int], int]) -> None:
-    """Nodes at half speed, with 6 % of noise either way, as long as most are healthy."""
+    """Slow nodes have half the speed, with 6 % of noise; most nodes are healthy."""
     nodes, slow, seed = cluster
     noise = random.Random(seed)
 
-    def rate(item: int, other: int) -> float:
-        return 10.0 * (0.5 if {item, other} & slow else 1.0) * noise.uniform(0.94, 1.06)
+    def rate(item: int, peer: int) -> float:
+        return 10.0 * (0.5 if {item, peer} & slow else 1.0) * noise.uniform(0.94, 1.06)
 
     first = document(nodes, rate=rate)
     benchmark = judged(first, document(nodes, rate=rate), nodes)
-    assert sorted(found(benchmark, "benchmark-node-slow")) == sorted([f"gpu{node}"] for node in slow)
-    assert found(benchmark, "benchmark-link-slow") == []
-    looked_at = {node for pair in find_suspects(read_measurements(first, names_of(nodes)))["pairs"] for node in pair}
-    assert slow <= looked_at and (slow or not looked_at)
+    assert sorted(blamed_parts(benchmark, "benchmark-node-slow")) == sorted([f"gpu{node}"] for node in slow)
+    assert blamed_parts(benchmark, "benchmark-link-slow") == []
+    suspects = {node for pair in find_suspects(read_measurements(first, names_of(nodes)))["pairs"] for node in pair}
+    assert slow <= suspects and (slow or not suspects)
 
 
 @given(st.integers(4, 20), st.data())
 def test_slow_link_is_named_but_not_its_nodes(nodes: int, data: st.DataObject) -> None:
     link = data.draw(st.sets(st.integers(0, nodes - 1), min_size=2, max_size=2))
 
-    def rate(item: int, other: int) -> float:
-        return 4.0 if {item, other} == link else 10.0
+    def rate(item: int, peer: int) -> float:
+        return 4.0 if {item, peer} == link else 10.0
 
     benchmark = judged(document(nodes, rate=rate), document(nodes, rate=rate), nodes)
-    assert [set(about) for about in found(benchmark, "benchmark-link-slow")] == [{f"gpu{node}" for node in link}]
-    assert found(benchmark, "benchmark-node-slow") == []
+    assert [set(about) for about in blamed_parts(benchmark, "benchmark-link-slow")] == [{f"gpu{node}" for node in link}]
+    assert blamed_parts(benchmark, "benchmark-node-slow") == []
 
 
 def test_slowness_is_a_problem_only_if_a_second_pass_confirms_it() -> None:
     first = document(
-        4, rate=lambda item, other: 3.0 if 2 in (item, other) else 10.0, tflops=lambda rank: 250.0 - 50 * (rank == 1)
+        4, rate=lambda item, peer: 3.0 if 2 in (item, peer) else 10.0, tflops=lambda rank: 250.0 - 50 * (rank == 1)
     )
     assert find_suspects(read_measurements(first, names_of(4)))["pairs"] != []
     for again in (None, document(4)):
         benchmark = judged(first, again, 4)
         assert [item for item in benchmark["findings"] if item["severity"] == "problem"] == [], again
         assert benchmark["verdict"] == "nothing is slow among these nodes"
-    assert found(benchmark, "benchmark-gpu-crowded") == [["gpu1 GPU 0"]], "well by itself, and not among others"
+    assert blamed_parts(benchmark, "benchmark-gpu-crowded") == [["gpu1 GPU 0"]], "well by itself, and not among others"
 
 
-def test_slow_gpu_is_found_by_comparison_with_gpus_of_the_same_model() -> None:
+def test_slow_gpu_is_detected_by_comparison_with_gpus_of_the_same_model() -> None:
     def tflops(rank: int) -> float:
         return 200.0 if rank == 5 else 250.0
 
@@ -87,7 +87,7 @@ def test_slow_gpu_is_found_by_comparison_with_gpus_of_the_same_model() -> None:
     alone = find_suspects(read_measurements(first, names_of(2)))["ranks"]
     assert alone[-1] == 5 and len(alone) == 3, "with others of its kind to compare it with"
     benchmark = judged(first, document(2, gpus=4, tflops=tflops), 2)
-    assert found(benchmark, "benchmark-gpu-slow") == [["gpu1 GPU 1"]]
+    assert blamed_parts(benchmark, "benchmark-gpu-slow") == [["gpu1 GPU 1"]]
     assert "gpu1 GPU 1 is slow: 200 TFLOP/s, compared with 250" in benchmark["verdict"]
 
 
@@ -95,7 +95,7 @@ def test_slow_gpu_is_found_by_comparison_with_gpus_of_the_same_model() -> None:
 def test_cpus_may_differ_more_before_they_are_considered_slow(rate: float, slow: list[list[str]]) -> None:
     first = document(3, model="cpu", tflops=lambda rank: rate if rank == 1 else 1.0)
     assert (1 in find_suspects(read_measurements(first, names_of(3)))["ranks"]) is bool(slow)
-    assert found(judged(first, first, 3), "benchmark-gpu-slow") == slow
+    assert blamed_parts(judged(first, first, 3), "benchmark-gpu-slow") == slow
 
 
 def test_different_gpu_models_are_not_compared_with_each_other() -> None:
@@ -103,9 +103,9 @@ def test_different_gpu_models_are_not_compared_with_each_other() -> None:
     first["ranks"][1]["device"] = "Tesla T4"
     first["matmul"][1]["dtype"] = "float16"
     benchmark = judged(first, None, 2)
-    assert found(benchmark, "benchmark-gpus-differ") == [["NVIDIA A100-SXM4-40GB", "Tesla T4"]]
+    assert blamed_parts(benchmark, "benchmark-gpus-differ") == [["NVIDIA A100-SXM4-40GB", "Tesla T4"]]
     assert find_suspects(read_measurements(first, names_of(2)))["ranks"] == []
-    assert found(benchmark, "benchmark-gpu-slow") == []
+    assert blamed_parts(benchmark, "benchmark-gpu-slow") == []
 
 
 def test_gpus_below_expected_speed_are_reported_with_its_source() -> None:
@@ -131,7 +131,7 @@ def test_two_nodes_are_judged_by_expected_speed_without_blaming_either() -> None
 
 
 @pytest.mark.parametrize(
-    ("phase", "place", "change", "expected_text"),
+    ("phase", "index", "change", "expected_text"),
     [
         ("collectives", 1, {"wrong_ranks": [1]}, "all_reduce gives wrong results on gpu1, with 1048576 bytes"),
         ("matmul", 1, {"correct": False}, "gpu1 GPU 0 computes a wrong matrix product"),
@@ -140,10 +140,10 @@ def test_two_nodes_are_judged_by_expected_speed_without_blaming_either() -> None
     ],
 )
 def test_wrong_results_are_reported_at_any_speed(
-    phase: str, place: int, change: dict[str, Any], expected_text: str
+    phase: str, index: int, change: dict[str, Any], expected_text: str
 ) -> None:
     first = document(2)
-    first[phase][place].update(change)
+    first[phase][index].update(change)
     assert expected_text in judged(first, None, 2)["verdict"]
 
 

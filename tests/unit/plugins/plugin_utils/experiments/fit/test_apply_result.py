@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A launch with the batch size that a search found, and searches that cannot provide one."""
+"""Launches with the batch size of a search, and searches without a usable result."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ def test_batch_is_substituted_into_launch_arguments(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("own", "given"),
+    ("search_args", "expected"),
     [
         (["--batch", "{batch_size}", "--steps", 20], ["--batch", "40", "--steps", "20"]),
         ("--batch {batch_size}", "--batch 40"),
     ],
 )
-def test_launch_without_arguments_uses_those_of_the_search(tmp_path: Path, own: Any, given: Any) -> None:
-    search(tmp_path, job={"args": own, "confirm_args": [], "timeout": 60.0})
-    assert apply_fit(tmp_path, "fit", "train.py", []).args == given
+def test_launch_without_arguments_uses_those_of_the_search(tmp_path: Path, search_args: Any, expected: Any) -> None:
+    search(tmp_path, job={"args": search_args, "confirm_args": [], "timeout": 60.0})
+    assert apply_fit(tmp_path, "fit", "train.py", []).args == expected
 
 
 @pytest.mark.parametrize(

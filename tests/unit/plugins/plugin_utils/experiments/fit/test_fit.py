@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The search launch by launch, with simulated launches: what each leaves in its record, and what follows."""
+"""The batch size search with simulated launches: the record of each probe, and the next step."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OOM = "OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
 
 
 class Cluster:
-    """Launches runs whose second rank runs out of memory above a limit, or fails otherwise."""
+    """A simulated cluster: above a limit, the second rank of a run fails, by default for lack of memory."""
 
     def __init__(self, runs: Path, limit: int) -> None:
         self.runs, self.limit = runs, limit
@@ -37,8 +37,8 @@ class Cluster:
         self.args: list[Any] = []
         self.stopped: list[str] = []
 
-    def launch(self, run_id: str, variables: Mapping[str, Any], patience: float) -> PlaybookResult:
-        assert patience == 60.0
+    def launch(self, run_id: str, variables: Mapping[str, Any], timeout: float) -> PlaybookResult:
+        assert timeout == 60.0
         self.launched.append(run_id)
         unset = ("launch_restart_min_nodes", "launch_restart_wait", "launch_debug_rank")
         assert variables["launch_restarts"] == 0 and not any(variables[name] for name in unset)
@@ -64,9 +64,9 @@ class Cluster:
 
     def play(self, name: str, log: str, variables: Mapping[str, Any]) -> PlaybookResult:
         assert name == "logs" and variables["fetch"] is True
-        place = self.runs / variables["run_id"] / "logs" / "node1" / "ranks" / "1"
-        place.mkdir(parents=True)
-        (place / "stderr.log").write_text(self.log)
+        directory = self.runs / variables["run_id"] / "logs" / "node1" / "ranks" / "1"
+        directory.mkdir(parents=True)
+        (directory / "stderr.log").write_text(self.log)
         return PlaybookResult(0, [], 1.0, False)
 
 
@@ -75,11 +75,13 @@ def cluster(tmp_path: Path) -> Cluster:
     return Cluster(tmp_path / "runs", 40)
 
 
-def fit(cluster: Cluster, said: list[str] | None = None, common: str = "") -> BatchSearch:
-    return BatchSearch(cluster.runs / "fit", cluster.runs, cluster, (said if said is not None else []).append, common)
+def fit(cluster: Cluster, messages: list[str] | None = None, common: str = "") -> BatchSearch:
+    return BatchSearch(
+        cluster.runs / "fit", cluster.runs, cluster, (messages if messages is not None else []).append, common
+    )
 
 
-def test_largest_batch_is_found_and_confirmed_by_a_longer_run(cluster: Cluster) -> None:
+def test_largest_batch_is_determined_and_confirmed_by_a_longer_run(cluster: Cluster) -> None:
     messages: list[str] = []
     state = fit(cluster, messages).search(JOB, SEARCH)
     assert state["result"] == 40 and state["fastest"] == 40
@@ -91,7 +93,7 @@ def test_largest_batch_is_found_and_confirmed_by_a_longer_run(cluster: Cluster) 
 
 
 def test_interrupted_search_resumes(cluster: Cluster) -> None:
-    whole = fit(Cluster(cluster.runs.parent / "whole", 40)).search(JOB, SEARCH)
+    uninterrupted = fit(Cluster(cluster.runs.parent / "whole", 40)).search(JOB, SEARCH)
     cluster.interrupted = True
     with pytest.raises(ExperimentError, match="interrupted: .* was stopped on all nodes"):
         fit(cluster).search(JOB, SEARCH)
@@ -99,7 +101,7 @@ def test_interrupted_search_resumes(cluster: Cluster) -> None:
     cluster.interrupted = False
     state = fit(cluster).search(JOB, SEARCH)
     assert cluster.stopped == ["fit-b8"] and cluster.launched[1] == "fit-b8-2", "a name is never used twice"
-    assert [item["batch"] for item in state["history"]] == [item["batch"] for item in whole["history"]]
+    assert [item["batch"] for item in state["history"]] == [item["batch"] for item in uninterrupted["history"]]
     count = len(cluster.launched)
     assert fit(cluster).search(JOB, SEARCH)["result"] == 40 and len(cluster.launched) == count
 
@@ -114,7 +116,7 @@ def test_failure_other_than_out_of_memory_ends_the_search(cluster: Cluster) -> N
     assert fit(cluster).search(JOB, SEARCH)["result"] == 40, "once the script is right it continues"
 
 
-def test_out_of_memory_is_found_in_the_log_without_an_error_file(cluster: Cluster) -> None:
+def test_out_of_memory_is_detected_in_the_log_without_an_error_file(cluster: Cluster) -> None:
     cluster.error, cluster.log = "exit code 1", f"torch.{OOM}\n"
     assert fit(cluster).search(JOB, SEARCH)["result"] == 40
 
@@ -122,10 +124,10 @@ def test_out_of_memory_is_found_in_the_log_without_an_error_file(cluster: Cluste
 def test_ambiguous_error_is_out_of_memory_only_if_a_smaller_batch_ran(cluster: Cluster) -> None:
     cluster.error = "RuntimeError: CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling cublasCreate(handle)"
     assert fit(cluster).search(JOB, SEARCH)["result"] == 40
-    other = Cluster(cluster.runs.parent / "other", 0)
-    other.error = cluster.error
+    second = Cluster(cluster.runs.parent / "other", 0)
+    second.error = cluster.error
     with pytest.raises(ExperimentError, match="for a reason other than a lack of memory"):
-        fit(other).search(JOB, SEARCH)
+        fit(second).search(JOB, SEARCH)
 
 
 def test_search_result_is_0_if_batch_1_does_not_fit(cluster: Cluster) -> None:

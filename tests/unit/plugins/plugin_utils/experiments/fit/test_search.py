@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The search for the largest batch, over limits that are drawn at random."""
+"""The search for the largest batch size, with random limits."""
 
 from __future__ import annotations
 

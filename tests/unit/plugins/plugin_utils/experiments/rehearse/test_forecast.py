@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a rehearsal reports: whether the curve continues, disk space, time and cost."""
+"""The forecast of a rehearsal: continuity of the curve, disk space, time and cost."""
 
 from __future__ import annotations
 
@@ -59,16 +59,16 @@ def judged(*starts: RehearsalLaunch, size: int | None = GB, free: int | None = 1
         "checkpoints_kept": 3,
         "loss": "",
     }
-    known: Any = {"version": 1, "job": {**job, **more}, "starts": list(starts), "running": ""}
-    return judge(known, size, free)
+    rehearsal: Any = {"version": 1, "job": {**job, **more}, "starts": list(starts), "running": ""}
+    return judge(rehearsal, size, free)
 
 
 def test_continued_curve_is_approved_with_total_time_and_cost() -> None:
-    known = judged(FIRST, start(RESUMED, [21, 40], [2.1, 1.5]))
-    assert known["resumed"] is True and known["findings"] == [] and known["go"] is True
-    assert known["total_seconds"] == 10 + 2000 + 100, "the start, the steps, ten checkpoints"
-    assert known["total_cost"] == pytest.approx(21.1)
-    text = render(known, "r")
+    rehearsal = judged(FIRST, start(RESUMED, [21, 40], [2.1, 1.5]))
+    assert rehearsal["resumed"] is True and rehearsal["findings"] == [] and rehearsal["go"] is True
+    assert rehearsal["total_seconds"] == 10 + 2000 + 100, "the start, the steps, ten checkpoints"
+    assert rehearsal["total_cost"] == pytest.approx(21.1)
+    text = render(rehearsal, "r")
     assert "a checkpoint: 1 GB in 10 s, 100 GB is free" in text and text.endswith("rehearsal r: go")
     assert "the whole job, 1000 steps: about 0:35:10, 21.10 USD" in text
 
@@ -82,21 +82,21 @@ def test_continued_curve_is_approved_with_total_time_and_cost() -> None:
     ],
 )
 def test_curve_that_does_not_continue_is_a_problem(second: RehearsalLaunch, message: str) -> None:
-    known = judged(FIRST, second)
-    assert known["resumed"] is False and known["go"] is False
-    assert [item["problem"].startswith(message) for item in known["findings"]] == [True], known["findings"]
-    assert "what to do: load the model, optimizer and step" in render(known, "r")
+    rehearsal = judged(FIRST, second)
+    assert rehearsal["resumed"] is False and rehearsal["go"] is False
+    assert [item["problem"].startswith(message) for item in rehearsal["findings"]] == [True], rehearsal["findings"]
+    assert "what to do: load the model, optimizer and step" in render(rehearsal, "r")
 
 
 @given(st.floats(-1e6, 1e6), st.floats(0.1, 1e6), st.floats(0, 1))
 def test_first_loss_of_the_second_start_decides_whether_it_resumed(ended: float, fell: float, share: float) -> None:
-    """share: 0 where the first ended, 1 where it began."""
+    """share: 0 for the last loss of the first start, 1 for its first loss."""
     began = ended + fell
-    known = judged(start(ALL_NODES, [1, 20], [began, ended]), start(RESUMED, [21], [ended + share * fell]))
+    rehearsal = judged(start(ALL_NODES, [1, 20], [began, ended]), start(RESUMED, [21], [ended + share * fell]))
     if share > 0.51 and fell > 0.06 * abs(began):
-        assert known["resumed"] is False
+        assert rehearsal["resumed"] is False
     if share < 0.49:
-        assert known["resumed"] is not False
+        assert rehearsal["resumed"] is not False
 
 
 @pytest.mark.parametrize(
@@ -118,9 +118,9 @@ def test_first_loss_of_the_second_start_decides_whether_it_resumed(ended: float,
 def test_unknown_or_unexpected_figures_are_only_hints(
     starts: list[RehearsalLaunch], more: dict[str, Any], message: str
 ) -> None:
-    known = judged(*starts, **more)
-    assert [item["problem"].startswith(message) for item in known["findings"]] == [True], known["findings"]
-    assert known["go"] is True and known["findings"][0]["severity"] == "hint"
+    rehearsal = judged(*starts, **more)
+    assert [item["problem"].startswith(message) for item in rehearsal["findings"]] == [True], rehearsal["findings"]
+    assert rehearsal["go"] is True and rehearsal["findings"][0]["severity"] == "hint"
 
 
 def test_rehearsal_without_measurements_is_not_approved() -> None:
@@ -135,11 +135,11 @@ def test_rehearsal_without_measurements_is_not_approved() -> None:
 
 @pytest.mark.parametrize("what", [TWO_NODES, ALL_NODES, RESUMED])
 def test_non_numeric_loss_is_the_only_finding(what: str) -> None:
-    known = judged(
+    rehearsal = judged(
         *(start(item, [], [], broken=7.0 if item == what else None) for item in (TWO_NODES, ALL_NODES, RESUMED))
     )
-    assert [item["problem"] for item in known["findings"]] == [f"the loss is not a number at step 7 of r-{what}"]
-    assert known["go"] is False and known["resumed"] is None
+    assert [item["problem"] for item in rehearsal["findings"]] == [f"the loss is not a number at step 7 of r-{what}"]
+    assert rehearsal["go"] is False and rehearsal["resumed"] is None
 
 
 @pytest.mark.parametrize(
@@ -150,5 +150,7 @@ def test_non_numeric_loss_is_the_only_finding(what: str) -> None:
     ],
 )
 def test_missing_space_or_checkpoint_is_a_problem(size: int | None, free: int | None, message: str) -> None:
-    known = judged(FIRST, start(RESUMED, [21], [2.0]), size=size, free=free)
-    assert [item["problem"].startswith(message) for item in known["findings"]] == [True] and known["go"] is False
+    rehearsal = judged(FIRST, start(RESUMED, [21], [2.0]), size=size, free=free)
+    assert [item["problem"].startswith(message) for item in rehearsal["findings"]] == [True] and rehearsal[
+        "go"
+    ] is False

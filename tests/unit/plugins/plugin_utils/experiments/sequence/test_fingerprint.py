@@ -16,7 +16,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._experiments.seque
 
 
 class Hosts:
-    """The variables of hosts as the inventory has them."""
+    """A stand-in for the inventory's host variables."""
 
     def __init__(self, first: dict[str, Any]) -> None:
         self.first = first
@@ -32,7 +32,7 @@ def common(first: dict[str, Any] | None = None, members: tuple[str, ...] = ("gpu
 
 
 @pytest.mark.parametrize(
-    "other",
+    "overrides",
     [
         {"launch_script": "other.py"},
         {"job": {"image": "two", "environment": {1: "a", "B": "b"}}},
@@ -44,13 +44,13 @@ def common(first: dict[str, Any] | None = None, members: tuple[str, ...] = ("gpu
         {"members": ("gpu0",)},
     ],
 )
-def test_different_job_or_nodes_give_different_settings(other: dict[str, Any]) -> None:
-    assert common(**other) != common()
+def test_different_job_or_nodes_give_different_settings(overrides: dict[str, Any]) -> None:
+    assert common(**overrides) != common()
 
 
 def test_run_names_and_order_do_not_change_settings() -> None:
-    other = {"environment": {"B": "b", 1: "a"}, "image": "one"}
-    assert common(job=other, run_id="a", launch_run_id="b", members=("gpu1", "gpu0"), anything=3) == common()
+    job = {"environment": {"B": "b", 1: "a"}, "image": "one"}
+    assert common(job=job, run_id="a", launch_run_id="b", members=("gpu1", "gpu0"), anything=3) == common()
 
 
 def test_sealed_text_is_reproducible_and_hides_the_secret() -> None:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Playbooks started one after another: their command lines, their output, and how they are ended."""
+"""Playbooks started in sequence: command lines, output and termination."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_failed_playbook_stops_no_run_and_its_output_is_kept(launches: AnsiblePl
 def test_playbook_that_ansible_runner_started_starts_others(
     launches: AnsiblePlaybookRunner, monkeypatch: pytest.MonkeyPatch, previous: str, expected: str
 ) -> None:
-    """Its callback cannot wrap itself: that playbook would end with a traceback."""
+    """The callback of ansible-runner must not wrap itself, which would end the playbook with a traceback."""
     monkeypatch.setenv("ANSIBLE_STDOUT_CALLBACK", "awx_display")
     monkeypatch.setenv("ORIGINAL_STDOUT_CALLBACK", previous)
     Path(sys.argv[0]).write_text('#!/bin/sh\necho "$ANSIBLE_STDOUT_CALLBACK wraps $ORIGINAL_STDOUT_CALLBACK"\n')
@@ -80,15 +80,17 @@ def test_playbook_that_ansible_runner_started_starts_others(
 
 def test_variables_are_not_in_argv_and_not_templated(launches: AnsiblePlaybookRunner) -> None:
     launches.launch("fit-b8", {"launch_environment": {"TOKEN": "s3cret"}, "launch_args": ["{{ 6 * 7 }}", "é"]}, 60)
-    arguments, given = (launches.directory / "fit-b8.log").read_text().splitlines()[:2]
-    assert "s3cret" not in arguments and '"launch_args": [!unsafe "{{ 6 * 7 }}", "é"]' in given
+    arguments, variables = (launches.directory / "fit-b8.log").read_text().splitlines()[:2]
+    assert "s3cret" not in arguments and '"launch_args": [!unsafe "{{ 6 * 7 }}", "é"]' in variables
     assert not Path(arguments.rpartition("@")[2]).exists(), "it goes with the playbook"
 
 
 @given(
     st.recursive(
         st.text(st.characters(exclude_categories=["Cs"])),
-        lambda one: st.lists(one) | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), one),
+        lambda children: (
+            st.lists(children) | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), children)
+        ),
     )
 )
 @example("{\U0001f600}")
@@ -116,11 +118,11 @@ def test_interrupt_ends_playbook_and_stops_its_run(launches: AnsiblePlaybookRunn
 def test_stop_has_a_time_limit_and_ignores_interrupts(
     launches: AnsiblePlaybookRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[bool] = []
+    cancelled: list[bool] = []
     warned: list[str] = []
 
     def run_command(cancel_callback: Callable[[], bool], **_more: object) -> tuple[str, str, int]:
-        asked.append(cancel_callback())
+        cancelled.append(cancel_callback())
         return "", "", 0
 
     monkeypatch.setattr(launches.runner, "run_command", run_command)
@@ -130,7 +132,7 @@ def test_stop_has_a_time_limit_and_ignores_interrupts(
     assert not warned
     monkeypatch.setattr(f"{AnsiblePlaybookRunner.__module__}.STOP_TIMEOUT", -1.0)
     launches.stop("fit-b8")
-    assert asked == [False, True]
+    assert cancelled == [False, True]
     assert (
         "fit-b8 may still be running: stopping it took too long" in warned[0]
         and "stop.yml -e run_id=fit-b8" in warned[0]

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a sequence of launches refuses before its first one."""
+"""Preconditions of a sequence of launches, checked before the first launch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._user_error import
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("options", "message"),
     [
         (
             {"become_ask_pass": True},
@@ -37,14 +37,19 @@ from ansible_collections.muster.training.plugins.plugin_utils._user_error import
         ),
     ],
 )
-def test_options_that_prompt_and_several_playbooks_are_refused(given: dict[str, Any], message: str) -> None:
+def test_options_that_prompt_and_several_playbooks_are_refused(options: dict[str, Any], message: str) -> None:
     for part in message.split(".*"):
-        assert part in find_obstacle({"args": ["fit.yml"], **given}), part
+        assert part in find_obstacle({"args": ["fit.yml"], **options}), part
 
 
 def test_password_files_are_accepted() -> None:
-    given = {"args": ["fit.yml"], "become_ask_pass": False, "become_password_file": "p", "vault_ids": ["x@prompt.txt"]}
-    assert find_obstacle(given) == ""
+    options = {
+        "args": ["fit.yml"],
+        "become_ask_pass": False,
+        "become_password_file": "p",
+        "vault_ids": ["x@prompt.txt"],
+    }
+    assert find_obstacle(options) == ""
 
 
 def test_name_in_use_by_another_command_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,7 +62,7 @@ def test_name_in_use_by_another_command_is_refused(tmp_path: Path, monkeypatch: 
         assert launches.directory == tmp_path / "fit" / "launches"
 
 
-def test_refused_sequence_leaves_no_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refused_sequence_creates_no_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(context, "CLIARGS", CLIArgs({"args": ("preflight.yml", "fit.yml")}))
     with pytest.raises(UserError, match="2 playbooks were passed together"), sequence(tmp_path / "fit"):
         pass

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A sweep launch by launch, with simulated launches: what each leaves in its record, and what follows."""
+"""A sweep with simulated launches: the record of each run, and the next step."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OOM = "OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
 
 
 class Cluster:
-    """Launches runs, of which those of some variants fail; a batch above its limit runs out of memory."""
+    """A simulated cluster: runs of some variants fail, and a batch above the limit runs out of memory."""
 
     def __init__(self, runs: Path) -> None:
         self.runs = runs
@@ -37,17 +37,17 @@ class Cluster:
         self.interrupted = False
         self.limit = 40
         self.launched: list[str] = []
-        self.given: list[Mapping[str, Any]] = []
-        self.patience: list[float] = []
+        self.launch_variables: list[Mapping[str, Any]] = []
+        self.timeouts: list[float] = []
         self.stopped: list[str] = []
         self.together: threading.Barrier | None = None  # a barrier that all launches pass together
 
-    def launch(self, run_id: str, variables: Mapping[str, Any], patience: float) -> PlaybookResult:
+    def launch(self, run_id: str, variables: Mapping[str, Any], timeout: float) -> PlaybookResult:
         if self.together is not None:
             self.together.wait(60)
         self.launched.append(run_id)
-        self.given.append(variables)
-        self.patience.append(patience)
+        self.launch_variables.append(variables)
+        self.timeouts.append(timeout)
         self.interrupted = run_id == self.interrupt_at
         if run_id == self.refused_at:
             return PlaybookResult(2, ["nothing was started: busy on gpu1"], 3.0, False)
@@ -84,11 +84,11 @@ ALL = [variant("a1"), variant("b"), variant("a2", 2)]
 
 
 def sweep(
-    cluster: Cluster, variants: list[Variant], said: list[str] | None = None, common: str = "", **more: Any
+    cluster: Cluster, variants: list[Variant], messages: list[str] | None = None, common: str = "", **more: Any
 ) -> SweepState:
     expected = {"variants": variants, "repeats": 1, "timeout": 0.0, "search": None, "fit_timeout": 60.0, **more}
-    say = (said if said is not None else []).append
-    return Sweep(cluster.runs / "s", cluster.runs, cluster, say, common).run(SweepRequest(**expected))
+    notify = (messages if messages is not None else []).append
+    return Sweep(cluster.runs / "s", cluster.runs, cluster, notify, common).run(SweepRequest(**expected))
 
 
 def test_variants_run_in_turn_and_a_failed_one_is_skipped(cluster: Cluster) -> None:
@@ -100,7 +100,7 @@ def test_variants_run_in_turn_and_a_failed_one_is_skipped(cluster: Cluster) -> N
         "b failed and is skipped: gpu0, rank 0: ValueError: no such strategy",
         "variant 3 of 3, about 40 s each: a2",
     ]
-    assert cluster.launched == ["s-a1", "s-b", "s-a2"] and cluster.given[2]["nnodes"] == 2
+    assert cluster.launched == ["s-a1", "s-b", "s-a2"] and cluster.launch_variables[2]["nnodes"] == 2
     (table,) = state["tables"]
     assert {row["variant"]: row["efficiency"] for row in table["rows"]} == {"a1": 1.0, "a2": 0.5, "b": None}
     assert table["rows"][0]["cost"] == pytest.approx(10.0 / 60), "10 USD an hour, and a minute"
@@ -152,8 +152,8 @@ def test_largest_batch_of_each_variant_is_searched_then_measured(cluster: Cluste
     search = SearchSettings(start=32, multiple=8, max_batch=64, margin=0.0)
     state = sweep(cluster, [variant("a1")], messages, search=search)
     assert cluster.launched[0] == "s-a1" and cluster.launched[1] == "s-a1-fit-b32"
-    assert cluster.launched[-1] == "s-a1-largest" and cluster.given[-1]["launch_args"] == ["--batch", "40"]
-    assert cluster.given[1]["of"] == "a1", "the variant's settings are those of its search"
+    assert cluster.launched[-1] == "s-a1-largest" and cluster.launch_variables[-1]["launch_args"] == ["--batch", "40"]
+    assert cluster.launch_variables[1]["of"] == "a1", "the variant's settings are those of its search"
     assert any(line.startswith("variant 1 of 1, a1: probe 2 of about") for line in messages), messages
     assert [table["batch"] for table in state["tables"]] == ["same", "largest"]
     cluster.launched = []
@@ -195,7 +195,7 @@ def test_sweep_file_of_another_version_is_refused(cluster: Cluster, text: str) -
 def test_launch_without_a_timeout_has_no_time_limit(cluster: Cluster) -> None:
     sweep(cluster, ALL[:1])
     sweep(cluster, ALL[1:2], timeout=30.0)
-    assert cluster.patience == [math.inf, 30.0]
+    assert cluster.timeouts == [math.inf, 30.0]
 
 
 def test_variants_wait_in_the_queue_together(cluster: Cluster) -> None:
@@ -212,7 +212,7 @@ def test_variants_wait_in_the_queue_together(cluster: Cluster) -> None:
 
 def test_time_in_the_queue_is_not_counted(cluster: Cluster) -> None:
     sweep(cluster, ALL[:1], timeout=90.0, parallel=1)
-    assert cluster.patience == [math.inf] and cluster.given[0]["launch_slurm_time"] == "2"
+    assert cluster.timeouts == [math.inf] and cluster.launch_variables[0]["launch_slurm_time"] == "2"
 
 
 def test_no_variant_begins_after_an_interrupt(cluster: Cluster) -> None:

@@ -48,7 +48,7 @@ def run(variant: str, rate: float | None, repeat: int = 1, **more: Any) -> Varia
 
 
 def variants(*kinds: str) -> list[Variant]:
-    """Variants called a, b and so on, of these kinds."""
+    """Return variants named a, b and so on, of these kinds."""
     return [
         {"name": name, "variables": {}, "fit_args": [], "kind": kind} for name, kind in zip("abcd", kinds, strict=False)
     ]

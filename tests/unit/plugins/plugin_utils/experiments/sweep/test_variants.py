@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Variants as the user writes them: what overrides the job, and what is refused."""
+"""User-written variants: overrides of the job, and invalid settings."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def read(variants: object, **more: Any) -> tuple[list[Variant], list[str]]:
 
 
 def test_variant_overrides_the_job_by_short_or_long_names() -> None:
-    given = {"name": "a", "nnodes": 2, "launcher": "env", "launch_debug": True, "args": "--x '1 2'"}
-    (item,), output = read([given], args=["--steps", "3"])
+    variant = {"name": "a", "nnodes": 2, "launcher": "env", "launch_debug": True, "args": "--x '1 2'"}
+    (item,), output = read([variant], args=["--steps", "3"])
     assert output == []
     assert item["variables"] == {
         "launch_nnodes": 2,
@@ -115,7 +115,7 @@ def test_variants_that_differ_only_in_nodes_are_of_the_same_kind() -> None:
     ],
 )
 def test_invalid_variants_are_refused(variants: object, more: dict[str, Any], message: str) -> None:
-    _found, output = read(variants, **more)
+    _variants, output = read(variants, **more)
     assert len(output) == 1 and message in output[0], output
 
 

@@ -1,4 +1,4 @@
-"""Evidence on names, launchers and NCCL: texts of public threads, each with the rule that explains it."""
+"""Rules on names, launchers and NCCL, with texts of public threads and the rule that explains each."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence
 )
 from ansible_collections.muster.training.plugins.plugin_utils._failures.facts import NOTHING, RunFacts
 
-OWN = (*names.RULES, *launchers.RULES, *nccl.RULES, *nccl.LAST_RULES)
+OWN_RULES = (*names.RULES, *launchers.RULES, *nccl.RULES, *nccl.LAST_RULES)
 TWO = RunFacts(addresses=("10.0.0.4", "10.0.0.5"), interface="ens5", slots=(2, 2), gpus=(2, 2), port="29500", rank=1)
 UNRESOLVED = "[W socket.cpp:558] [c10d] The IPv6 network addresses of ({}, 29500) cannot be retrieved (gai error: {})."
 UNKNOWN = "-2 - Name or service not known"
 TIMED_OUT = "TimeoutError: The client socket has timed out after {}s while trying to connect to ({}, 29500)."
-HOST_NOT_FOUND = "ValueError: host not found: Name or service not known"
+HOST_UNKNOWN = "ValueError: host not found: Name or service not known"
 STORE = "    store = TCPStore(master_addr, master_port, world_size, start_daemon, timeout)"
 REMOTE = "torch.distributed.DistBackendError: NCCL error in: x.cpp:1691, remote process exited\nncclRemoteError: A call"
 SYSTEM = (
@@ -107,11 +107,11 @@ CASES: list[tuple[str, str, list[str], RunFacts]] = [
         ["ssh: Could not resolve hostname j-launcher-0: Name"],
         TWO,
     ),
-    ("name-of-pod-hidden", HOST_NOT_FOUND, ["rmq_host=rmq.default.svc.cluster.local", STORE], NOTHING),
-    ("name-of-lightning", HOST_NOT_FOUND, ['  File "core/lightning.py", line 913, in init_ddp_connection'], NOTHING),
+    ("name-of-pod-hidden", HOST_UNKNOWN, ["rmq_host=rmq.default.svc.cluster.local", STORE], NOTHING),
+    ("name-of-lightning", HOST_UNKNOWN, ['  File "core/lightning.py", line 913, in init_ddp_connection'], NOTHING),
     ("dns-no-answer", *unresolved("user", "-3 - Temporary failure in name resolution"), NOTHING),
     ("name-in-message", *unresolved("gpu-a"), TWO),
-    ("name-in-variable", HOST_NOT_FOUND, [STORE], TWO),
+    ("name-in-variable", HOST_UNKNOWN, [STORE], TWO),
     (
         "name-with-slots",
         last("ORTE was unable to reliably start one or more daemons.", 1),
@@ -441,7 +441,7 @@ def test_remedy_has_the_name_and_the_address() -> None:
 
 
 def test_all_rules_for_these_topics_are_tested() -> None:
-    assert {rule.id for rule in OWN} <= {case[0] for case in CASES}
+    assert {rule.id for rule in OWN_RULES} <= {case[0] for case in CASES}
 
 
 @pytest.mark.parametrize(
@@ -462,16 +462,16 @@ def test_all_rules_for_these_topics_are_tested() -> None:
     ],
 )
 def test_time_is_linear_in_the_size_of_the_log(piece: str) -> None:
-    def taken(size: int) -> float:
+    def duration(size: int) -> float:
         text = (piece * (size // len(piece) + 1))[:size]
         times = []
         for _round in range(3):
             begun = time.process_time()
-            for rule in OWN:
+            for rule in OWN_RULES:
                 for pattern in (*rule.shows, *filter(None, [rule.unless])):
                     compile_pattern(pattern).search(text)
             times.append(time.process_time() - begun)
         return min(times)
 
-    taken(100)  # compiles
-    assert taken(60_000) < 12 * max(taken(15_000), 0.002)
+    duration(100)  # compiles
+    assert duration(60_000) < 12 * max(duration(15_000), 0.002)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A number of the error, or a line before it, selects the cause."""
+"""Causes selected by a number in the error, or by a line before it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.catalogu
 from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence.registry import RULES
 from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence.select import match_rule
 from ansible_collections.muster.training.plugins.plugin_utils._failures.facts import NOTHING, RunFacts
+from ansible_collections.muster.training.plugins.plugin_utils._failures.first_failure import first_failure
 from ansible_collections.muster.training.plugins.plugin_utils._failures.scheduler_end import find_scheduler_end
-from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import first_failure
 
 SITE = "/opt/env/lib/python3.11/site-packages"
 ONE_NODE = RunFacts(addresses=("10.0.0.4",), slots=(2,), gpus=(8,))
@@ -88,9 +88,9 @@ def test_cuda_check_names_the_warning_before_it() -> None:
     )
     assert "newer CUDA version than the node's driver" in cause(ASSERTED, [OLD_DRIVER, *check])
     assert "nvidia-smi -L" in cause(ASSERTED, check)
-    other = "AssertionError: hidden size must be divisible by the number of GPUs"
-    lines = raised(other, frame("/job/train.py", "main", "assert hidden % gpus == 0"))
-    assert "driver" not in cause(other, lines)
+    unrelated = "AssertionError: hidden size must be divisible by the number of GPUs"
+    lines = raised(unrelated, frame("/job/train.py", "main", "assert hidden % gpus == 0"))
+    assert "driver" not in cause(unrelated, lines)
 
 
 @pytest.mark.parametrize(("types", "differs"), [("3 != 4", True), ("4 != 3", True), ("1 != 2", False)])

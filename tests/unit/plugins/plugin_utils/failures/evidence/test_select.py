@@ -1,4 +1,4 @@
-"""Evidence in a log, or a fact of the run, selects one of the causes that an entry lists."""
+"""Selection among the causes of an entry, by evidence in the log or facts of the run."""
 
 from __future__ import annotations
 
@@ -442,8 +442,8 @@ def selected(error: str, lines: list[str], facts: RunFacts) -> str:
     for rule in RULES:
         matches = match_rule(rule, text, facts) if explanation["id"] in rule.entries else None
         if matches is not None:
-            shown = re.escape(re.sub(r"\{\w+\}", "\0", rule.cause)).replace("\0", ".{0,200}")
-            assert re.fullmatch(shown, explanation["cause"].replace("{", "").replace("}", "")), rule.id
+            pattern = re.escape(re.sub(r"\{\w+\}", "\0", rule.cause)).replace("\0", ".{0,200}")
+            assert re.fullmatch(pattern, explanation["cause"].replace("{", "").replace("}", "")), rule.id
             return rule.id
     return ""
 
@@ -466,11 +466,11 @@ def test_remedy_names_the_interface_and_the_address_of_the_run() -> None:
 
 
 def test_texts_of_rules_are_complete() -> None:
-    known = {entry.id for entry in CATALOGUE} | {rule.id for rule in FRAME_RULES} | {"hang"}
+    ids = {entry.id for entry in CATALOGUE} | {rule.id for rule in FRAME_RULES} | {"hang"}
     names = [rule.id for rule in RULES]
     assert len(set(names)) == len(names) >= 60
     for rule in RULES:
-        assert set(rule.entries) <= known, rule.id
+        assert set(rule.entries) <= ids, rule.id
         groups = {part.split(">")[0] for text in rule.shows for part in text.split("(?P<")[1:]}
         for text in (rule.cause, rule.remedy):
             fields = {name for _text, name, _format, _conversion in string.Formatter().parse(text) if name}

@@ -1,4 +1,4 @@
-"""What the message of an exception tells the reader to do becomes the first remedy."""
+"""Advice in the message of an exception becomes the first remedy."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SITE = "/opt/env/lib/python3.11/site-packages"
         ("", ""),
     ],
 )
-def test_advice_is_found(message: str, advice: str) -> None:
+def test_advice_is_extracted(message: str, advice: str) -> None:
     assert stated_advice(message) == advice
 
 

@@ -1,4 +1,4 @@
-"""Exceptions that the catalogue does not know are explained by their class, their frames and their message."""
+"""Explanations of exceptions without a catalogue entry, by class, frames and message."""
 
 from __future__ import annotations
 
@@ -235,7 +235,7 @@ def test_certain_entry_of_the_catalogue_is_not_replaced() -> None:
 
 
 def test_exception_that_caused_another_is_the_root() -> None:
-    """The outer exception's message contains nothing known."""
+    """The message of the outer exception matches no entry."""
     inner = log(frame("/job/data.py", "write(shard)"), error="OSError: [Errno 122] Disk quota exceeded: '/data/a'")
     link = ["", "The above exception was the direct cause of the following exception:", ""]
     outer = log(frame("/job/data.py", "raise BuildError(shard) from error"), error="job.BuildError: shard 3 failed")
@@ -261,7 +261,7 @@ def test_exception_of_a_dataloader_worker_counts_with_its_own_frames() -> None:
     assert "data.py:41 in __getitem__" in explanation["cause"]
 
 
-def test_traceback_of_another_rank_or_without_a_head_is_found() -> None:
+def test_traceback_of_another_rank_or_without_a_head_is_recognized() -> None:
     lines = [f"[rank3]: {line}" for line in log(frame("/job/a.py", "raise ValueError(x)"), error="ValueError: boom")]
     explanation = explain_failure("ValueError: boom", [*lines[1:], "[rank3]:[W1124 x.cpp:1] Warning: not destroyed"])
     assert explanation is not None and explanation["id"] == "raised-by-script"
@@ -315,11 +315,11 @@ def test_any_text_of_a_job_is_shown_safely(message: str, name: str, source: str)
     "piece", ['  File "a.py", line 3, in f\n    x = y\n', f"{HEAD}\n", "'/a" * 9, "(", "a.b/" * 30]
 )
 def test_time_is_linear_in_the_size_of_the_log(piece: str) -> None:
-    def taken(size: int) -> float:
+    def duration(size: int) -> float:
         lines = [HEAD, *(piece * (size // len(piece))).splitlines(), "ValueError: " + piece * 9]
         begun = time.process_time()
         explain_failure("ValueError: " + piece * 9, lines)
         return time.process_time() - begun
 
-    taken(100)
-    assert taken(100_000) < 2
+    duration(100)
+    assert duration(100_000) < 2
