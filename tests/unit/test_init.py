@@ -200,7 +200,8 @@ def test_project_is_written_completely(shell: Shell, source: str, directory: str
     shell.directory = (shell.directory / where).resolve()
     assert shell.files() == sorted([*OTHER_FILES, *INVENTORY_FILES[source]])
     assert f"Written to {shell.directory}: {', '.join(shell.files())}" in run.output
-    assert "Existing files, left unchanged: nothing" in run.output
+    assert "Existing files" not in run.output
+    assert ('"      ./muster ping"' in run.output.partition('"Next: ')[2].splitlines()[1]) == (source == "local")
     for name in INVENTORY_FILES[source]:
         assert (shell.directory / name).read_text() == (CHECKOUT / "inventories" / name).read_text()
     steps = run.output.partition("Next: ")[2]
