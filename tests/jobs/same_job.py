@@ -23,7 +23,7 @@ FEATURES, GLOBAL_BATCH = 8, 16
 
 
 def batches(steps: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Return the global batch for each step, which is the same on all ranks."""
+    """Yield the global batch for each step, which is the same on all ranks."""
     generator = torch.Generator().manual_seed(7)
     weights = torch.randn(FEATURES, 1, generator=generator)
     for _step in range(steps):

@@ -174,7 +174,7 @@ def virtual_machine(name: str, suite: str | None = None) -> Iterator[VirtualMach
 
 @contextmanager
 def _network(identity: str) -> Iterator[tuple[str, str, str]]:
-    """Return a network between this machine and a virtual machine: the link's name, and both addresses."""
+    """Yield a network between this machine and a virtual machine: the link's name, and both addresses."""
     link = f"vm-{hashlib.sha256(identity.encode()).hexdigest()[:10]}"
     with locked():
         run(["ip", "link", "delete", link], check=False)  # left behind by a killed run

@@ -26,7 +26,7 @@ def address(name: str) -> str:
     return f"10.0.0.{10 + int(name.removeprefix('node'))}"
 
 
-def met(own_fixed: list[int], peer_fixed: list[int]) -> Facts:
+def peer_record(own_fixed: list[int], peer_fixed: list[int]) -> Facts:
     """Return a node's record of a peer that it reached."""
     return {
         "to": "",
@@ -234,7 +234,7 @@ def node(name: str, everyone: list[str], gpu_count: int = 0) -> Facts:
             "port": PORT,
             "fixed": fixed[name],
             "lifetime": 31,
-            "peers": {peer: {**met(fixed[name], fixed[peer]), "answered_by": peer} for peer in peers},
+            "peers": {peer: {**peer_record(fixed[name], fixed[peer]), "answered_by": peer} for peer in peers},
         },
         "clock": {"before": 1000.0, "start": 1000.2, "end": 1000.3, "after": 1000.5},
     }

@@ -34,7 +34,7 @@ class Node:
 
     run: Run
     supervisor: Supervisor
-    others: dict[int, socket.socket] = field(default_factory=dict)
+    peers: dict[int, socket.socket] = field(default_factory=dict)
     now: float = field(default_factory=time.monotonic)
 
     @property
@@ -50,28 +50,28 @@ class Node:
         return self.supervisor.lifeline
 
     def tend_lifeline(self, now: float) -> None:
-        """Return the result of one turn of handling the lifeline."""
+        """Handle the lifeline once."""
         self.supervisor.lifeline.step(now)
         self.supervisor.carry_out_orders()
 
     def judge(self, now: float) -> None:
-        """Return rank 0's assessment of the run as a whole."""
+        """Let rank 0 assess the run as a whole."""
         self.hub.judge(now)
         self.supervisor.carry_out_orders()
 
     def wire_to(self, rank: int) -> LifelineConnection:
         """Return a connection to another node that has been authenticated with the token."""
-        near_end, self.others[rank] = socket.socketpair()
-        self.others[rank].setblocking(False)
+        near_end, self.peers[rank] = socket.socketpair()
+        self.peers[rank].setblocking(False)
         wire = LifelineConnection(near_end, self.now)
         wire.node_rank, wire.stage = rank, "open"
         return wire
 
-    def told(self, rank: int) -> list[str]:
+    def sent_to(self, rank: int) -> list[str]:
         """Return the kinds of messages that another node has received since it last checked."""
         got = b""
         with contextlib.suppress(BlockingIOError):
-            while data := self.others[rank].recv(65536):
+            while data := self.peers[rank].recv(65536):
                 got += data
         return [json.loads(line)["type"] for line in got.splitlines()]
 
@@ -85,7 +85,7 @@ class Node:
         self.supervisor.carry_out_orders()
 
     def close(self) -> None:
-        for connection in [*self.others.values(), *(wire.sock for wire in self.supervisor.lifeline.connections)]:
+        for connection in [*self.peers.values(), *(wire.sock for wire in self.supervisor.lifeline.connections)]:
             connection.close()
         if isinstance(self.supervisor.lifeline, Hub) and self.supervisor.lifeline.listener is not None:
             self.supervisor.lifeline.listener.close()

@@ -329,7 +329,7 @@ class Voice:
     lines: int = 0
     received_lines: int = 0
 
-    def said(self, message: Any) -> bytes:
+    def sign(self, message: Any) -> bytes:
         """Return the next line from this side."""
         line = json.dumps(message).encode()
         if self.key:
@@ -337,7 +337,7 @@ class Voice:
             self.lines += 1
         return line + b"\n"
 
-    def heard(self, line: bytes) -> dict[str, Any]:
+    def verify(self, line: bytes) -> dict[str, Any]:
         """Return the next line from the other side."""
         output = line.rstrip(b"\n")
         if self.key:
@@ -360,10 +360,10 @@ class Stranger:
     def _read(self) -> Iterator[dict[str, Any]]:
         with self.socket.makefile("rb") as stream:
             for line in stream:
-                yield self.voice.heard(line)
+                yield self.voice.verify(line)
 
     def say(self, message: Any) -> None:
-        self.socket.sendall(self.voice.said(message))
+        self.socket.sendall(self.voice.sign(message))
 
     def send(self, data: bytes) -> None:
         """Send data that the other side may refuse."""

@@ -424,7 +424,7 @@ def test_roles_do_not_use_the_template_lookup(role: str) -> None:
 
 
 def imported_tasks(role: str, name: str = "main.yml") -> Iterator[dict[str, Any]]:
-    """Return a role's tasks, with imported files replaced by the tasks in them."""
+    """Yield a role's tasks, with imported files replaced by the tasks in them."""
     for task in load(CHECKOUT / "roles" / role / "tasks" / name):
         if "ansible.builtin.import_tasks" in task:
             yield from imported_tasks(role, task["ansible.builtin.import_tasks"])

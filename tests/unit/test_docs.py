@@ -27,7 +27,7 @@ PLAYBOOKS = {path.stem for path in (CHECKOUT / "playbooks").glob("*.yml")}
 
 
 def options(specs: Any) -> Iterator[str]:
-    """Return all names of options in a specification, including suboptions."""
+    """Yield all names of options in a specification, including suboptions."""
     for name, option in (specs or {}).items():
         yield name
         yield from options(option.get("options") or option.get("suboptions"))

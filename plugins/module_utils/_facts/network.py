@@ -57,7 +57,7 @@ for pid in filter(str.isdigit, os.listdir("/proc")):
 
 
 def attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Return a netlink message's attributes as (type, value)."""
+    """Yield a netlink message's attributes as (type, value)."""
     while len(data) >= 4:
         length, kind = struct.unpack_from("HH", data)
         if length < 4:

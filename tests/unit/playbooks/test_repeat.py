@@ -50,7 +50,7 @@ class QuietHandler(http.server.SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def index(tmp_path: Path) -> Iterator[str]:
-    """Return the URL of a package index with pip and two releases of a package."""
+    """Yield the URL of a package index with pip and two releases of a package."""
     directory = tmp_path / "index"
     (directory / "pip").mkdir(parents=True)
     for version in ("1.0", "1.1"):

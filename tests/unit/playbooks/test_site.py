@@ -66,7 +66,7 @@ TYPED = " (ansible-playbook site.yml --tags "  # followed by the name of the rol
 
 
 def texts(node: ast.AST) -> Iterator[str]:
-    """Return each string in a program; f-strings are combined with the possible strings of their values."""
+    """Yield each string in a program; f-strings are combined with the possible strings of their values."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         yield node.value
     elif isinstance(node, ast.JoinedStr):

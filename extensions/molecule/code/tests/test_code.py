@@ -100,7 +100,6 @@ def test_controller_sends_code_only_to_the_first_node(lab: Lab) -> None:
     root(lab, "node1", f"rm {PROJECT}/data/big.bin")
 
 
-@pytest.mark.thorough  # tests/unit/plugins/module_utils/code/test_copy.py
 def test_ignore_existing_keeps_and_reports_differing_files(lab: Lab) -> None:
     user(lab, "node2", f"echo mine > {PROJECT}/train.py")
     play = drive.run(CONVERGE, lab.inventory, options=TWO, code_ignore_existing=True)

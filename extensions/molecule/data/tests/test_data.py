@@ -135,7 +135,6 @@ def test_run_trains_from_mounted_data(data: Data, mounted: drive.Play) -> None:
     assert "rank 0 on node1 epoch 2: 60 points, slope 2.000" in play.output
 
 
-@pytest.mark.thorough  # the same watcher reports a mount that dies below
 def test_unresponsive_server_is_reported_while_the_job_reads_nothing(data: Data, mounted: drive.Play) -> None:
     # after a while, readers get an error, which ends the run
     play = drive.launch(data.lab, "ticks.py", launch_launcher="env", run_id="silent")

@@ -188,7 +188,6 @@ def test_container_being_created_ends_when_the_supervisor_is_killed(image: Lab) 
     assert containers(image) == "", "the engine has not created it later"
 
 
-@pytest.mark.thorough  # test_hangs.py of the supervisor, without containers
 def test_stacks_of_a_hang_in_containers_are_reported(image: Lab) -> None:
     """The hook works in an image's own Python, whose processes have other pids inside the container."""
     play = launch(image, "image-hang", "loop", "3000", job="hangs.py", launch_launcher="env")

@@ -37,10 +37,7 @@ FAULTS: dict[str, tuple[Callable[[Lab, str], None], str, str]] = {
 
 
 @pytest.mark.thorough  # tests/unit/plugins/module_utils/supervisor/test_one_notification.py
-@pytest.mark.parametrize(
-    "name",
-    ["first-off", *(pytest.param(item, marks=pytest.mark.thorough) for item in FAULTS if item != "first-off")],
-)
+@pytest.mark.parametrize("name", FAULTS)
 def test_the_end_is_reported_in_a_single_message(lab: Lab, nodes: list[str], webhook: Any, name: str) -> None:
     inject, node, state = FAULTS[name]
     run_id = f"notify-{name}"
@@ -56,7 +53,7 @@ def test_the_end_is_reported_in_a_single_message(lab: Lab, nodes: list[str], web
     assert node in message["text"], message
 
 
-@pytest.mark.thorough  # tests/unit/plugins/module_utils/supervisor/test_end_of_a_node.py
+@pytest.mark.thorough  # test_last_message.py of the supervisor
 def test_unit_of_a_single_node_reports_the_end_if_its_supervisor_is_killed(
     lab: Lab, nodes: list[str], webhook: Any
 ) -> None:

@@ -185,7 +185,7 @@ def test_isolated_node_ends_the_run(lab: Lab, nodes: list[str], node: str, from_
         assert drive.record(lab, run_id)["first_failure"]["node"] == node
 
 
-@pytest.mark.thorough  # molecule/data: the mount of a bucket dies during a run
+@pytest.mark.thorough  # test_lifeline.py of the supervisor
 def test_mount_lost_during_a_run_is_reported(lab: Lab, nodes: list[str]) -> None:
     created = lab.exec(WORKER, ["sh", "-c", "mkdir -p /data && mount -t tmpfs data /data"])
     assert created.returncode == 0, created.stderr
@@ -201,7 +201,6 @@ def test_mount_lost_during_a_run_is_reported(lab: Lab, nodes: list[str]) -> None
     assert f"on {WORKER} the mount /data died during the run" in play.last_lines(), play.output
 
 
-@pytest.mark.thorough  # the run of a closed terminal continues in the same unit
 def test_named_shared_memory_survives_the_last_logout(lab: Lab, nodes: list[str]) -> None:
     play = drive.launch(lab, "named_memory.py", run_id="shares", nnodes=1, launch_launcher="env", detach=True).wait()
     assert play.rc == 0, play.output

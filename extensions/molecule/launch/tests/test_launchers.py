@@ -32,7 +32,7 @@ def rank_placements(lab: Lab, run_id: str) -> list[tuple[int, int, int, str]]:
 
 
 @pytest.mark.thorough  # molecule/launchers, and tests/unit/oracles with unequal slots
-@pytest.mark.parametrize("backend", [pytest.param("static", marks=pytest.mark.thorough), "c10d"])
+@pytest.mark.parametrize("backend", ["static", "c10d"])
 def test_torchrun_starts_ranks_on_nodes_with_unequal_slots(
     lab: Lab, nodes: list[str], backend: str, tmp_path: Path
 ) -> None:

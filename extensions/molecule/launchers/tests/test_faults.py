@@ -51,8 +51,8 @@ def test_exception_in_a_rank_ends_run_and_is_reported(lab: Lab, nodes: list[str]
     assert "boom at step 5" in lab.exec("node3", ["cat", failure["log"]]).stdout
 
 
-@pytest.mark.thorough  # molecule/launch stops ranks that ignore SIGTERM
-@pytest.mark.parametrize("rank", [0, pytest.param(1, marks=pytest.mark.thorough)])
+@pytest.mark.thorough  # test_lifeline.py of the supervisor
+@pytest.mark.parametrize("rank", [0, 1])
 def test_exception_in_a_rank_ends_a_rank_that_ignores_sigterm(lab: Lab, nodes: list[str], rank: int) -> None:
     """torchrun alone would wait 30 s for the other rank."""
     run_id = f"raises-torchrun-{rank}"

@@ -128,7 +128,7 @@ def test_a_launch_is_refused_for_the_same_faults(cluster: Cluster) -> None:
     drive.nothing_left(cluster.lab, cluster.names, within=40)
 
 
-@pytest.mark.thorough  # molecule/launch skips a check in test_frozen_disk.py
+@pytest.mark.thorough  # molecule/launch skips a check in test_full_disk.py
 def test_a_launch_can_skip_single_checks(cluster: Cluster) -> None:
     cluster.fault("node2", LOOPBACK, RIGHT)
     play = drive.start("launch.yml", cluster.lab.inventory, **TRIVIAL, preflight_skip="own-name-loopback").wait()

@@ -66,7 +66,7 @@ def end_job(lab: Lab, run_id: str, *names: str) -> None:
         lab.exec(name, ["sh", "-c", f"for one in /home/muster/.muster/runs/{run_id}/node*; do touch $one/end; done"])
 
 
-@pytest.mark.thorough  # below, the next node leads after the first is isolated; above, a job resumes
+@pytest.mark.thorough  # test_succession.py of the supervisor; the test below isolates the first node
 def test_next_node_leads_the_run_after_the_first_is_powered_off(lab: Lab, nodes: list[str]) -> None:
     options: dict[str, Any] = {"nnodes": 3, "launch_launcher": "torchrun", "launch_restarts": 2, **QUICK}
     arguments = ["--epochs", "40", "--checkpoint-every", "1", "--resume"]

@@ -152,7 +152,6 @@ def test_a_misspelled_variable_is_refused(lab: Lab, project: Path, wrong: str, m
     assert not any(changes(play).values())
 
 
-@pytest.mark.thorough  # molecule/preflight
 def test_unusable_node_is_named_before_anything_changes(lab: Lab, project: Path) -> None:
     rule = "/etc/sudoers.d/90-muster"
     root(lab, "node2", f"sed -i s/NOPASSWD:// {rule}")
@@ -256,7 +255,6 @@ def test_second_project_has_its_own_environment_but_shares_torch(lab: Lab, tmp_p
         root(lab, name, "rm -r /home/muster/other")
 
 
-@pytest.mark.thorough  # tests/unit/playbooks/test_site.py
 def test_roles_can_be_switched_off_and_selected_by_tag(lab: Lab, project: Path) -> None:
     """Values of -e are strings, as on the command line."""
     play = site(lab, project, *(word for role in ROLES for word in ("-e", f"{role}_enabled=no")))

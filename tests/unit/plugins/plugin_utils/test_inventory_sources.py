@@ -19,7 +19,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._inventory_sources
 
 @pytest.fixture(autouse=True)
 def settings_of_ansible(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Return the settings of a user without the project's ansible.cfg."""
+    """Use the settings of a user without the project's ansible.cfg."""
     monkeypatch.setattr("ansible.constants.INVENTORY_ANY_UNPARSED_IS_FAILED", False)
 
 

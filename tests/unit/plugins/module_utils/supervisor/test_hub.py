@@ -45,7 +45,7 @@ def test_elastic_run_below_its_minimum_ends_on_every_node(make_rank_0: NodeMaker
     assert node.supervisor.lifeline.stop_reason and "node2" in node.supervisor.lifeline.stop_reason
     assert node.hub.first_node == "node2"
     assert node.supervisor.launcher.ending() is not None, "rank 0's own part continues"
-    assert node.told(1) == node.told(2) == ["stop"]
+    assert node.sent_to(1) == node.sent_to(2) == ["stop"]
     assert node.run.events() == [node.supervisor.lifeline.stop_reason]
 
 
@@ -72,10 +72,10 @@ def test_elastic_run_survives_losing_nodes_only_down_to_its_minimum(make_rank_0:
         node.fail(rank, how)
         assert node.supervisor.lifeline.stop_reason is None, f"without node{rank}"
         assert f"the run continues with {remaining} of 5 nodes (at least 2 are needed)" in node.run.events()[-1]
-    assert [node.told(rank) for rank in range(1, 5)] == [[], [], [], []]
+    assert [node.sent_to(rank) for rank in range(1, 5)] == [[], [], [], []]
     node.fail(2, "failed")
     assert node.supervisor.lifeline.stop_reason == "the launcher on node2 ended with exit code 1"
-    assert [node.told(rank) for rank in range(1, 5)] == [["stop"]] * 4
+    assert [node.sent_to(rank) for rank in range(1, 5)] == [["stop"]] * 4
 
 
 @pytest.mark.parametrize("in_container", [False, True])
@@ -123,7 +123,7 @@ def test_elastic_run_ends_when_the_launcher_of_rank_0_fails(make_rank_0: NodeMak
     node.fail(0, "failed")
     assert node.supervisor.lifeline.stop_reason == "the launcher on node0 ended with exit code 1"
     assert node.hub.first_node == "node0"
-    assert node.told(1) == node.told(2) == ["stop"]
+    assert node.sent_to(1) == node.sent_to(2) == ["stop"]
 
 
 def test_elastic_run_starts_without_late_nodes_after_the_start_timeout(make_rank_0: NodeMaker) -> None:
@@ -138,7 +138,7 @@ def test_elastic_run_starts_without_late_nodes_after_the_start_timeout(make_rank
     assert node.hub.go and node.supervisor.lifeline.stop_reason is None
     assert node.run.events() == ["2 of 4 nodes have checked in; starting without node2, node3"]
     assert node.supervisor.journal.state == "running", "rank 0's own launcher does not start"
-    assert node.told(1) == ["go"]
+    assert node.sent_to(1) == ["go"]
     assert [entry["state"] for entry in node.hub.nodes[2:]] == ["lost", "lost"]
 
 
@@ -150,7 +150,7 @@ def test_run_without_a_required_node_does_not_start(make_rank_0: NodeMaker, min_
     node.judge(node.hub.started + node.hub.timeouts["start"] + 0.1)
     assert not node.hub.go and node.supervisor.journal.state == "stopping"
     assert "node3 did not check in within 60 s" in str(node.supervisor.lifeline.stop_reason)
-    assert node.told(1) == ["stop"]
+    assert node.sent_to(1) == ["stop"]
 
 
 def test_all_nodes_may_connect_before_any_proves_that_it_holds_the_token(make_node: NodeMaker) -> None:
@@ -201,7 +201,7 @@ def test_shutdown_of_the_first_machine_fails_the_run(make_rank_0: NodeMaker, mon
     monkeypatch.setattr(lifeline_end, "is_shutting_down", lambda: True)
     node.supervisor.lifeline.on_stop_signal("SIGTERM")
     node.supervisor.carry_out_orders()
-    assert node.told(1) == ["stop"]
+    assert node.sent_to(1) == ["stop"]
     assert (node.hub.first_node, node.hub.stop_requested) == ("node0", False)
     assert node.hub.stop_reason == "node0 was rebooted or shut down"
     assert node.supervisor.launcher.shutdown

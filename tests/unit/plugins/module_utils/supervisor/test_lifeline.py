@@ -192,12 +192,12 @@ def test_end_message_of_rank_0_counts_even_if_it_disconnects_immediately(make: R
             peer_nonce = json.loads(stream.readline())["nonce"]
             mac = handshake_mac(run.token, "server", run.run_id, 1, "mine", peer_nonce)
             voice = Voice("server", handshake_mac(run.token, "key", run.run_id, 1, "mine", peer_nonce))
-            stream.write(json.dumps({"mac": mac}) + "\n" + voice.said({"type": "go"}).decode())
+            stream.write(json.dumps({"mac": mac}) + "\n" + voice.sign({"type": "go"}).decode())
             stream.flush()
-            while voice.heard(stream.readline().encode())["type"] != "report":
+            while voice.verify(stream.readline().encode())["type"] != "report":
                 pass
             end = {"type": "end", "state": "succeeded", "message": ""}
-            connection.sendall(voice.said({"type": "beat"}) + voice.said(end))
+            connection.sendall(voice.sign({"type": "beat"}) + voice.sign(end))
     run.wait_for("succeeded", 1)
     run.wait_until_gone()
 

@@ -43,7 +43,7 @@ def test_mac_can_be_computed_from_any_nonce(nonce: str) -> None:
 
 @pytest.fixture
 def ends() -> Iterator[tuple[LifelineConnection, socket.socket]]:
-    """Return a connection and the socket at its other end."""
+    """Yield a connection and the socket at its other end."""
     local, remote = socket.socketpair()
     with local, remote:
         remote.settimeout(60)
@@ -165,7 +165,7 @@ def test_a_connection_carries_any_message(messages: list[dict[str, Any]], cut: i
 
 @pytest.fixture
 def known_ends() -> Iterator[tuple[LifelineConnection, LifelineConnection]]:
-    """Return rank 0's end and a peer's end of a connection that has been opened."""
+    """Yield rank 0's end and a peer's end of a connection that has been opened."""
     local, remote = socket.socketpair()
     with local, remote:
         server, peer = LifelineConnection(local, 0.0), LifelineConnection(remote, 0.0)

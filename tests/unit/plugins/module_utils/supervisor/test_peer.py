@@ -64,7 +64,7 @@ def test_stopped_node_does_not_wait_forever_for_rank_0(make_node: NodeMaker) -> 
     node.supervisor.selector.register(wire.sock, selectors.EVENT_READ, wire)
     node.supervisor.lifeline.on_stop_signal("SIGTERM")
     node.supervisor.carry_out_orders()
-    assert node.told(0) == ["stop"]
+    assert node.sent_to(0) == ["stop"]
     node.supervisor.make_report([])
     node.supervisor.step(0.0)
     assert not node.supervisor.is_done, "it waits a few seconds for its last message"

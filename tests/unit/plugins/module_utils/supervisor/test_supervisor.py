@@ -142,7 +142,7 @@ def test_shutdown_of_a_machine_is_not_a_request_to_stop(
     monkeypatch.setattr(lifeline_end, "is_shutting_down", lambda: True)
     node.supervisor.lifeline.on_stop_signal("SIGTERM")
     node.supervisor.carry_out_orders()
-    assert node.told(0) == ["failing"]
+    assert node.sent_to(0) == ["failing"]
     node.supervisor.make_report([])
     assert node.supervisor.report is not None
     report = node.supervisor.report
