@@ -172,8 +172,9 @@ def copy_tree(  # noqa: PLR0913
     removed = remove(directory, removable_names(directory, new, patterns, delete))
     # with a trailing slash, the directory would stand for its contents
     names = "".join(f"{name.rstrip('/')}\0" for name in sorted(new))
-    arguments = ["--itemize-changes", "--from0", "--files-from=-", *options, f"{source}/", f"{directory}/"]
-    copied = rsync(shell, *arguments, input=names)
+    # a job may have removed files of the first node's copy
+    listed = ["--from0", "--files-from=-", "--ignore-missing-args"]
+    copied = rsync(shell, "--itemize-changes", *listed, *options, f"{source}/", f"{directory}/", input=names)
     if read_list(directory) != new:
         write_list(directory, new)
     return [printable(name) for name in removed], printable(copied)

@@ -95,9 +95,9 @@ def test_nodes_behind_a_bastion_work_with_passwords_from_a_vault(lab: Lab, passw
 
     script = {"launch_script": str(drive.JOBS / "ticks.py"), "launch_launcher": "env"}
     run("preflight.yml", preflight_user="muster", preflight_names=False, preflight_launcher="env", **script)
-    run("launch.yml", launch_user="muster", run_id="secret", detach=True, **script)
+    run("launch.yml", launch_user="muster", run_id="bastion", detach=True, **script)
     for command in ("status.yml", "stacks.yml", "stop.yml", "runs.yml"):
-        play = run(command, launch_user="muster", **({} if command == "runs.yml" else {"run_id": "secret"}))
+        play = run(command, launch_user="muster", **({} if command == "runs.yml" else {"run_id": "bastion"}))
         assert "on all nodes at once" in play.output or "of all nodes at once" in play.output, play.output[-3000:]
     assert any("ansible-playbook" in line for line in command_lines)
     assert not [line for line in command_lines if "Kq9" in line]

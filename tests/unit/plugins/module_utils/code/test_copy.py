@@ -102,6 +102,15 @@ def test_files_changed_on_a_node_are_not_removed(source: Path, tmp_path: Path) -
     assert set(output[0]) == {"removed package/a.py", "removed package/", "removed old.py"}
 
 
+def test_file_that_a_job_removed_from_the_first_node_is_not_copied(source: Path, tmp_path: Path) -> None:
+    first, peer, joining = (tmp_path / name for name in ("first", "peer", "joining"))
+    copy_code(source, first, peer)
+    (first / "package/a.py").unlink()
+    joining.mkdir()
+    copy_to_peer(first, joining)
+    assert names(joining) == EXPECTED_NAMES - {"package/a.py"}
+
+
 def test_directory_replaces_file_and_file_replaces_directory(source: Path, tmp_path: Path) -> None:
     first, peer = tmp_path / "first", tmp_path / "peer"
     copy_code(source, first, peer)
