@@ -15,7 +15,7 @@ from tests.unit.single_node import NodeMaker
 def test_an_elastic_run_ends_on_each_node_when_rank_0_is_killed(make_node: NodeMaker) -> None:
     node = make_node(1, 3, min_nnodes=1)
     node.peer.connections = [node.wire_to(0)]
-    node.others[0].close()
+    node.peers[0].close()
     assert node.peer.connections[0].receive() == []
     node.tend_lifeline(node.now)
     node.tend_lifeline(node.now + RECONNECT_TIMEOUT - 0.1)
