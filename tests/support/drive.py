@@ -248,6 +248,20 @@ def output_of(lab: Lab, node: str, *argv: str) -> str:
     return completed.stdout
 
 
+def root_shell(lab: Lab, node: str, command: str) -> str:
+    """Return the stripped output of a shell command that root runs on a node. It must succeed."""
+    completed = lab.exec(node, ["bash", "-c", command], timeout=600)
+    assert completed.returncode == 0, f"{node}: {command}: {completed.stdout}{completed.stderr}"
+    return completed.stdout.strip()
+
+
+def user_shell(lab: Lab, node: str, command: str) -> str:
+    """Return the stripped output of a shell command that the user runs over a new SSH connection. It must succeed."""
+    completed = subprocess.run(lab.ssh(node, command), capture_output=True, text=True, timeout=600, check=False)
+    assert completed.returncode == 0, f"{node}: {command}: {completed.stdout}{completed.stderr}"
+    return completed.stdout.strip()
+
+
 def nothing_left(lab: Lab, nodes: list[str], within: float) -> None:
     """Wait until nothing of a run remains on any node; after `within` seconds, fail and report what remains."""
     leftovers = dict.fromkeys(nodes, "?")

@@ -8,18 +8,12 @@ from typing import Any
 
 from tests.lab import Lab
 from tests.support import drive
-
-
-def root(lab: Lab, node: str, command: str) -> str:
-    """Return the output of a shell command of root, which must succeed."""
-    completed = lab.exec(node, ["bash", "-c", command], timeout=600)
-    assert completed.returncode == 0, f"{node}: {command}: {completed.stdout}{completed.stderr}"
-    return completed.stdout.strip()
+from tests.support.drive import root_shell
 
 
 def as_user(lab: Lab, node: str, command: str, user: str = "muster") -> str:
     """Run a command as the user who runs the jobs, who has no root here."""
-    return root(lab, node, f"cd / && runuser --user={user} -- {command}")
+    return root_shell(lab, node, f"cd / && runuser --user={user} -- {command}")
 
 
 def site(lab: Lab, inventory: Path | None = None, *options: str, **extra: Any) -> drive.Play:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 
 from tests.lab import Lab
 from tests.support import drive
+from tests.support.drive import root_shell, user_shell
 
 CONVERGE = str(Path(__file__).parents[1] / "converge.yml")
 NODES = ("node1", "node2")
@@ -35,102 +35,97 @@ dpkg-deb --build /root/slow
 """
 
 
-def root(lab: Lab, node: str, command: str) -> str:
-    """Return the output of a command run as root on a node; it must succeed."""
-    completed = lab.exec(node, ["bash", "-c", command], timeout=180)
-    assert completed.returncode == 0, f"{node}: {command}: {completed.stdout}{completed.stderr}"
-    return completed.stdout.strip()
-
-
-def fresh_login(lab: Lab, node: str, command: str) -> str:
-    """Return the output of the user's command over a new connection."""
-    completed = subprocess.run(lab.ssh(node, command), capture_output=True, text=True, timeout=120, check=False)
-    assert completed.returncode == 0, completed.stderr
-    return completed.stdout.strip()
-
-
 @pytest.mark.parametrize("node", NODES)
 def test_package_database_is_consistent(lab: Lab, node: str) -> None:
-    assert root(lab, node, "dpkg --audit") == ""
-    root(lab, node, "apt-get update 2>&1 && apt-get check")
+    assert root_shell(lab, node, "dpkg --audit") == ""
+    root_shell(lab, node, "apt-get update 2>&1 && apt-get check")
     # reads the file lists of all packages, and reports each unreadable one
-    root(lab, node, "dpkg-query --listfiles $(dpkg-query --show --showformat='${binary:Package} ') > /dev/null")
+    root_shell(lab, node, "dpkg-query --listfiles $(dpkg-query --show --showformat='${binary:Package} ') > /dev/null")
 
 
 def test_damaged_file_lists_are_repaired(lab: Lab) -> None:
-    assert "/usr/bin/seahorse" in root(lab, "node2", "dpkg-query --listfiles seahorse").splitlines()
-    assert "/usr/bin/which.debianutils" in root(lab, "node2", "dpkg-query --listfiles debianutils").splitlines()
+    assert "/usr/bin/seahorse" in root_shell(lab, "node2", "dpkg-query --listfiles seahorse").splitlines()
+    assert "/usr/bin/which.debianutils" in root_shell(lab, "node2", "dpkg-query --listfiles debianutils").splitlines()
 
 
 def test_interrupted_installation_is_finished(lab: Lab) -> None:
-    assert root(lab, "node2", "dpkg-query --show --showformat='${db:Status-Status}' halfway") == "installed"
+    assert root_shell(lab, "node2", "dpkg-query --show --showformat='${db:Status-Status}' halfway") == "installed"
 
 
 def test_broken_package_source_is_disabled_but_kept(lab: Lab) -> None:
-    assert root(lab, "node2", "ls /etc/apt/sources.list.d") == "paperspace.list.disabled"
+    assert root_shell(lab, "node2", "ls /etc/apt/sources.list.d") == "paperspace.list.disabled"
 
 
 @pytest.mark.parametrize("node", NODES)
 def test_installed_packages_work(lab: Lab, node: str) -> None:
     for command in ("netstat -i", "rsync --version", "git --version", "tmux -V", "curl --version", "tree --version"):
-        root(lab, node, command)
+        root_shell(lab, node, command)
     program = "int main() { return 7; }"
-    assert root(lab, node, f"cd /tmp && echo '{program}' > t.c && make -s t 2>&1 && (./t; echo $?)") == "7"
+    assert root_shell(lab, node, f"cd /tmp && echo '{program}' > t.c && make -s t 2>&1 && (./t; echo $?)") == "7"
 
 
 @pytest.mark.parametrize("node", NODES)
 def test_clock_synchronization_is_enabled(lab: Lab, node: str) -> None:
-    assert root(lab, node, "systemctl is-enabled systemd-timesyncd") == "enabled"
+    assert root_shell(lab, node, "systemctl is-enabled systemd-timesyncd") == "enabled"
     # In a container, systemd does not start it; the test checks the request instead.
-    assert root(lab, node, "systemctl show --property=ConditionTimestampMonotonic --value systemd-timesyncd") != "0"
+    assert (
+        root_shell(lab, node, "systemctl show --property=ConditionTimestampMonotonic --value systemd-timesyncd") != "0"
+    )
 
 
 @pytest.mark.parametrize("node", NODES)
 def test_limits_apply_to_new_logins_and_services(lab: Lab, node: str) -> None:
-    most_files = int(root(lab, node, "ulimit -Hn"))  # the limit of this machine
-    most_memory = int(root(lab, node, "ulimit -Hl"))
-    assert fresh_login(lab, node, "ulimit -Sn; ulimit -Hn").split() == [str(most_files)] * 2
-    assert fresh_login(lab, node, "ulimit -Sl; ulimit -Hl").split() == [str(most_memory)] * 2
-    assert fresh_login(lab, node, "sudo sh -c 'ulimit -Sn'") == str(most_files)
+    most_files = int(root_shell(lab, node, "ulimit -Hn"))  # the limit of this machine
+    most_memory = int(root_shell(lab, node, "ulimit -Hl"))
+    assert user_shell(lab, node, "ulimit -Sn; ulimit -Hn").split() == [str(most_files)] * 2
+    assert user_shell(lab, node, "ulimit -Sl; ulimit -Hl").split() == [str(most_memory)] * 2
+    assert user_shell(lab, node, "sudo sh -c 'ulimit -Sn'") == str(most_files)
     unit = "systemd-run --wait --pipe --quiet --collect sh -c 'ulimit -Sn; ulimit -Sl'"
-    assert root(lab, node, unit).split() == [str(most_files), str(most_memory)]
+    assert root_shell(lab, node, unit).split() == [str(most_files), str(most_memory)]
 
 
 def test_next_run_completes_an_interrupted_one(lab: Lab) -> None:
     """Apply the limits of services when they were written but systemd has not read them."""
     path = "/etc/systemd/system.conf.d/90-muster.conf"
     query = "systemctl show --property=DefaultLimitNOFILE"
-    expected = root(lab, "node1", query)
-    root(lab, "node1", f"mv {path} /root/kept && systemctl daemon-reexec && cp /root/kept {path}")
-    assert root(lab, "node1", query) != expected
+    expected = root_shell(lab, "node1", query)
+    root_shell(lab, "node1", f"mv {path} /root/kept && systemctl daemon-reexec && cp /root/kept {path}")
+    assert root_shell(lab, "node1", query) != expected
     play = drive.run(CONVERGE, lab.inventory, options=("--limit", "node1"))
     assert play.rc == 0, play.output
-    assert root(lab, "node1", query) == expected
+    assert root_shell(lab, "node1", query) == expected
 
 
 @pytest.mark.parametrize("node", NODES)
 def test_kernel_settings_and_shared_memory_size_are_applied(lab: Lab, node: str) -> None:
-    assert root(lab, node, "cat /proc/sys/net/core/somaxconn") == "5000"
-    assert root(lab, node, "cat /etc/sysctl.d/90-muster.conf") == "net.core.somaxconn=5000"
-    assert root(lab, node, "cat /proc/sys/vm/max_map_count") == Path("/proc/sys/vm/max_map_count").read_text().strip()
+    assert root_shell(lab, node, "cat /proc/sys/net/core/somaxconn") == "5000"
+    assert root_shell(lab, node, "cat /etc/sysctl.d/90-muster.conf") == "net.core.somaxconn=5000"
+    assert (
+        root_shell(lab, node, "cat /proc/sys/vm/max_map_count")
+        == Path("/proc/sys/vm/max_map_count").read_text().strip()
+    )
     total = next(
         line.split()[1] for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemTotal")
     )
-    size = int(root(lab, node, "findmnt --bytes --noheadings --output=SIZE /dev/shm"))
+    size = int(root_shell(lab, node, "findmnt --bytes --noheadings --output=SIZE /dev/shm"))
     assert size == pytest.approx(int(total) * 1024 / 2, rel=0.01)
-    assert "/dev/shm" in root(lab, node, "cat /etc/fstab")
-    root(lab, node, "findmnt --verify --tab-file /etc/fstab")
+    assert "/dev/shm" in root_shell(lab, node, "cat /etc/fstab")
+    root_shell(lab, node, "findmnt --verify --tab-file /etc/fstab")
 
 
 @pytest.fixture
 def first_boot(lab: Lab) -> Iterator[str]:
     """Yield a node on which cloud-init has just started, and that starts a slow package installation."""
-    root(lab, "node1", SLOW)
+    root_shell(lab, "node1", SLOW)
     seed = "/var/lib/cloud/seed/nocloud"
-    root(lab, "node1", f"mkdir -p {seed} && printf 'instance-id: one\\nlocal-hostname: node1\\n' > {seed}/meta-data")
-    root(lab, "node1", f"cat > {seed}/user-data << 'END'\n{USER_DATA}END")
-    root(lab, "node1", "DEBIAN_FRONTEND=noninteractive apt-get install -qq --yes --no-install-recommends cloud-init")
-    root(
+    root_shell(
+        lab, "node1", f"mkdir -p {seed} && printf 'instance-id: one\\nlocal-hostname: node1\\n' > {seed}/meta-data"
+    )
+    root_shell(lab, "node1", f"cat > {seed}/user-data << 'END'\n{USER_DATA}END")
+    root_shell(
+        lab, "node1", "DEBIAN_FRONTEND=noninteractive apt-get install -qq --yes --no-install-recommends cloud-init"
+    )
+    root_shell(
         lab,
         "node1",
         "rm -f /run/cloud-init/disabled; systemctl daemon-reload; systemctl start --no-block cloud-init.target",
@@ -143,7 +138,9 @@ def first_boot(lab: Lab) -> Iterator[str]:
     )
     yield "node1"
     units = "cloud-init.target cloud-config.target cloud-init-local cloud-init cloud-config cloud-final slow"
-    root(lab, "node1", f"systemctl stop {units}; apt-get purge --yes slow hello cloud-init; rm -rf /var/lib/cloud")
+    root_shell(
+        lab, "node1", f"systemctl stop {units}; apt-get purge --yes slow hello cloud-init; rm -rf /var/lib/cloud"
+    )
 
 
 def test_waits_for_cloud_init_and_other_package_installations(lab: Lab, first_boot: str) -> None:
@@ -156,21 +153,21 @@ def test_waits_for_cloud_init_and_other_package_installations(lab: Lab, first_bo
 
     play = drive.run(CONVERGE, lab.inventory, options=options, base_packages_extra=["hello"])
     assert play.rc == 0, play.output
-    end_times = {name: int(root(lab, first_boot, f"cat /var/tmp/{name}-done")) for name in ("cloud-init", "slow")}
-    install_time = int(root(lab, first_boot, "stat --format=%Y /var/lib/dpkg/info/hello.list"))
+    end_times = {name: int(root_shell(lab, first_boot, f"cat /var/tmp/{name}-done")) for name in ("cloud-init", "slow")}
+    install_time = int(root_shell(lab, first_boot, "stat --format=%Y /var/lib/dpkg/info/hello.list"))
     assert end_times["cloud-init"] < end_times["slow"] <= install_time
-    assert root(lab, first_boot, "hello") == "Hello, world!"
+    assert root_shell(lab, first_boot, "hello") == "Hello, world!"
 
 
 def test_process_holding_the_package_lock_is_named(lab: Lab) -> None:
     lock = "import fcntl, time; f = open('/var/lib/dpkg/lock-frontend', 'w'); fcntl.lockf(f, fcntl.LOCK_EX"
-    root(lab, "node2", f'systemd-run --quiet --unit=holder python3 -c "{lock}); time.sleep(300)"')
+    root_shell(lab, "node2", f'systemd-run --quiet --unit=holder python3 -c "{lock}); time.sleep(300)"')
     try:
         attempt = ["python3", "-c", f"{lock} | fcntl.LOCK_NB)"]
         drive.eventually("the lock is held", lambda: lab.exec("node2", attempt).returncode != 0, timeout=120)
         play = drive.run(CONVERGE, lab.inventory, options=("--limit", "node2"), base_packages_wait=2)
     finally:
-        root(lab, "node2", "systemctl stop holder")
+        root_shell(lab, "node2", "systemctl stop holder")
     assert play.rc == 2
     output = " ".join(play.output.split())
     assert "fatal: [node2]" in output and "/var/lib/dpkg/lock-frontend has been held by process " in output

@@ -12,6 +12,7 @@ import pytest
 
 from tests.lab import Lab
 from tests.support import drive
+from tests.support.drive import root_shell
 from tests.support.recap import unchanged
 
 CHECKOUT = Path(__file__).resolve().parents[4]
@@ -33,12 +34,6 @@ def _converge_reads_the_source(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MOLECULE_PROJECT_DIRECTORY", str(CHECKOUT))
 
 
-def root(lab: Lab, node: str, command: str) -> str:
-    completed = lab.exec(node, ["bash", "-c", command])
-    assert completed.returncode == 0, f"{node}: {command}: {completed.stdout}{completed.stderr}"
-    return completed.stdout.strip()
-
-
 def user(lab: Lab, node: str, command: str) -> str:
     completed = lab.exec(node, ["runuser", "--login", "muster", "-c", command])
     assert completed.returncode == 0, f"{node}: {command}: {completed.stdout}{completed.stderr}"
@@ -47,7 +42,7 @@ def user(lab: Lab, node: str, command: str) -> str:
 
 def tree(lab: Lab, node: str, directory: str = PROJECT) -> set[str]:
     """Return the files with permissions and hashes, and the links with their targets."""
-    return set(root(lab, node, HASHES.format(directory)).splitlines())
+    return set(root_shell(lab, node, HASHES.format(directory)).splitlines())
 
 
 def source_tree() -> set[str]:
@@ -72,7 +67,7 @@ def test_every_node_has_the_source_tree(lab: Lab) -> None:
     assert len(expected) == 6
     for node in NODES:
         assert tree(lab, node) == expected
-        assert root(lab, node, f"find {PROJECT} ! -user muster") == ""
+        assert root_shell(lab, node, f"find {PROJECT} ! -user muster") == ""
 
 
 def test_controller_sends_code_only_to_the_first_node(lab: Lab) -> None:
@@ -83,21 +78,23 @@ def test_controller_sends_code_only_to_the_first_node(lab: Lab) -> None:
     rules = "\n".join(f"ip saddr {address} counter" for address in (controller, first))
     table = f"table ip measured {{\nchain c {{\ntype filter hook input priority -300;\n{rules}\n}}\n}}"
     for node in NODES:
-        root(lab, node, f"nft '{table}'")
+        root_shell(lab, node, f"nft '{table}'")
     try:
         play = drive.run(CONVERGE, lab.inventory)
         assert play.rc == 0, play.output
-        received = {node: re.findall(r"bytes (\d+)", root(lab, node, "nft list table ip measured")) for node in NODES}
+        received = {
+            node: re.findall(r"bytes (\d+)", root_shell(lab, node, "nft list table ip measured")) for node in NODES
+        }
     finally:
         for node in NODES:
-            root(lab, node, "nft delete table ip measured")
+            root_shell(lab, node, "nft delete table ip measured")
         (SOURCE / "data" / "big.bin").unlink()
     assert int(received["node1"][0]) > size
     for node in NODES[1:]:
         from_controller, from_first = map(int, received[node])
         assert from_controller < size / 4 and from_first > size, node
-        root(lab, node, f"rm {PROJECT}/data/big.bin")
-    root(lab, "node1", f"rm {PROJECT}/data/big.bin")
+        root_shell(lab, node, f"rm {PROJECT}/data/big.bin")
+    root_shell(lab, "node1", f"rm {PROJECT}/data/big.bin")
 
 
 def test_ignore_existing_keeps_and_reports_differing_files(lab: Lab) -> None:
@@ -146,7 +143,7 @@ def test_files_written_by_a_job_stay_on_their_node(lab: Lab) -> None:
 
 
 def test_joining_node_copies_code_from_the_first_node(lab: Lab) -> None:
-    root(lab, "node4", f"rm -r {PROJECT}")
+    root_shell(lab, "node4", f"rm -r {PROJECT}")
     before = tree(lab, "node1")
     play = drive.run(CONVERGE, lab.inventory, options=("--limit", "node4"))
     assert play.rc == 0, play.output
@@ -159,15 +156,15 @@ def test_code_can_be_copied_for_another_user(lab: Lab) -> None:
     assert play.rc == 0, play.output
     for node in PAIR:
         assert tree(lab, node, "/home/trainer/project") == source_tree()
-        assert root(lab, node, "find /home/trainer/project ! -user trainer") == ""
+        assert root_shell(lab, node, "find /home/trainer/project ! -user trainer") == ""
 
 
 def test_node_that_cannot_log_in_to_the_first_node_is_named(lab: Lab) -> None:
-    root(lab, "node2", "mv /home/muster/.ssh/id_ed25519 /home/muster/.ssh/away")
+    root_shell(lab, "node2", "mv /home/muster/.ssh/id_ed25519 /home/muster/.ssh/away")
     try:
         play = drive.run(CONVERGE, lab.inventory, options=("--limit", "node2"))
     finally:
-        root(lab, "node2", "mv /home/muster/.ssh/away /home/muster/.ssh/id_ed25519")
+        root_shell(lab, "node2", "mv /home/muster/.ssh/away /home/muster/.ssh/id_ed25519")
     assert play.rc == 2
     assert "node2: cannot copy from node1: " in flat_output(play)
     assert "Permission denied" in flat_output(play)
@@ -257,7 +254,7 @@ def test_launch_copies_current_code_unless_code_is_as_is(lab: Lab) -> None:
         (SOURCE / "train.py").write_text('print("hello")\n')
         (SOURCE / "new.py").unlink()
         for node in nodes:
-            root(lab, node, "rm -rf /home/muster/.muster")
+            root_shell(lab, node, "rm -rf /home/muster/.muster")
 
 
 def test_missing_source_and_unknown_user_are_refused(lab: Lab) -> None:

@@ -14,17 +14,12 @@ from pathlib import Path
 
 from tests.lab import Lab
 from tests.support import drive
+from tests.support.drive import root_shell
 
 CONVERGE = str(Path(__file__).parents[1] / "converge.yml")
 NODES = ("node1", "node2", "node3", "node4")
 EPHEMERAL = 45678
 OPEN = 6006
-
-
-def root(lab: Lab, node: str, command: str) -> str:
-    completed = lab.exec(node, ["bash", "-c", command])
-    assert completed.returncode == 0, f"{node}: {command}: {completed.stdout}{completed.stderr}"
-    return completed.stdout.strip()
 
 
 def succeeds(lab: Lab, node: str, program: str) -> bool:
@@ -38,8 +33,8 @@ def listening(lab: Lab, *ports: int) -> Iterator[None]:
     program = f"import socket, time; s = [socket.create_server(('', p)) for p in {ports}]; time.sleep(300)"
     with ExitStack() as stack:
         for node in NODES:
-            root(lab, node, f'systemd-run --quiet --collect --unit=listener python3 -c "{program}"')
-            stack.callback(root, lab, node, "systemctl stop listener")
+            root_shell(lab, node, f'systemd-run --quiet --collect --unit=listener python3 -c "{program}"')
+            stack.callback(root_shell, lab, node, "systemctl stop listener")
         for node in NODES:
             probe = f"import socket; socket.create_connection(('127.0.0.1', {ports[-1]}), 1)"
             drive.eventually(f"{node} listens", partial(succeeds, lab, node, probe), 120)
@@ -76,7 +71,7 @@ def login(lab: Lab, node: str) -> bool:
 
 def rules(lab: Lab, node: str) -> str:
     """Return the rules in effect, without counters and handles."""
-    ruleset = root(lab, node, "nft list ruleset 2>/dev/null")
+    ruleset = root_shell(lab, node, "nft list ruleset 2>/dev/null")
     return re.sub(r"counter packets \d+ bytes \d+", "counter", ruleset)
 
 
@@ -136,15 +131,15 @@ def test_rules_are_restored_after_nftables_reload(lab: Lab) -> None:
     before = rules(lab, "node4")
     assert before.count("muster") == 1
     for verb in ("reload", "restart"):
-        root(lab, "node4", f"systemctl {verb} nftables")
+        root_shell(lab, "node4", f"systemctl {verb} nftables")
         drive.eventually("the rules are there", lambda: rules(lab, "node4") == before, 10, lambda: rules(lab, "node4"))
 
 
 def test_rules_that_lock_out_the_controller_are_rolled_back(lab: Lab) -> None:
     """If only a foreign network may use SSH, new connections fail until the node rolls the rules back by itself."""
-    root(lab, "node3", "ufw delete allow 22/tcp")  # now only the rules of the role allow SSH on node3
+    root_shell(lab, "node3", "ufw delete allow 22/tcp")  # now only the rules of the role allow SSH on node3
     before = {node: rules(lab, node) for node in NODES}
-    config = root(lab, "node1", "cat /etc/muster/firewall.json")
+    config = root_shell(lab, "node1", "cat /etc/muster/firewall.json")
     locked_out: dict[str, bool] = {}
     play = drive.start(
         CONVERGE,
@@ -167,7 +162,7 @@ def test_rules_that_lock_out_the_controller_are_rolled_back(lab: Lab) -> None:
         )
         assert login(lab, node)
     assert {node: rules(lab, node) for node in NODES} == before
-    assert root(lab, "node1", "cat /etc/muster/firewall.json") == config
+    assert root_shell(lab, "node1", "cat /etc/muster/firewall.json") == config
     with listening(lab, EPHEMERAL):
         assert reachable_from_peers(lab, EPHEMERAL)["node2"] == list(NODES)
         assert reachable_from_controller(lab, EPHEMERAL) == []
@@ -177,17 +172,21 @@ def test_unconfirmed_rules_are_removed_by_reboot(breakable: Lab) -> None:
     lab = breakable
     nodes = ("node1", "node3")
     before = {node: rules(lab, node) for node in nodes}
-    files = {node: root(lab, node, "cat /etc/default/ufw /etc/ufw/before*.rules 2>/dev/null || true") for node in nodes}
+    files = {
+        node: root_shell(lab, node, "cat /etc/default/ufw /etc/ufw/before*.rules 2>/dev/null || true") for node in nodes
+    }
     for node in nodes:
-        root(lab, node, "systemctl disable muster_firewall")  # as on a node whose rules were never confirmed
-        expected = {**json.loads(root(lab, node, "cat /etc/muster/firewall.json")), "ssh_from": ["192.0.2.0/24"]}
-        tried = root(lab, node, f"echo '{json.dumps(expected)}' | python3 /usr/local/lib/muster/firewall.py try 300")
+        root_shell(lab, node, "systemctl disable muster_firewall")  # as on a node whose rules were never confirmed
+        expected = {**json.loads(root_shell(lab, node, "cat /etc/muster/firewall.json")), "ssh_from": ["192.0.2.0/24"]}
+        tried = root_shell(
+            lab, node, f"echo '{json.dumps(expected)}' | python3 /usr/local/lib/muster/firewall.py try 300"
+        )
         assert tried.splitlines()[0] == "applied"
         assert not login(lab, node)
     boot(lab, *nodes)
     for node in nodes:
         drive.eventually(f"{node} has the kept rules", partial(has_rules, lab, node, before[node]), 120)
-        current = root(lab, node, "cat /etc/default/ufw /etc/ufw/before*.rules 2>/dev/null || true")
+        current = root_shell(lab, node, "cat /etc/default/ufw /etc/ufw/before*.rules 2>/dev/null || true")
         assert current == files[node]
 
 
@@ -207,7 +206,7 @@ def test_joining_node_is_admitted_and_removed_node_is_blocked(lab: Lab, tmp_path
 
 def test_firewall_managed_by_iptables_is_refused_and_unchanged(lab: Lab) -> None:
     rules_of_iptables = "iptables -A INPUT -p tcp --dport 22 -j ACCEPT; iptables -A INPUT -j REJECT"
-    root(lab, "node3", f"ufw --force disable; nft flush ruleset; {rules_of_iptables}")
+    root_shell(lab, "node3", f"ufw --force disable; nft flush ruleset; {rules_of_iptables}")
     before = rules(lab, "node3")
     started = time.monotonic()
     play = drive.run(CONVERGE, lab.inventory, options=("--limit", "node3"))

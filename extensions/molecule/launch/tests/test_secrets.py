@@ -16,21 +16,16 @@ PASSED = f"{PART} of this machine's own environment"
 PLANTED = "/etc/planted"
 
 
-def root(lab: Lab, node: str, *command: str) -> str:
-    """Return the output of a command run as root on a node; it must succeed."""
-    completed = lab.exec(node, command)
-    assert completed.returncode == 0, f"{node}: {shlex.join(command)}: {completed.stdout}{completed.stderr}"
-    return completed.stdout
-
-
 @contextlib.contextmanager
 def planted(lab: Lab, node: str, *expected_text: str) -> Iterator[None]:
     """Write these texts to a world-readable file: a working search finds only this file."""
-    root(lab, node, "sh", "-c", f"printf '%s\\n' {shlex.join(expected_text)} > {PLANTED}; chmod 644 {PLANTED}")
+    drive.output_of(
+        lab, node, "sh", "-c", f"printf '%s\\n' {shlex.join(expected_text)} > {PLANTED}; chmod 644 {PLANTED}"
+    )
     try:
         yield
     finally:
-        root(lab, node, "rm", PLANTED)
+        drive.output_of(lab, node, "rm", PLANTED)
 
 
 def test_secrets_reach_the_job_and_are_visible_nowhere_else(lab: Lab, nodes: list[str]) -> None:
@@ -61,7 +56,7 @@ def test_secrets_reach_the_job_and_are_visible_nowhere_else(lab: Lab, nodes: lis
     assert any("launch.yml" in line for line in command_lines)
     assert not [line for line in command_lines if PART in line or token in line]
     for name in nodes[:2]:
-        listed = root(lab, name, "ps", "-eww", "-o", "args")
+        listed = drive.output_of(lab, name, "ps", "-eww", "-o", "args")
         assert "supervisor.py" in listed and PART not in listed and token not in listed
         # check as a different user on the node: all readable files, and the environments of other users' processes
         for word in (PART, token):
@@ -72,9 +67,9 @@ def test_secrets_reach_the_job_and_are_visible_nowhere_else(lab: Lab, nodes: lis
                 completed = lab.exec(name, ["runuser", "-u", "nobody", "--", "sh", "-c", command])
             # grep exits with 2 because `nobody` cannot read some files
             assert (completed.returncode, completed.stdout.split()) == (2, [PLANTED]), completed
-        journal = root(lab, name, "journalctl", "--no-pager", "--output=cat")
+        journal = drive.output_of(lab, name, "journalctl", "--no-pager", "--output=cat")
         assert journal and PART not in journal and token not in journal
-        modes = root(
+        modes = drive.output_of(
             lab, name, "sh", "-c", "stat -L -c '%a %U %n' /home/muster/.muster/runs/secret/node*/*"
         ).splitlines()
         assert modes and all(line.split()[0] in ("600", "700") and line.split()[1] == "muster" for line in modes), modes
@@ -90,4 +85,4 @@ def test_secrets_reach_the_job_and_are_visible_nowhere_else(lab: Lab, nodes: lis
         assert not path.is_file() or PART not in path.read_text(errors="replace"), path
     for name in nodes[:2]:
         with planted(lab, name, PART):
-            assert root(lab, name, "grep", "-rlF", PART, "/home/muster/.muster", PLANTED).split() == [PLANTED]
+            assert drive.output_of(lab, name, "grep", "-rlF", PART, "/home/muster/.muster", PLANTED) == f"{PLANTED}\n"

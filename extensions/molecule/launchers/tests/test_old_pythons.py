@@ -12,19 +12,13 @@ import yaml
 from tests.lab import Lab
 from tests.lab.hosts import down
 from tests.support import drive
+from tests.support.drive import root_shell
 from tests.support.one_gpu import one_gpu
 
 TICKS = str(drive.JOBS / "ticks.py")
 PYTHON_3_8 = Path.home() / ".pyenv" / "versions" / "3.8.18"
 NOT_NEEDED = ("test", "idlelib", "tkinter", "site-packages", "__pycache__", "*.a")
 SMI = one_gpu("NVIDIA A100", "8.0", 40960)
-
-
-def root(lab: Lab, node: str, command: str) -> str:
-    """Return the output of a command run as root on a node; it must succeed."""
-    completed = lab.exec(node, ["bash", "-c", command])
-    assert completed.returncode == 0, f"{node}: {command}: {completed.stdout}{completed.stderr}"
-    return completed.stdout.strip()
 
 
 def write_inventory(lab: Lab, node: str, path: Path, python: str) -> Path:
@@ -39,21 +33,21 @@ def write_inventory(lab: Lab, node: str, path: Path, python: str) -> Path:
 def check_software(lab: Lab, node: str, inventory: Path, chosen: tuple[str, ...], directory: str) -> None:
     """Check the versions chosen for flash-attention on a node with a GPU, then install a package and start a run."""
     smi = "/usr/local/bin/nvidia-smi"
-    root(lab, node, f"cat > {smi} <<'STUB'\n{SMI}STUB\nchmod 755 {smi}")
+    root_shell(lab, node, f"cat > {smi} <<'STUB'\n{SMI}STUB\nchmod 755 {smi}")
     settings = {"flash_attention_enabled": True, "python_env_directory": directory}
     options = ("--check", "--tags", "pytorch,python_env,flash_attention")
     play = drive.run("site.yml", inventory, options=options, timeout=540, **settings)
-    root(lab, node, f"rm {smi}")
+    root_shell(lab, node, f"rm {smi}")
     assert play.rc == 0, play.output
     output = " ".join(play.output.split())
     for text in chosen:
         assert text in output, play.output
-    root(lab, node, f"test ! -e {directory}")
+    root_shell(lab, node, f"test ! -e {directory}")
 
     expected = {"pytorch_enabled": False, "python_env_requirements": ["colorama"], "python_env_directory": directory}
     play = drive.run("site.yml", inventory, options=("--tags", "python_env"), timeout=540, **expected)
     assert play.rc == 0, play.output
-    root(lab, node, f"{directory}/env/bin/python -c 'import colorama'")
+    root_shell(lab, node, f"{directory}/env/bin/python -c 'import colorama'")
 
     play = drive.start("launch.yml", inventory, launch_launcher="env", launch_script=TICKS, run_id="old", detach=True)
     assert play.wait().rc == 0, play.output
@@ -67,7 +61,7 @@ def debian_11() -> Iterator[Lab]:
     """Yield a host with Debian 11."""
     lab = Lab.up(nodes=1, name="old", suite="bullseye")
     # this Python's OpenSSL finds the machine's own certificate authority only by the name of a link
-    root(lab, "node1", "update-ca-certificates")
+    root_shell(lab, "node1", "update-ca-certificates")
     yield lab
     down(lab.name)
 
@@ -95,14 +89,14 @@ def python_3_8(lab: Lab) -> Iterator[str]:
         subprocess.run(unpack, stdin=tar.stdout, check=True, timeout=120)
     path = "/usr/local/bin/python3"
     home = PYTHON_3_8.parts[1]  # root's home directory, which other users must be able to traverse
-    mode = root(lab, "node3", f"stat --format=%a /{home}")
-    root(lab, "node3", f"chmod o+x /{home}; ln -s {PYTHON_3_8}/bin/python3.8 {path}")
+    mode = root_shell(lab, "node3", f"stat --format=%a /{home}")
+    root_shell(lab, "node3", f"chmod o+x /{home}; ln -s {PYTHON_3_8}/bin/python3.8 {path}")
     yield path
-    root(lab, "node3", f"rm -r {path} {PYTHON_3_8}; chmod {mode} /{home}")
+    root_shell(lab, "node3", f"rm -r {path} {PYTHON_3_8}; chmod {mode} /{home}")
 
 
 def test_software_and_runs_work_with_python_3_8(lab: Lab, python_3_8: str, tmp_path: Path) -> None:
-    assert root(lab, "node3", f"{python_3_8} --version").startswith("Python 3.8.")
+    assert root_shell(lab, "node3", f"{python_3_8} --version").startswith("Python 3.8.")
     inventory = write_inventory(lab, "node3", tmp_path / "machines.yml", python_3_8)
     chosen = (
         "Python 3.12: installed by uv; torch 2.8.0 has no wheel for Python 3.8",

@@ -12,6 +12,7 @@ import yaml
 
 from tests.lab import Lab
 from tests.support import drive
+from tests.support.drive import root_shell
 
 NODES = ["node1", "node2"]
 SOFTWARE = [
@@ -77,14 +78,7 @@ def launch(lab: Lab, **extra: Any) -> drive.Play:
 
 def states(lab: Lab) -> set[tuple[str, str]]:
     """Return the state of all hosts, as pairs of a host and a line."""
-    return {(name, line) for name in NODES for line in root(lab, name, STATE).splitlines()}
-
-
-def root(lab: Lab, node: str, command: str) -> str:
-    """Return the output of a command run as root on a host; it must succeed."""
-    completed = lab.exec(node, ["bash", "-c", command])
-    assert completed.returncode == 0, f"{node}: {command}: {completed.stdout}{completed.stderr}"
-    return completed.stdout.strip()
+    return {(name, line) for name in NODES for line in root_shell(lab, name, STATE).splitlines()}
 
 
 def flat_output(play: drive.Play) -> str:
@@ -154,9 +148,9 @@ def test_a_misspelled_variable_is_refused(lab: Lab, project: Path, wrong: str, m
 
 def test_unusable_node_is_named_before_anything_changes(lab: Lab, project: Path) -> None:
     rule = "/etc/sudoers.d/90-muster"
-    root(lab, "node2", f"sed -i s/NOPASSWD:// {rule}")
+    root_shell(lab, "node2", f"sed -i s/NOPASSWD:// {rule}")
     play = site(lab, project)
-    root(lab, "node2", f"sed -i 's/ALL$/NOPASSWD:ALL/' {rule}")
+    root_shell(lab, "node2", f"sed -i 's/ALL$/NOPASSWD:ALL/' {rule}")
     assert play.rc == 2
     assert "unreachable on node2: sudo asks for a password" in flat_output(play), play.output
     assert "--ask-become-pass" in flat_output(play), play.output
@@ -173,7 +167,7 @@ def test_unusable_node_is_named_before_anything_changes(lab: Lab, project: Path)
 
 @pytest.mark.thorough
 def test_check_mode_on_pristine_hosts_changes_nothing(lab: Lab, project: Path) -> None:
-    assert "127.0.1.1" in root(lab, "node2", "getent hosts node2"), "these hosts were touched before"
+    assert "127.0.1.1" in root_shell(lab, "node2", "getent hosts node2"), "these hosts were touched before"
     before = states(lab)
     play = site(lab, project, "--check", "--diff", roll=True)
     assert play.rc == 0, play.output
@@ -196,23 +190,25 @@ def test_one_run_sets_up_the_cluster(lab: Lab, project: Path) -> None:
     log_in = "; ".join(f"ssh -o BatchMode=yes {name} hostname" for name in NODES)
     port = "import socket; s = socket.create_server(('', 0)); print(s.getsockname()[1], flush=True); s.accept()"
     for name in NODES:
-        assert root(lab, name, resolve).split() == list(names.values()), name
-        assert root(lab, name, f"runuser -l muster -c {log_in!r}").split() == NODES, name
-        assert root(lab, name, "sha256sum < /home/muster/project/train.py") == root(
+        assert root_shell(lab, name, resolve).split() == list(names.values()), name
+        assert root_shell(lab, name, f"runuser -l muster -c {log_in!r}").split() == NODES, name
+        assert root_shell(lab, name, "sha256sum < /home/muster/project/train.py") == root_shell(
             lab, "node1", "sha256sum < /home/muster/project/train.py"
         )
         for tool in ("rsync", "git", "tmux", "gcc"):
-            root(lab, name, f"command -v {tool}")
-        assert root(lab, name, "/opt/muster/envs/project/env/bin/python -c 'import colorama; print(1)'") == "1"
+            root_shell(lab, name, f"command -v {tool}")
+        assert root_shell(lab, name, "/opt/muster/envs/project/env/bin/python -c 'import colorama; print(1)'") == "1"
     listed = drive.run("env.yml", lab.inventory)
     assert listed.rc == 0 and re.search(r"project +3\.\d+ +2\.13\.0\+cpu .* node1, node2", flat_output(listed)), (
         listed.output
     )
     # any port is open between nodes, including those behind node2's firewall
-    root(lab, "node2", "touch /run/port")
-    root(lab, "node2", f'systemd-run --quiet --unit=listener sh -c "exec python3 -uc \\"{port}\\" > /run/port"')
-    drive.eventually("it listens", lambda: bool(root(lab, "node2", "cat /run/port")), 120)
-    root(lab, "node1", f"timeout 5 bash -c '</dev/tcp/{names['node2']}/{root(lab, 'node2', 'cat /run/port')}'")
+    root_shell(lab, "node2", "touch /run/port")
+    root_shell(lab, "node2", f'systemd-run --quiet --unit=listener sh -c "exec python3 -uc \\"{port}\\" > /run/port"')
+    drive.eventually("it listens", lambda: bool(root_shell(lab, "node2", "cat /run/port")), 120)
+    root_shell(
+        lab, "node1", f"timeout 5 bash -c '</dev/tcp/{names['node2']}/{root_shell(lab, 'node2', 'cat /run/port')}'"
+    )
 
 
 def test_a_second_run_changes_nothing(lab: Lab, project: Path) -> None:
@@ -236,9 +232,9 @@ def test_second_project_has_its_own_environment_but_shares_torch(lab: Lab, tmp_p
     environments = "/opt/muster/envs"
     library = "env/lib/python3*/site-packages/torch/lib/libtorch_cpu.so"
     for name in NODES:
-        root(lab, name, f"{environments}/project/env/bin/python -c 'import colorama, torch'")
-        root(lab, name, f"{environments}/other/env/bin/python -c 'import six, torch'")
-        assert len(set(root(lab, name, f"stat --format=%i {environments}/*/{library}").split())) == 1
+        root_shell(lab, name, f"{environments}/project/env/bin/python -c 'import colorama, torch'")
+        root_shell(lab, name, f"{environments}/other/env/bin/python -c 'import six, torch'")
+        assert len(set(root_shell(lab, name, f"stat --format=%i {environments}/*/{library}").split())) == 1
     rerun = site(lab, second_project, "--tags", "code,pytorch,python_env", python_env_requirements_files=[])
     assert rerun.rc == 0 and not any(changes(rerun).values()), rerun.output
 
@@ -250,9 +246,9 @@ def test_second_project_has_its_own_environment_but_shares_torch(lab: Lab, tmp_p
     assert removed.rc == 0, removed.output
     assert drive.run("env.yml", lab.inventory, remove="other").rc == 0
     for name in NODES:
-        assert root(lab, name, f"ls {environments}") == "project"
-        root(lab, name, f"{environments}/project/env/bin/python -c 'import colorama, torch'")
-        root(lab, name, "rm -r /home/muster/other")
+        assert root_shell(lab, name, f"ls {environments}") == "project"
+        root_shell(lab, name, f"{environments}/project/env/bin/python -c 'import colorama, torch'")
+        root_shell(lab, name, "rm -r /home/muster/other")
 
 
 def test_roles_can_be_switched_off_and_selected_by_tag(lab: Lab, project: Path) -> None:
@@ -270,14 +266,16 @@ def test_roles_can_be_switched_off_and_selected_by_tag(lab: Lab, project: Path) 
 def test_job_runs_on_the_cluster_and_is_refused_on_a_broken_one(lab: Lab, project: Path) -> None:
     first = launch(lab, run_id="first")
     assert first.rc == 0, first.output
-    assert "rank 1 sees node1 node2" in root(lab, "node2", "cat $(find /home/muster/.muster/runs/first -name '*.log')")
+    assert "rank 1 sees node1 node2" in root_shell(
+        lab, "node2", "cat $(find /home/muster/.muster/runs/first -name '*.log')"
+    )
 
-    root(lab, "node2", "sed -i 's/.* node1$/10.255.255.1 node1/' /etc/hosts")
+    root_shell(lab, "node2", "sed -i 's/.* node1$/10.255.255.1 node1/' /etc/hosts")
     refused = launch(lab, run_id="second")
     assert refused.rc == 2, refused.output
     assert "name-differs on node2" in flat_output(refused) and "10.255.255.1" in flat_output(refused), refused.output
     assert "nothing was started" in flat_output(refused)
-    assert not any("second" in root(lab, name, "ls /home/muster/.muster/runs") for name in NODES)
+    assert not any("second" in root_shell(lab, name, "ls /home/muster/.muster/runs") for name in NODES)
 
     repaired = site(lab, project, "--tags", "hosts_file")
     assert repaired.rc == 0 and {name: changes(repaired)[name] for name in NODES} == {

@@ -12,7 +12,8 @@ import yaml
 
 from tests.lab import Lab
 from tests.support import drive, slurm_hosts
-from tests.support.slurm_hosts import as_user, changed, end_run, in_queue, root, states
+from tests.support.drive import root_shell
+from tests.support.slurm_hosts import as_user, changed, end_run, in_queue, states
 
 FAKE_GPUS = ["/dev/fakegpu0", "/dev/fakegpu1"]
 SETTINGS = {"slurm_gpu_files": "/dev/fakegpu[0-9]*"}
@@ -26,7 +27,7 @@ def site(lab: Lab, inventory: Path | None = None, *options: str, **extra: Any) -
 
 def make_gpus(lab: Lab, node: str) -> None:
     """Create device files of fake GPUs. They vanish when the host restarts, as with a driver that loads late."""
-    root(lab, node, "; ".join(f"mknod {path} c 1 3" for path in FAKE_GPUS))
+    root_shell(lab, node, "; ".join(f"mknod {path} c 1 3" for path in FAKE_GPUS))
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +36,7 @@ def cluster(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Path:
     for node in lab.nodes:
         make_gpus(lab, node.name)
     # Slurm must not depend on a machine's hostname
-    root(lab, "node1", "hostname ps2xyz")
+    root_shell(lab, "node1", "hostname ps2xyz")
     hosts = yaml.safe_load(lab.inventory.read_text())
     del hosts["training"]["hosts"]["node3"]
     inventory = tmp_path_factory.mktemp("two") / "inventory.yml"
@@ -44,7 +45,7 @@ def cluster(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Path:
     play = site(lab, inventory, "--check", "--diff")
     assert play.rc == 0, play.output
     assert "NodeName=node2 NodeAddr=" in play.output
-    assert root(lab, "node1", "ls /etc/slurm /etc/munge 2>&1 || true").count("No such file") == 2
+    assert root_shell(lab, "node1", "ls /etc/slurm /etc/munge 2>&1 || true").count("No such file") == 2
 
     play = site(lab, inventory, "-vvv")
     assert play.rc == 0, play.output
@@ -70,7 +71,7 @@ def test_key_is_readable_by_munge_alone_and_the_same_everywhere(lab: Lab, cluste
     keys = {lab.exec(node, KEY).stdout for node in ("node1", "node2")}
     assert len(keys) == 1
     for node in ("node1", "node2"):
-        assert root(lab, node, "stat -c '%U %a' /etc/munge/munge.key") in ("munge 400", "munge 600")
+        assert root_shell(lab, node, "stat -c '%U %a' /etc/munge/munge.key") in ("munge 400", "munge 600")
 
 
 HEALTH_CHECK = "/usr/local/lib/muster/slurm/health-check"
@@ -82,31 +83,31 @@ def reasons(lab: Lab) -> str:
 
 
 def test_node_without_a_gpu_gets_no_jobs_until_it_is_back(lab: Lab, cluster: Path) -> None:
-    root(lab, "node2", "mv /dev/fakegpu1 /dev/lost")
+    root_shell(lab, "node2", "mv /dev/fakegpu1 /dev/lost")
     job = as_user(lab, "node1", "sbatch --parsable --requeue --nodelist=node2 --output=/dev/null --wrap=true")
     drive.eventually("the prolog has drained node2", lambda: "muster: gpu-missing" in reasons(lab), 60)
     assert states(lab)["node1"] == "idle", "the other nodes are fit"
-    root(lab, "node2", f"mv /dev/lost /dev/fakegpu1 && {HEALTH_CHECK}")
+    root_shell(lab, "node2", f"mv /dev/lost /dev/fakegpu1 && {HEALTH_CHECK}")
     assert reasons(lab) == ""
     lab.exec("node1", ["scancel", job])
     drive.eventually("node2 is idle", lambda: states(lab)["node2"] == "idle", 60)
 
 
 def test_node_that_a_person_drained_stays_drained(lab: Lab, cluster: Path) -> None:
-    root(lab, "node1", "scontrol update NodeName=node2 State=DRAIN Reason='new fan'")
-    root(lab, "node2", HEALTH_CHECK)
+    root_shell(lab, "node1", "scontrol update NodeName=node2 State=DRAIN Reason='new fan'")
+    root_shell(lab, "node2", HEALTH_CHECK)
     assert "new fan" in reasons(lab)
-    root(lab, "node1", "scontrol update NodeName=node2 State=RESUME")
+    root_shell(lab, "node1", "scontrol update NodeName=node2 State=RESUME")
 
 
 def test_run_without_a_queue_keeps_jobs_away(lab: Lab, cluster: Path) -> None:
     play = drive.launch(lab, "ticks.py", nnodes=1, nodes="node2", run_id="alone", launch_launcher="env")
     play.wait_for("step 1 of rank 0")
-    root(lab, "node2", HEALTH_CHECK)
+    root_shell(lab, "node2", HEALTH_CHECK)
     assert "muster: busy: run alone, owned by muster, was started without Slurm and is active" in reasons(lab)
     assert drive.run("stop.yml", lab.inventory, run_id="alone").rc == 0
     play.wait()
-    root(lab, "node2", HEALTH_CHECK)
+    root_shell(lab, "node2", HEALTH_CHECK)
     assert reasons(lab) == ""
 
 
@@ -124,7 +125,7 @@ def test_node_returns_after_a_restart_even_if_its_gpus_are_late(breakable: Lab, 
         "slurmd has failed for lack of GPUs",
         lambda: (
             lab.exec("node2", ["grep", "-q", "fakegpu0", "/var/log/slurm/slurmd.log"]).returncode == 0
-            and int(root(lab, "node2", "systemctl show slurmd --property=NRestarts --value")) > 0
+            and int(root_shell(lab, "node2", "systemctl show slurmd --property=NRestarts --value")) > 0
         ),
         120,
     )
@@ -152,7 +153,7 @@ def test_node_joins_while_a_job_runs(lab: Lab, cluster: Path) -> None:
 @pytest.mark.thorough  # a node that joins gets both in the same way
 def test_replaced_node_gets_the_key_and_its_configuration(lab: Lab, cluster: Path) -> None:
     assert site(lab).rc == 0  # all three, even if this test runs alone
-    root(
+    root_shell(
         lab,
         "node3",
         "systemctl stop slurmd munge && mungekey --create --force && chown munge: /etc/munge/munge.key"
@@ -178,7 +179,7 @@ def occupied(lab: Lab, cluster: Path) -> Iterator[str]:
 def test_run_waits_for_its_nodes_and_then_runs(lab: Lab, occupied: str) -> None:
     play = in_queue(lab, "waits", "--until", "enough")
     play.wait_for(r"\[muster\] queued as Slurm job \d+, position 1")
-    root(lab, "node1", f"scancel {occupied}")
+    root_shell(lab, "node1", f"scancel {occupied}")
     play.wait_for("step 1 of rank 0")
     end_run(lab, "waits")
     play.wait()
@@ -241,7 +242,7 @@ def test_variants_of_a_sweep_run_at_the_same_time(lab: Lab, cluster: Path) -> No
         lambda: f"{as_user(lab, 'node1', 'squeue')}\n{play.output}",
     )
     for node in lab.nodes:
-        root(lab, node.name, "for path in ~muster/.muster/runs/both-*/node0; do touch $path/enough || true; done")
+        root_shell(lab, node.name, "for path in ~muster/.muster/runs/both-*/node0; do touch $path/enough || true; done")
     play.wait()
     assert play.rc == 0, play.output
 
@@ -289,9 +290,9 @@ def test_scancel_ends_the_run_with_a_verdict(lab: Lab, cluster: Path) -> None:
 def test_run_continues_while_the_controller_restarts(lab: Lab, cluster: Path) -> None:
     play = in_queue(lab, "alone-a-while", "--until", "enough")
     play.wait_for("step 1 of rank 0")
-    root(lab, "node1", "systemctl stop slurmctld")
+    root_shell(lab, "node1", "systemctl stop slurmctld")
     play.wait_for("step 60 of rank 0")
-    root(lab, "node1", "systemctl start slurmctld")
+    root_shell(lab, "node1", "systemctl start slurmctld")
     end_run(lab, "alone-a-while")
     play.wait()
     assert play.rc == 0, play.output
@@ -351,4 +352,4 @@ def test_everything_can_be_removed(lab: Lab, cluster: Path) -> None:
     )
     for node in lab.nodes:
         assert lab.exec(node.name, ["pgrep", "slurm"]).returncode == 1
-        assert root(lab, node.name, f"ls {names} 2>/dev/null || true") == ""
+        assert root_shell(lab, node.name, f"ls {names} 2>/dev/null || true") == ""

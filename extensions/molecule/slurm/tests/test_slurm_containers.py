@@ -10,22 +10,16 @@ import pytest
 
 from tests.lab import Lab
 from tests.support import drive
+from tests.support.drive import root_shell, user_shell
 from tests.support.image_hosts import VFS
 from tests.support.image_layer import MOUNTS, make_layer
-from tests.support.slurm_hosts import as_user, has_job, in_queue, pid_of, root, site
+from tests.support.slurm_hosts import as_user, has_job, in_queue, pid_of, site
 
 pytestmark = pytest.mark.thorough
 NODES = ["node1", "node2"]
 IMAGE = "localhost/small"
 TAR, ARCHIVE = "/var/tmp/root.tar", "/var/tmp/small.tar"
 APT = "apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq -y install --no-install-recommends"
-
-
-def in_session(lab: Lab, node: str, command: str) -> str:
-    """Return the output of a command in a login session of the user, which rootless podman needs."""
-    completed = subprocess.run(lab.ssh(node, command), capture_output=True, text=True, check=False, timeout=600)
-    assert completed.returncode == 0, f"{node}: {command}: {completed.stdout}{completed.stderr}"
-    return completed.stdout.strip()
 
 
 @pytest.fixture(scope="module")
@@ -37,17 +31,17 @@ def engines(lab: Lab) -> Iterator[Lab]:
     settings = {"docker_engine_settings": {"storage-driver": "vfs"}}
     play = drive.run("docker.yml", lab.inventory, options=("--limit", "node1,node2"), timeout=400, **settings)
     assert play.rc == 0, play.output
-    root(lab, "node1", f"set -e\n{make_layer(TAR)}\ndocker import {TAR} {IMAGE}; rm {TAR}")
-    root(lab, "node1", f"docker save --output {ARCHIVE} {IMAGE} && chmod 644 {ARCHIVE}")
+    root_shell(lab, "node1", f"set -e\n{make_layer(TAR)}\ndocker import {TAR} {IMAGE}; rm {TAR}")
+    root_shell(lab, "node1", f"docker save --output {ARCHIVE} {IMAGE} && chmod 644 {ARCHIVE}")
     read, write = lab.ssh("node1", f"cat {ARCHIVE}"), lab.ssh("node2", f"cat > {ARCHIVE}")
     with subprocess.Popen(read, stdout=subprocess.PIPE) as source:
         assert subprocess.run(write, stdin=source.stdout, check=False, timeout=300).returncode == 0
-    root(lab, "node2", f"docker load -i {ARCHIVE}")
+    root_shell(lab, "node2", f"docker load -i {ARCHIVE}")
     for node in NODES:
         # the role container_image does the same
-        root(lab, node, f"{APT} podman uidmap slirp4netns > /dev/null && loginctl enable-linger muster")
-        root(lab, node, f"mkdir -p /etc/containers; printf '{VFS}' > /etc/containers/storage.conf")
-        in_session(lab, node, f"podman load -q -i {ARCHIVE}")
+        root_shell(lab, node, f"{APT} podman uidmap slirp4netns > /dev/null && loginctl enable-linger muster")
+        root_shell(lab, node, f"mkdir -p /etc/containers; printf '{VFS}' > /etc/containers/storage.conf")
+        user_shell(lab, node, f"podman load -q -i {ARCHIVE}")
     yield lab
     assert site(lab, slurm_state="absent").rc == 0
 
@@ -55,13 +49,13 @@ def engines(lab: Lab) -> Iterator[Lab]:
 def containers(lab: Lab, engine: str, option: str = "--all") -> list[str]:
     """Return the containers on each host."""
     command = f"{engine} ps {option} --quiet"
-    return [root(lab, node, command) if engine == "docker" else in_session(lab, node, command) for node in NODES]
+    return [root_shell(lab, node, command) if engine == "docker" else user_shell(lab, node, command) for node in NODES]
 
 
 def kill_supervisor(lab: Lab) -> None:
     """Kill the supervisor of node2."""
     pid = pid_of(lab, "node2", r"^\S*python3\S* .*/supervisor\.py /")
-    root(lab, "node2", f"kill -9 {pid}")
+    root_shell(lab, "node2", f"kill -9 {pid}")
 
 
 ENDS: dict[str, Callable[[Lab], object]] = {

@@ -14,7 +14,8 @@ import pytest
 
 from tests.lab import Lab
 from tests.support import drive
-from tests.support.slurm_hosts import as_user, end_run, has_job, in_queue, pid_of, root, site, states
+from tests.support.drive import root_shell
+from tests.support.slurm_hosts import as_user, end_run, has_job, in_queue, pid_of, site, states
 
 pytestmark = pytest.mark.thorough
 NODES = ["node1", "node2"]
@@ -27,7 +28,7 @@ def cluster(lab: Lab) -> Iterator[Lab]:
     """Yield the hosts as a cluster whose jobs can be preempted; remove Slurm afterward."""
     play = site(lab, slurm_settings=PREEMPTION)
     assert play.rc == 0, play.output
-    assert "proctrack/linuxproc" in root(lab, "node1", "scontrol show config")
+    assert "proctrack/linuxproc" in root_shell(lab, "node1", "scontrol show config")
     yield lab
     assert site(lab, slurm_state="absent").rc == 0
 
@@ -52,7 +53,7 @@ def is_up(lab: Lab, node: str) -> bool:
 
 def signal(name: str, pattern: str) -> Callable[[Lab], object]:
     """Return a function that sends a signal to a process on node2."""
-    return lambda lab: root(lab, "node2", f"kill -{name} {pid_of(lab, 'node2', pattern)}")
+    return lambda lab: root_shell(lab, "node2", f"kill -{name} {pid_of(lab, 'node2', pattern)}")
 
 
 def power_off(node: str) -> Callable[[Lab], object]:
@@ -81,7 +82,7 @@ FAULTS = {
     "first node loses power": FailureCase(power_off("node1"), 20, "lost", ("node2",), "node1"),
     "node loses its network": FailureCase(lambda lab: lab.cut_off("node2"), 20, "lost"),
     "node is rebooted": FailureCase(
-        lambda lab: root(lab, "node2", "systemctl --no-block reboot"),
+        lambda lab: root_shell(lab, "node2", "systemctl --no-block reboot"),
         20,
         "was rebooted or shut down|was restarted during the run",
         ("node1",),
@@ -113,7 +114,7 @@ def test_failure_ends_the_run_on_all_nodes(idle: Lab, name: str) -> None:
 def test_killed_launcher_ends_the_run(idle: Lab) -> None:
     play = drive.launch(idle, "steps.py", "--detach", run_id="launcher", nnodes=2, launch_scheduler="slurm")
     play.wait_for(r"step 3 world 2")
-    root(idle, "node2", f"kill -9 {drive.pid_of(idle, 'node2', 'torch.distributed.run')}")
+    root_shell(idle, "node2", f"kill -9 {drive.pid_of(idle, 'node2', 'torch.distributed.run')}")
     seconds = drive.eventually("nothing is left", lambda: not any(of_job(idle, node) for node in NODES), 10)
     print(f"launcher is killed: {seconds:.1f} s")
     play.wait()
@@ -140,7 +141,7 @@ def test_run_restarts_in_its_job_without_the_lost_node(idle: Lab) -> None:
     options = {"launch_restarts": 1, "launch_restart_min_nodes": 2}
     play = in_queue(idle, "restarts", "--until", "enough", nnodes=3, **options)
     play.wait_for("step 3 of rank 0")
-    root(idle, "node3", f"kill -9 {pid_of(idle, 'node3', SUPERVISOR)}")
+    root_shell(idle, "node3", f"kill -9 {pid_of(idle, 'node3', SUPERVISOR)}")
     play.wait_for(r"attempt 1 starts: node3 was lost after .*; 2 of 3 nodes")
     play.wait_for(r"attempt 1 starts(.|\n)*step 3 of rank 0")
     assert drive.run("stacks.yml", idle.inventory, run_id="restarts").rc == 0
@@ -184,7 +185,7 @@ def test_stop_ends_run_and_job(idle: Lab) -> None:
 def test_drained_node_completes_its_run_and_gets_no_further_runs(idle: Lab) -> None:
     play = in_queue(idle, "drained", "--until", "enough")
     play.wait_for("step 3 of rank 0")
-    root(idle, "node1", "scontrol update NodeName=node2 State=DRAIN Reason='new fan'")
+    root_shell(idle, "node1", "scontrol update NodeName=node2 State=DRAIN Reason='new fan'")
     try:
         assert in_queue(idle, "later", detach=True).wait().rc == 0
         end_run(idle, "drained")
@@ -194,19 +195,19 @@ def test_drained_node_completes_its_run_and_gets_no_further_runs(idle: Lab) -> N
         assert re.search(r"queued as Slurm job \d+.*reason \S*(ReqNodeNotAvail|Resources|Nodes)", status.output)
         assert drive.run("stop.yml", idle.inventory, run_id="later").rc == 0
     finally:
-        root(idle, "node1", "scontrol update NodeName=node2 State=RESUME")
+        root_shell(idle, "node1", "scontrol update NodeName=node2 State=RESUME")
 
 
 def test_run_continues_while_the_controller_is_unavailable_for_a_minute(idle: Lab) -> None:
     play = in_queue(idle, "minute", "--until", "enough")
     play.wait_for("step 1 of rank 0")
-    root(idle, "node1", "systemctl stop slurmctld")
+    root_shell(idle, "node1", "systemctl stop slurmctld")
     try:
         play.wait_for("step 600 of rank 0", 240)  # ten steps per second
         end_run(idle, "minute")
         assert play.wait().rc == 0, "the verdict does not need the controller"
     finally:
-        root(idle, "node1", "systemctl start slurmctld")
+        root_shell(idle, "node1", "systemctl start slurmctld")
     drive.eventually("the job has ended", lambda: not has_job(idle, "minute"), 180)
 
 
@@ -230,25 +231,25 @@ def test_requeued_run_resumes_from_its_checkpoint(idle: Lab) -> None:
     earlier = f"{directory}/earlier/0/ranks"
     drive.eventually("the second life runs", lambda: idle.exec("node1", ["test", "-e", earlier]).returncode == 0, 300)
     search = f"grep -rhoE 'starting after epoch [0-9]+' {directory}/ranks {directory}/launcher.log || true"
-    drive.eventually("the second life trains", lambda: "after epoch" in root(idle, "node1", search), 300, pause=1)
-    assert int(root(idle, "node1", search).split()[-1]) >= 2, "the first life has saved at least two epochs"
-    assert "train_ddp.pt" in root(idle, "node1", f"grep '\"checkpoint\":' {directory}/plan.json")
+    drive.eventually("the second life trains", lambda: "after epoch" in root_shell(idle, "node1", search), 300, pause=1)
+    assert int(root_shell(idle, "node1", search).split()[-1]) >= 2, "the first life has saved at least two epochs"
+    assert "train_ddp.pt" in root_shell(idle, "node1", f"grep '\"checkpoint\":' {directory}/plan.json")
     logs = drive.start("logs.yml", idle.inventory, run_id="resumes")  # follows the run
     logs.wait_for(r"epoch \d+/5000")
     assert drive.run("stop.yml", idle.inventory, run_id="resumes").rc == 0
     logs.wait()
     drive.eventually("the job has ended", lambda: not has_job(idle, "resumes"), 60)
-    assert root(idle, "node1", f"ls {directory}/requeue 2> /dev/null || true") == "", "secrets remain"
+    assert root_shell(idle, "node1", f"ls {directory}/requeue 2> /dev/null || true") == "", "secrets remain"
 
 
 def test_two_users_take_turns(idle: Lab) -> None:
     for host in idle.nodes:
-        root(idle, host.name, "getent passwd bob || useradd -m -u 2002 -s /bin/bash bob")
+        root_shell(idle, host.name, "getent passwd bob || useradd -m -u 2002 -s /bin/bash bob")
     bob_run = in_queue(idle, "theirs", "--until", "enough", launch_user="bob")
     bob_run.wait_for("I am rank 0 of 2 on node1, bob at home in /home/bob")
     muster_run = in_queue(idle, "ours", "--until", "enough")
     muster_run.wait_for(r"queued as Slurm job \d+, position 1, reason Resources")
-    assert set(root(idle, "node3", "squeue --noheader --format='%u %j %T'").splitlines()) == {
+    assert set(root_shell(idle, "node3", "squeue --noheader --format='%u %j %T'").splitlines()) == {
         "bob theirs RUNNING",
         "muster ours PENDING",
     }
@@ -265,10 +266,10 @@ def test_two_users_take_turns(idle: Lab) -> None:
 def test_preempted_run_saves_and_starts_again(idle: Lab) -> None:
     """A partition with priority preempts the run after the grace period, in which the run may save."""
     limits = {"launch_notice_grace": 5, "launch_stop_grace": 5}
-    root(
+    root_shell(
         idle, "node1", "scontrol create PartitionName=urgent Nodes=ALL PriorityTier=9 State=UP OverSubscribe=EXCLUSIVE"
     )
-    root(idle, "node1", "scontrol update PartitionName=training PreemptMode=REQUEUE GraceTime=60")
+    root_shell(idle, "node1", "scontrol update PartitionName=training PreemptMode=REQUEUE GraceTime=60")
     try:
         play = in_queue(idle, "preempted", "--until", "enough", launch_slurm_requeue=1, **limits)
         play.wait_for("step 3 of rank 0")
@@ -290,7 +291,7 @@ def test_preempted_run_saves_and_starts_again(idle: Lab) -> None:
         end_run(idle, "preempted")
         drive.eventually("it ends", lambda: not has_job(idle, "preempted"), 120)
     finally:
-        root(idle, "node1", "scontrol update PartitionName=training PreemptMode=OFF GraceTime=0")
+        root_shell(idle, "node1", "scontrol update PartitionName=training PreemptMode=OFF GraceTime=0")
         idle.exec("node1", ["scancel", "--user=muster"])
-        drive.eventually("jobs have ended", lambda: root(idle, "node1", "squeue --noheader") == "", 120)
-        root(idle, "node1", "scontrol delete PartitionName=urgent")
+        drive.eventually("jobs have ended", lambda: root_shell(idle, "node1", "squeue --noheader") == "", 120)
+        root_shell(idle, "node1", "scontrol delete PartitionName=urgent")

@@ -20,7 +20,8 @@ import yaml
 
 from tests.lab import Lab, files
 from tests.support import drive
-from tests.support.slurm_hosts import as_user, end_run, pid_of, root
+from tests.support.drive import root_shell
+from tests.support.slurm_hosts import as_user, end_run, pid_of
 
 pytestmark = pytest.mark.thorough
 USER = "ada"
@@ -87,35 +88,37 @@ def set_up(lab: Lab) -> None:
     names = {"node1": "c1", "node2": "c2"}
     commands = [f"apt-get -qq update && {APT} {daemons} > /dev/null" for daemons in DAEMONS.values()]
     with ThreadPoolExecutor() as pool:
-        list(pool.map(partial(root, lab), DAEMONS, commands))
-    shape = root(lab, "node1", "slurmd -C").splitlines()[0]
+        list(pool.map(partial(root_shell, lab), DAEMONS, commands))
+    shape = root_shell(lab, "node1", "slurmd -C").splitlines()[0]
     shape = re.sub(r"NodeName=\S+ ", "", re.sub(r"RealMemory=\d+", "RealMemory=500", shape))
     lines = [f"NodeName={names[node]} NodeAddr={lab.node(node).address} {shape}" for node in names]
     text = CONFIGURATION.format(controller=lab.node("node1").address, nodes="\n".join(lines))
-    key = root(lab, "node1", "base64 --wrap=0 /etc/munge/munge.key")
-    public = root(lab, "node1", "cat /home/muster/.ssh/authorized_keys")
+    key = root_shell(lab, "node1", "base64 --wrap=0 /etc/munge/munge.key")
+    public = root_shell(lab, "node1", "cat /home/muster/.ssh/authorized_keys")
     for node, daemons in DAEMONS.items():
-        root(lab, node, "systemctl stop slurmd slurmctld munge; true")
-        root(lab, node, f"mkdir -p /etc/slurm; cat > /etc/slurm/slurm.conf <<'END'\n{text}END")
-        root(lab, node, "echo 'CgroupPlugin=cgroup/v1' > /etc/slurm/cgroup.conf")
-        root(lab, node, f"echo {key} | base64 -d > /etc/munge/munge.key && systemctl start munge")
-        root(lab, node, "rm -rf /var/lib/slurm/slurmctld/*; getent passwd ada || useradd -m -u 2001 -s /bin/bash ada")
-        root(lab, node, f"install -d -o ada -g ada -m 700 ~ada/.ssh; echo '{public}' > ~ada/.ssh/authorized_keys")
+        root_shell(lab, node, "systemctl stop slurmd slurmctld munge; true")
+        root_shell(lab, node, f"mkdir -p /etc/slurm; cat > /etc/slurm/slurm.conf <<'END'\n{text}END")
+        root_shell(lab, node, "echo 'CgroupPlugin=cgroup/v1' > /etc/slurm/cgroup.conf")
+        root_shell(lab, node, f"echo {key} | base64 -d > /etc/munge/munge.key && systemctl start munge")
+        root_shell(
+            lab, node, "rm -rf /var/lib/slurm/slurmctld/*; getent passwd ada || useradd -m -u 2001 -s /bin/bash ada"
+        )
+        root_shell(lab, node, f"install -d -o ada -g ada -m 700 ~ada/.ssh; echo '{public}' > ~ada/.ssh/authorized_keys")
         if daemons:
-            root(lab, node, f"echo 'SLURMD_OPTIONS=\"-N {names[node]}\"' > /etc/default/slurmd")
+            root_shell(lab, node, f"echo 'SLURMD_OPTIONS=\"-N {names[node]}\"' > /etc/default/slurmd")
             # the controller starts only on the host that it is configured for
-            root(lab, node, f"hostname {names[node]}; systemctl start {daemons}")
+            root_shell(lab, node, f"hostname {names[node]}; systemctl start {daemons}")
     drive.eventually(
         "the nodes are idle",
         lambda: as_user(lab, LOGIN, "sinfo --noheader --format='%D %T'", USER) == "2 idle",
         120,
-        lambda: root(lab, "node1", "sinfo; tail -n 20 /var/log/syslog; journalctl -n 40 -u slurmd -u slurmctld"),
+        lambda: root_shell(lab, "node1", "sinfo; tail -n 20 /var/log/syslog; journalctl -n 40 -u slurmd -u slurmctld"),
     )
 
 
 def remove(lab: Lab) -> None:
     for node, daemons in DAEMONS.items():
-        root(
+        root_shell(
             lab,
             node,
             f"systemctl stop {daemons} munge; hostname {node}; rm -rf /etc/slurm/*.conf /etc/default/slurmd"
@@ -163,14 +166,14 @@ def test_user_without_root_trains_on_nodes_that_slurm_chooses(campus: Campus) ->
         completed = campus.play(playbook).wait()
         assert completed.rc == 0 and "first" in completed.output, completed.output
     drive.eventually("the job has ended", lambda: as_user(lab, LOGIN, "squeue --noheader", USER) == "", 60)
-    leftovers = root(lab, "node2", "find /home/ada /tmp -xdev -name '*ansible_collections*'")
+    leftovers = root_shell(lab, "node2", "find /home/ada /tmp -xdev -name '*ansible_collections*'")
     assert leftovers == "", "no collection is installed on a node"
 
 
 def test_failure_ends_the_run_and_the_job(campus: Campus) -> None:
     play = campus.launch("second", "--detach")
     play.wait_for("step 3 of rank 0")
-    root(campus.lab, "node2", f"kill -USR1 {pid_of(campus.lab, 'node2', r'^/usr/bin/python3 .*ticks[.]py')}")
+    root_shell(campus.lab, "node2", f"kill -USR1 {pid_of(campus.lab, 'node2', r'^/usr/bin/python3 .*ticks[.]py')}")
     play.wait()
     assert play.rc == 2 and "ValueError: boom as told" in play.last_lines(), play.output
     drive.eventually("the job has ended", lambda: as_user(campus.lab, LOGIN, "squeue --noheader", USER) == "", 60)

@@ -12,6 +12,7 @@ import pytest
 
 from tests.lab import Lab
 from tests.support import drive
+from tests.support.drive import root_shell
 from tests.support.one_gpu import one_gpu
 from tests.support.recap import unchanged
 
@@ -21,19 +22,12 @@ STAND_INS = str(HERE / "stand_ins.yml")
 NODES = ("node1", "node2")
 
 
-def root(lab: Lab, node: str, command: str, timeout: float = 120) -> str:
-    """Return the output of a command run as root on a node; it must succeed."""
-    completed = lab.exec(node, ["bash", "-c", command], timeout=timeout)
-    assert completed.returncode == 0, f"{node}: {command}: {completed.stdout}{completed.stderr}"
-    return completed.stdout.strip()
-
-
 def flat_output(play: drive.Play) -> str:
     return " ".join(play.output.split())
 
 
 def on_all(lab: Lab, command: str) -> set[str]:
-    return {root(lab, node, command) for node in NODES}
+    return {root_shell(lab, node, command) for node in NODES}
 
 
 def test_all_nodes_have_the_same_packages_at_the_same_path(lab: Lab) -> None:
@@ -48,9 +42,9 @@ def test_all_nodes_have_the_same_packages_at_the_same_path(lab: Lab) -> None:
 
 def test_only_the_first_node_keeps_archives_and_compilers(lab: Lab) -> None:
     for node in NODES[1:]:
-        assert root(lab, node, "ls /opt/muster/store") == ""
-        root(lab, node, "! command -v g++")
-    assert "torch-2.13.0" in root(lab, "node1", "ls /opt/muster/store")
+        assert root_shell(lab, node, "ls /opt/muster/store") == ""
+        root_shell(lab, node, "! command -v g++")
+    assert "torch-2.13.0" in root_shell(lab, "node1", "ls /opt/muster/store")
 
 
 def test_ops_built_on_the_first_node_are_on_all_nodes(lab: Lab) -> None:
@@ -59,7 +53,7 @@ def test_ops_built_on_the_first_node_are_on_all_nodes(lab: Lab) -> None:
 
 
 def test_package_server_on_the_first_node_has_ended(lab: Lab) -> None:
-    assert "exec(sys.stdin.buffer.readline())" not in root(lab, "node1", "ps -ww -eo args")
+    assert "exec(sys.stdin.buffer.readline())" not in root_shell(lab, "node1", "ps -ww -eo args")
 
 
 def test_job_uses_the_environment_without_launch_python(lab: Lab, tmp_path: Path) -> None:
@@ -69,7 +63,7 @@ def test_job_uses_the_environment_without_launch_python(lab: Lab, tmp_path: Path
     script = str(drive.CHECKOUT / "examples" / "ddp" / "train_ddp.py")
     play = drive.run("launch.yml", inventory, launch_script=script, nnodes=2, run_id="software")
     assert play.rc == 0, play.output
-    plan = json.loads(root(lab, "node1", "cat /home/muster/.muster/runs/software/node0/plan.json"))
+    plan = json.loads(root_shell(lab, "node1", "cat /home/muster/.muster/runs/software/node0/plan.json"))
     assert plan["command"][0] == "/opt/muster/env/bin/python"
 
 
@@ -89,10 +83,10 @@ def pascals(lab: Lab) -> Iterator[None]:
     """Give each node a fake nvidia-smi with a GPU that few builds of torch support."""
     path = "/usr/local/bin/nvidia-smi"
     for node in NODES:
-        root(lab, node, f"cat > {path} <<'STUB'\n{SMI}STUB\nchmod 755 {path}")
+        root_shell(lab, node, f"cat > {path} <<'STUB'\n{SMI}STUB\nchmod 755 {path}")
     yield
     for node in NODES:
-        root(lab, node, f"rm -f {path}")
+        root_shell(lab, node, f"rm -f {path}")
 
 
 def test_torch_choice_is_shown_with_reasons_before_any_change(lab: Lab, pascals: None) -> None:
@@ -111,7 +105,7 @@ def test_torch_choice_is_shown_with_reasons_before_any_change(lab: Lab, pascals:
     )
     assert "Show what would be installed" not in refused.output
     for node in NODES:
-        root(lab, node, "test ! -e /opt/chosen")
+        root_shell(lab, node, "test ! -e /opt/chosen")
 
 
 def stand_in(lab: Lab, part: str, **more: Any) -> drive.Play:
@@ -121,20 +115,20 @@ def stand_in(lab: Lab, part: str, **more: Any) -> drive.Play:
 
 def test_venv_without_ensurepip_installs_source_tree_with_extras(lab: Lab) -> None:
     for node in NODES:
-        root(lab, node, "! python3 -m ensurepip --version")
+        root_shell(lab, node, "! python3 -m ensurepip --version")
     play = stand_in(lab, "venv", python_env_requirements=["six"])
     assert play.rc == 0, play.output
     python = "/opt/venv/env/bin/python"
     for node in NODES:
-        assert root(lab, node, f"{python} -c 'import six'") == ""
-        assert root(lab, node, f'cd / && {python} -c "import project, colorama; print(project.__file__)"') == (
+        assert root_shell(lab, node, f"{python} -c 'import six'") == ""
+        assert root_shell(lab, node, f'cd / && {python} -c "import project, colorama; print(project.__file__)"') == (
             "/srv/project/project.py"
         )
     reduced = stand_in(lab, "venv")
     assert "six removed from all nodes (no longer required by any package)" in flat_output(reduced), reduced.output
     for node in NODES:
-        root(lab, node, f"! {python} -c 'import six' 2>&1")
-        assert root(lab, node, f"{python} -c 'import colorama'") == ""
+        root_shell(lab, node, f"! {python} -c 'import six' 2>&1")
+        assert root_shell(lab, node, f"{python} -c 'import colorama'") == ""
 
 
 @pytest.mark.thorough  # Molecule's idempotence run and the role's unit tests check this for uv's environment
@@ -163,10 +157,10 @@ def test_failed_installation_is_shown_and_logged_without_index_token(lab: Lab) -
     log = re.findall(
         r"All of its output is on that node, in (/home/muster/\.muster/logs/[\w.-]+\.log)", flat_output(play)
     )[0]
-    assert root(lab, "node1", f"stat --format='%a %U' {log}") == "600 muster"
-    assert "No matching distribution found" in root(lab, "node1", f"cat {log}")
-    assert "Looking in indexes: http://127.0.0.1:9/simple" in root(lab, "node1", f"cat {log}")
-    assert "S3CR3T-TOKEN" not in play.output + root(lab, "node1", f"cat {log}")
+    assert root_shell(lab, "node1", f"stat --format='%a %U' {log}") == "600 muster"
+    assert "No matching distribution found" in root_shell(lab, "node1", f"cat {log}")
+    assert "Looking in indexes: http://127.0.0.1:9/simple" in root_shell(lab, "node1", f"cat {log}")
+    assert "S3CR3T-TOKEN" not in play.output + root_shell(lab, "node1", f"cat {log}")
 
 
 @pytest.mark.thorough  # tests/unit/plugins/module_utils/python_env/test_python_env.py also covers the refusals
@@ -182,22 +176,23 @@ def test_conda_is_not_installed_without_consent_and_a_hash(lab: Lab) -> None:
 
 def test_conda_channels_are_queried_only_by_the_first_node(lab: Lab) -> None:
     stand_in(lab, "made")
-    digest = root(lab, "node1", "sha256sum /srv/conda/installer.sh")[:64]
+    digest = root_shell(lab, "node1", "sha256sum /srv/conda/installer.sh")[:64]
     play = stand_in(lab, "conda", python_env_conda_installer_sha256=digest)
     assert play.rc == 0, play.output
-    calls = {node: root(lab, node, "cat /opt/conda/conda/calls") for node in NODES}
+    calls = {node: root_shell(lab, node, "cat /opt/conda/conda/calls") for node in NODES}
     assert "--channel nvidia/label/cuda-12.4.0" in calls["node1"] and "cuda" in calls["node1"].split()
     assert "--offline" in calls["node2"] and "--channel" not in calls["node2"]
     for node in NODES:
         assert "init --quiet" in calls[node]
         assert (
-            root(lab, node, "/opt/conda/env/bin/python -c 'import packaging; print(packaging.__name__)'") == "packaging"
+            root_shell(lab, node, "/opt/conda/env/bin/python -c 'import packaging; print(packaging.__name__)'")
+            == "packaging"
         )
 
 
 @pytest.mark.thorough
 def test_second_run_does_not_change_conda_environment(lab: Lab) -> None:
-    digest = root(lab, "node1", "sha256sum /srv/conda/installer.sh")[:64]
+    digest = root_shell(lab, "node1", "sha256sum /srv/conda/installer.sh")[:64]
     rerun = stand_in(lab, "conda", python_env_conda_installer_sha256=digest)
     assert unchanged(rerun), rerun.output
 
@@ -206,14 +201,14 @@ def test_second_run_does_not_change_conda_environment(lab: Lab) -> None:
 def gpus(lab: Lab) -> Iterator[None]:
     """Give each node a fake nvidia-smi with an A100."""
     for node in NODES:
-        root(
+        root_shell(
             lab,
             node,
             "printf '#!/bin/sh\\necho A100, 8.0\\n' > /usr/local/bin/nvidia-smi; chmod 755 /usr/local/bin/nvidia-smi",
         )
     yield
     for node in NODES:
-        root(lab, node, "rm -f /usr/local/bin/nvidia-smi")
+        root_shell(lab, node, "rm -f /usr/local/bin/nvidia-smi")
 
 
 # tests/unit/plugins/module_utils/torch/test_flash_attention.py tests which wheel is chosen; it is installed like all
@@ -224,10 +219,10 @@ def test_flash_attention_is_installed_from_a_matching_wheel(lab: Lab, gpus: None
     assert play.rc == 0, play.output
     for node in NODES:
         assert (
-            root(lab, node, "/opt/flash/env/bin/python -c 'import flash_attn; print(flash_attn.__version__)'")
+            root_shell(lab, node, "/opt/flash/env/bin/python -c 'import flash_attn; print(flash_attn.__version__)'")
             == "2.8.3"
         )
-    requests = root(lab, "node1", "cat /srv/wheels/requests")
+    requests = root_shell(lab, "node1", "cat /srv/wheels/requests")
     assert requests.count("GET") == 1, "one node has fetched it, once"
 
 
@@ -240,7 +235,7 @@ def test_second_run_keeps_flash_attention_and_mismatch_is_refused(lab: Lab, gpus
     assert refused.rc == 2
     assert "The nearest matches: flash-attention 2.8.3 with torch 2.8" in flat_output(refused)
 
-    root(lab, "node2", "printf '#!/bin/sh\\necho Tesla T4, 7.5\\n' > /usr/local/bin/nvidia-smi")
+    root_shell(lab, "node2", "printf '#!/bin/sh\\necho Tesla T4, 7.5\\n' > /usr/local/bin/nvidia-smi")
     refused = stand_in(lab, "flash")
     assert refused.rc == 2
     assert (

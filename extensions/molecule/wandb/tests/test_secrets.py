@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tests.lab import Lab
 from tests.support import drive
+from tests.support.drive import user_shell
 
 SECRETS = str(Path(__file__).parents[1] / "secrets.yml")
 NODES = ("node1", "node2")
@@ -19,21 +20,15 @@ TOKEN = "hf_0123456789abcdefghij"
 NO_SECRETS = {"WANDB_API_KEY": "", "HF_TOKEN": ""}
 
 
-def login(lab: Lab, node: str, command: str) -> str:
-    """Return the output of the user's command."""
-    completed = subprocess.run(lab.ssh(node, command), capture_output=True, text=True, timeout=120, check=False)
-    assert completed.returncode == 0, completed.stderr
-    return completed.stdout.strip()
-
-
 def test_secret_files_are_readable_only_by_their_user(lab: Lab) -> None:
     for node in NODES:
-        assert login(
+        assert user_shell(
             lab, node, "stat --format=%a ~/.netrc ~/.cache/huggingface/token ~/.config/wandb/settings"
         ) == "\n".join(["600"] * 3)
-        assert login(lab, node, "cat ~/.netrc").split() == ["machine", "api.wandb.ai", "login", "user", "password", KEY]
-        assert login(lab, node, "cat ~/.cache/huggingface/token") == TOKEN
-        assert "project = demo" in login(lab, node, "cat ~/.config/wandb/settings")
+        netrc = user_shell(lab, node, "cat ~/.netrc").split()
+        assert netrc == ["machine", "api.wandb.ai", "login", "user", "password", KEY]
+        assert user_shell(lab, node, "cat ~/.cache/huggingface/token") == TOKEN
+        assert "project = demo" in user_shell(lab, node, "cat ~/.config/wandb/settings")
 
 
 def test_secrets_are_not_shown_in_verbose_output(lab: Lab) -> None:
@@ -49,7 +44,7 @@ def test_secrets_are_not_shown_in_verbose_output(lab: Lab) -> None:
     assert play.rc == 0, play.output
     assert "Ensure the key in netrc" in play.output
     assert KEY not in play.output and TOKEN not in play.output
-    assert KEY in login(lab, "node2", "cat ~/.netrc")
+    assert KEY in user_shell(lab, "node2", "cat ~/.netrc")
 
 
 def prompt_command(lab: Lab, *options: str) -> list[str]:
@@ -77,8 +72,8 @@ def test_secrets_that_are_typed_in_are_stored_but_not_echoed(lab: Lab) -> None:
         os.close(terminal)
     assert all(question in output for question in replies)
     assert KEY not in output and TOKEN not in output
-    assert KEY in login(lab, "node2", "cat ~/.netrc")
-    assert login(lab, "node2", "cat ~/.cache/huggingface/token") == TOKEN
+    assert KEY in user_shell(lab, "node2", "cat ~/.netrc")
+    assert user_shell(lab, "node2", "cat ~/.cache/huggingface/token") == TOKEN
 
 
 def test_missing_secret_without_a_terminal_is_reported_with_remedy(lab: Lab) -> None:
