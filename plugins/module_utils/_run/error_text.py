@@ -7,7 +7,11 @@ from __future__ import annotations
 
 import re
 
-from ansible_collections.muster.training.plugins.module_utils._run.output_formats import TRACEBACK, plain_output
+from ansible_collections.muster.training.plugins.module_utils._run.output_formats import (
+    TRACEBACK,
+    plain_output,
+    strip_colors,
+)
 
 MAX_ERROR = 2000  # number of characters of an error ...
 MAX_ERROR_LINES = 12  # ... and of lines: some messages name each parameter that does not match
@@ -27,12 +31,17 @@ LINE_PREFIX = (
 PREFIXED_TRACEBACK = re.compile(rf"^(?P<prefix>{LINE_PREFIX})Traceback \(most recent call last\):\s*$", re.MULTILINE)
 # The start of a line that does not belong to the exception message above it.
 NEXT_MESSAGE = re.compile(
-    r"Traceback \(most recent|During handling of the above|The above exception was|Exception ignored in|"
+    r"Traceback \(most recent|During handling of the above|The above exception was|Exception ignored |"
+    r"Exception in thread |Task exception was never retrieved|Error in atexit\.|"
     r"Exception raised from |frame #|\[?[DEFIW]\d{3,4} |\[?\d{4}-\d\d-\d\d[ T]|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b|"
     r"\[W |\[E |wandb: |srun: |slurmstepd|terminate called|Fatal Python error|\S{0,200}: UserWarning|-{10}|={10}|"
     r"\*{10}|Set the environment variable HYDRA_FULL_ERROR=1"
 )
-IGNORED = "Exception ignored in"  # printed above the traceback of an exception in a destructor
+IGNORED = "Exception ignored "  # precedes the traceback of an exception in a destructor
+# Up to two lines above the traceback of an exception that does not end the process.
+BACKGROUND = ("Exception in thread ", "Task exception was never retrieved", "Error in atexit.")
+# Two lines above a traceback that continues the one above it.
+CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
 ORIGINAL = "Original Traceback (most recent call last):"  # from a DataLoader worker, inside the message
 FRAME = re.compile(r"(?:\[(?:rank|default)\d{1,9}\]:\s?)?frame #\d{1,9}: ")
 # Lines of a program that is still running: "step 20 loss 0.3", "Epoch 2/10", "45%|####", "3.2it/s".
@@ -52,6 +61,8 @@ FATAL_C = re.compile(
 RANK_OF_TRACEBACK = re.compile(
     r"^\[(?:rank|default)(?P<rank>\d{1,9})\]:\s?Traceback \(most recent call last\):", re.MULTILINE
 )
+# What str.splitlines() also takes for the end of a line, but may be part of a source line.
+NOT_LINE_END = re.compile("[\\x0b\\x0c\\x1c-\\x1e\\x85\\u2028\\u2029]")
 MAX_RANKS = 64  # ranks that share a log, each with its own traceback
 # Exceptions whose message contains the frames of another process.
 REMOTE = ("ray.exceptions.", "ray::")
@@ -65,7 +76,7 @@ def first_error(text: str) -> str:
 
     An exception after which the program continued did not end it. If lines have process prefixes, return the first.
     """
-    text = plain_output(text)
+    text = NOT_LINE_END.sub(" ", plain_output(text))
     ranks = list(dict.fromkeys(RANK_OF_TRACEBACK.findall(text)))[:MAX_RANKS]
     if len(ranks) > 1:  # lines from several ranks may be interleaved
         errors = (last_exception(lines_of_rank(text, rank)) for rank in ranks)
@@ -80,17 +91,44 @@ def lines_of_rank(text: str, rank: str) -> list[str]:
 
 
 def last_exception(lines: list[str]) -> str:
-    """Return the message of the last traceback in a process's lines, or "" if the process survived it."""
-    starts = [
-        index
-        for index, line in enumerate(lines)
-        if line.strip() == TRACEBACK and not lines[max(0, index - 1)].startswith(IGNORED)
-    ]
-    if not starts:  # the beginning of the only traceback may be cut off
+    """Return the message of the traceback that ended a process, from its lines, or "" if the process survived it.
+
+    This is the last traceback. That of a thread, an asyncio task or an exit handler counts only if no other did.
+    """
+    own, background = find_tracebacks(lines)
+    return next(filter(None, (exception_after(lines, own), exception_after(lines, background))), "")
+
+
+def find_tracebacks(lines: list[str]) -> tuple[list[int], list[int]]:
+    """Return the indices of the first lines of tracebacks: those of the main thread, and those in the background."""
+    starts: dict[str, list[int]] = {"own": [], "background": [], "ignored": []}
+    kind = "own"
+    for index, line in enumerate(lines):
+        if line.strip() == TRACEBACK:
+            above = lines[max(0, index - 2) : index]
+            if not any(text.startswith(CHAINED) for text in above):
+                kind = traceback_kind(above)
+            starts[kind].append(index)
+    if not starts["own"] and not starts["background"]:  # the beginning of the only traceback may be cut off
         first = next((index for index, line in enumerate(lines) if SOURCE.match(line)), None)
-        starts = [] if first is None or any(line[:1].strip() for line in lines[:first]) else [first]
+        if first is not None and not any(line[:1].strip() for line in lines[:first]):
+            starts["own"].append(first)
+    return starts["own"], starts["background"]
+
+
+def traceback_kind(above: list[str]) -> str:
+    """Return "own", "background" or "ignored" for a traceback, from the two lines above it."""
+    if above and above[-1].startswith(IGNORED):
+        return "ignored"
+    return "background" if any(line.startswith(BACKGROUND) for line in above) else "own"
+
+
+def exception_after(lines: list[str], starts: list[int]) -> str:
+    """Return the message of the last of these tracebacks that has one, or "" if the process survived it."""
     for start in reversed(starts):
         for index in range(start + 1, len(lines)):
+            if lines[index].strip() == TRACEBACK:
+                break
             if lines[index] and not lines[index][0].isspace():
                 survived = count_progress(lines[index + 1 :]) >= MIN_PROGRESS
                 return "" if survived else add_statement(message_at(lines, index), lines[start:index])
@@ -144,7 +182,7 @@ def message_at(lines: list[str], index: int) -> str:
 
 def fatal_error(text: str) -> str:
     """Return the message with which a C++ library or the interpreter terminated the process, or ""."""
-    text = RANK_PREFIX.sub("", text)
+    text = RANK_PREFIX.sub("", strip_colors(text))
     asserted = list(FATAL_C.finditer(text))
     thrown = list(TERMINATE.finditer(text))
     if thrown:
@@ -161,7 +199,7 @@ def final_message(text: str) -> str:
     error = first_error(text)
     if error:
         return error
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = [line.strip() for line in strip_colors(text).splitlines() if line.strip()]
     rules = [index for index, line in enumerate(lines) if RULE.fullmatch(line)]
     if len(rules) > 1 and rules[-1] == len(lines) - 1 and 1 < rules[-1] - rules[-2] <= MAX_BANNER_LINES:
         return "\n".join(lines[rules[-2] + 1 : rules[-1]])[:MAX_ERROR]
@@ -175,7 +213,7 @@ def tail_lines(text: str) -> str:
     """
     lines: list[str] = []
     frames = 0
-    for line in text.rstrip().split("\n")[-10 * MAX_TAIL_LINES :]:
+    for line in strip_colors(text.rstrip()).split("\n")[-10 * MAX_TAIL_LINES :]:
         shown = line.rstrip("\r").rpartition("\r")[2]
         if FRAME.match(shown):
             frames += 1

@@ -1,7 +1,10 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Rewrite tracebacks from rich, loguru, torchelastic, exception groups and timestamped logs in Python's format."""
+"""Rewrite tracebacks from rich, loguru, torchelastic, exception groups and timestamped logs in Python's format.
+
+Colors, with which Python 3.13 and later can print tracebacks, are removed.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ import re
 TRACEBACK = "Traceback (most recent call last):"
 MAX_REWRITTEN = 2000000  # number of characters of a text to rewrite
 MAX_DECODED = 20000  # number of characters of a JSON string
+COLOR = re.compile(r"\x1b\[[0-9;:]{0,40}m")
 RICH_START = re.compile(
     r"^(?P<before>[^\n\u256d]{0,200})\u256d[\u2500 ]{1,200}Traceback \(most recent call last\)[^\n]{0,300}$"
 )
@@ -43,10 +47,16 @@ JSON_MESSAGE = re.compile(r"^\s{0,20}\"(?P<key>message|py_callstack)\": (?P<text
 JSON_REST = re.compile(r"^\s{0,20}(?:[}\]]{1,4},?|\"\w{1,30}\": [^\n]{1,200})\s{0,4}$")
 
 
+def strip_colors(text: str) -> str:
+    """Return a text without the escape sequences that set colors and fonts."""
+    return COLOR.sub("", text) if "\x1b[" in text else text
+
+
 def plain_output(text: str) -> str:
-    """Return a text with all tracebacks in Python's format; other lines are unchanged."""
+    """Return a text with all tracebacks in Python's format and without colors; other lines are unchanged."""
     if len(text) > MAX_REWRITTEN:
         return text
+    text = strip_colors(text)
     if TIMED_TRACEBACK.search(text):
         text = TIMESTAMP.sub("", text)
     flat = FLAT_TRACEBACK.search(text) is not None

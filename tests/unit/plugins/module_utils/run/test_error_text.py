@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -162,3 +165,89 @@ def test_hydra_advice_is_not_part_of_the_error() -> None:
         "Set the environment variable HYDRA_FULL_ERROR=1 for a complete stack trace.\n"
     )
     assert first_error(text) == "ValueError: bad"
+
+
+THREAD = (
+    "Exception in thread Thread-1 (heartbeat):\nTraceback (most recent call last):\n"
+    '  File "/usr/lib/python3.11/threading.py", line 1038, in _bootstrap_inner\n    self.run()\n'
+    "ConnectionResetError: [Errno 104] Connection reset by peer\n"
+)
+TASK = (
+    "Task exception was never retrieved\nfuture: <Task finished name='Task-1' coro=<f() done>>\n"
+    f"{TRACEBACK}TimeoutError: no reply\n"
+)
+EXIT = f"Error in atexit._run_exitfuncs:\n{TRACEBACK}RuntimeError: cannot schedule new futures after shutdown\n"
+CHAINED_THREAD = (
+    f"{THREAD}\nDuring handling of the above exception, another exception occurred:\n\n{TRACEBACK}OSError: closed\n"
+)
+DEALLOCATOR = (
+    "Exception ignored while calling deallocator <function Adam.__del__ at 0x7f>:\n"
+    f"{TRACEBACK}AttributeError: 'Adam' object has no attribute 'opt'\n"
+)
+
+
+@pytest.mark.parametrize("background", [THREAD, TASK, EXIT, CHAINED_THREAD, DEALLOCATOR])
+def test_exception_that_ended_the_process_is_preferred_over_one_in_the_background(background: str) -> None:
+    ended = f"{TRACEBACK}KeyError: 'learning_rate'\n"
+    assert first_error(ended + background) == "KeyError: 'learning_rate'"
+    assert first_error(background + ended) == "KeyError: 'learning_rate'"
+
+
+@pytest.mark.parametrize(
+    ("background", "error"),
+    [
+        (THREAD, "ConnectionResetError: [Errno 104] Connection reset by peer"),
+        (TASK, "TimeoutError: no reply"),
+        (EXIT, "RuntimeError: cannot schedule new futures after shutdown"),
+        (CHAINED_THREAD, "OSError: closed"),
+        (DEALLOCATOR, ""),
+    ],
+)
+def test_exception_in_the_background_is_the_error_if_there_is_no_other(background: str, error: str) -> None:
+    assert first_error(background) == error
+    survived = f"{TRACEBACK}ValueError: caught\n{STEPS}\n"
+    assert first_error(survived + background) == error
+
+
+def test_main_threads_exception_of_a_real_program_is_preferred(tmp_path: Path) -> None:
+    script = tmp_path / "job.py"
+    script.write_text(
+        "import sys, threading\n"
+        "ended = threading.Event()\n"
+        "def report(*error):\n"
+        "    sys.__excepthook__(*error)\n"
+        "    ended.set()\n"
+        "sys.excepthook = report\n"
+        "def heartbeat():\n"
+        "    ended.wait()\n"
+        "    raise ConnectionResetError(104, 'Connection reset by peer')\n"
+        "threading.Thread(target=heartbeat).start()\n"
+        "{}['learning_rate']\n"
+    )
+    completed = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    assert completed.stderr.index("KeyError") < completed.stderr.index("Exception in thread"), completed.stderr
+    assert first_error(completed.stderr) == "KeyError: 'learning_rate'"
+
+
+def test_colors_are_removed() -> None:
+    """As Python 3.13 prints an exception with PYTHON_COLORS=1."""
+    text = (
+        "Traceback (most recent call last):\n"
+        '  File \x1b[35m"/srv/train.py"\x1b[0m, line \x1b[35m3\x1b[0m, in \x1b[35mmain\x1b[0m\n'
+        "    assert \x1b[1;31mx > 1\x1b[0m\n"
+        "\x1b[1;35mAssertionError\x1b[0m\n"
+    )
+    assert first_error(text) == "AssertionError: assert x > 1 (train.py:3)"
+    assert final_message("\x1b[31mno space left\x1b[0m\n") == "no space left"
+    assert tail_lines("\x1b[1;35mKeyError\x1b[0m: \x1b[35m'a'\x1b[0m") == "KeyError: 'a'"
+    assert fatal_error("\x1b[31mmalloc(): corrupted top size\x1b[0m\n") == "malloc(): corrupted top size"
+
+
+def test_message_after_an_unfinished_traceback_is_found() -> None:
+    text = "Traceback (most recent call last):\n"
+    assert first_error(f"{TRACEBACK}ValueError: boom\n{text}{text}") == "ValueError: boom"
+
+
+def test_source_line_may_contain_other_line_separators() -> None:
+    text = "Traceback (most recent call last):\n  File \"train.py\", line 3, in f\n    f('a\x85b', 'c\u2028d')\n"
+    assert first_error(f"{text}ValueError: boom\n") == "ValueError: boom"
