@@ -63,6 +63,7 @@ ARGUMENT_SPEC = {
 ATTEMPT_LOG = re.compile(r"/node[0-9]+/attempt-([1-9][0-9]{0,2})/")
 
 MAX_ATTEMPTS = 1000
+MAX_REPORTED = 1000  # number of values reported by a job; a script may use a new name in each step
 DEBUGGER = "debugger"  # event kind for a rank that is being debugged; the event names its node
 
 # The reply to a request for news, from a node that is trusted as little as its job.
@@ -85,6 +86,13 @@ NEWS = {
     "cursors": dict,
     "result": Maybe(dict),
 }
+
+
+def add_report(reported: dict[str, Any], report: dict[str, Any]) -> None:
+    """Add a job's report to the values reported so far, of which the newest MAX_REPORTED are kept."""
+    reported.update(report)
+    for name in list(reported)[: max(0, len(reported) - MAX_REPORTED)]:
+        del reported[name]
 
 
 class Piece(NamedTuple):
@@ -256,7 +264,7 @@ class ActionModule(ActionBase):
                     visible_line = visible_text(line, args["control_sequences"])
                     report = parse_report(visible_line)
                     if report is not None:
-                        reported.update(report)
+                        add_report(reported, report)
                         newest_report = format_report(report) or newest_report
                     elif visible_line:
                         last_line = visible_line.strip() or last_line

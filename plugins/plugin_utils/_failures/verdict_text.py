@@ -21,6 +21,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._text.duration imp
 SHOWN_LINES = 20  # number of log lines shown with the verdict
 # number of characters of an error on a single line: a failed compilation's error contains the whole command
 MAX_ERROR = 300
+MAX_REPORTED = 50  # number of values reported by a job that are shown, each truncated to MAX_ERROR characters
 MAX_COMPLETE = 2000  # number of characters of an error that is shown with all of its lines
 
 
@@ -43,6 +44,14 @@ def format_reported(reported: Mapping[str, Any]) -> list[tuple[str, str]]:
             value = f"{value:.4g}" if abs(value) < 1000 else f"{value:.0f}"
         pairs.append((clean_line(str(key).replace("_", " ")), clean_line(str(value))))
     return pairs
+
+
+def render_reported(reported: Mapping[str, Any]) -> list[str]:
+    """Return lines with the last values reported by a job."""
+    pairs = format_reported(dict(list(reported.items())[-MAX_REPORTED:]))
+    omitted = len(reported) - len(pairs)
+    shown = [f"  {brief_error(f'{key}: {value}')}" for key, value in pairs]
+    return [*([f"  {omitted} other reported values are not shown"] if omitted else []), *shown]
 
 
 def format_report(report: Mapping[str, Any]) -> str:
@@ -138,7 +147,7 @@ def render_verdict(  # noqa: C901
     duration = f" after {format_duration(verdict['ended'] - verdict['started'])}" if verdict["started"] else ""
     size = f"{verdict['nnodes']} node{'' if verdict['nnodes'] == 1 else 's'}, world size {verdict['world_size']}"
     lines = [f"run {verdict['run_id']} {verdict['state']}{duration}: {size}"]
-    lines += [f"  {key}: {value}" for key, value in format_reported(reported)]
+    lines += render_reported(reported)
     if verdict.get("cost") is not None:  # records from earlier versions have none
         lines.append(f"  cost: {format_amount(verdict['cost'], verdict['currency'])}")
     lines += render_attempts(verdict)
@@ -194,4 +203,4 @@ def render_verdict(  # noqa: C901
             )
     if record:
         lines.append(f"  record: {record}")
-    return "\n".join(lines)
+    return "\n".join(clean_line(line) for line in lines)  # a job may have written any of these texts

@@ -174,3 +174,28 @@ def test_overlong_error_is_shortened_to_a_readable_line() -> None:
     for line in text.splitlines():
         assert len(line) < 400, line
     assert "rank 0: RuntimeError: Error building extension 'fused_adam': [1/3] c++ -isystem" in text
+
+
+HOSTILE = "\x1b]52;c;ZXZpbA==\x07 \x1b[2Jx\nfake line"
+
+
+def test_texts_that_a_job_wrote_cannot_control_the_terminal_or_add_lines() -> None:
+    failed = report(1, rank(0, 1, f"ValueError: {HOSTILE}"), gpus=HOSTILE, container=HOSTILE)
+    failed |= {"mounts": {f"/m{HOSTILE}": HOSTILE}, "unwritten": HOSTILE, "shortened": HOSTILE}
+    run_result = result(failed, first="node0")
+    run_result["nodes"][0]["launcher_log"] = HOSTILE
+    verdict = verdict_from_hub({}, {**run_result, "reason": HOSTILE})
+    verdict["first_failure"]["log"] = f"/r/{HOSTILE}"
+    for state in ("failed", "stopped"):
+        first_failure = verdict["first_failure"] if state == "failed" else None
+        text = render_verdict({**verdict, "first_failure": first_failure}, HOSTILE, {HOSTILE: HOSTILE})
+        assert not [line for line in text.split("\n") if line.startswith("fake") or not line.isprintable()], text
+
+
+def test_newest_reported_values_are_shown_and_the_others_counted() -> None:
+    verdict = verdict_from_hub({}, result(report(0, rank(0, 0)), state="succeeded", reason=""))
+    lines = render_verdict(verdict, "", {f"loss_{step}": 0.5 for step in range(1000)}).split("\n")
+    assert lines[1:3] == ["  950 other reported values are not shown", "  loss 950: 0.5"]
+    assert lines[51] == "  loss 999: 0.5" and not any("loss" in line for line in lines[52:])
+    (line,) = [line for line in render_verdict(verdict, "", {"text": "x" * 60000}).split("\n") if "text" in line]
+    assert len(line) < 310 and line.endswith(" …")
