@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import secrets
+import shlex
 import time
 from pathlib import Path
 from typing import Any
@@ -157,6 +158,15 @@ def drop_record(directory: Path, run_id: str) -> dict[str, Any]:
     return {"changed": exists, "run_id": run_id, "record": str(record)}
 
 
+def read_document(path: Path) -> dict[str, Any]:
+    """Return a JSON object of a record. Raise FileNotFoundError if it does not exist."""
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, TypeError):  # for example, because the disk was full
+        damaged = path if path.name == "result.json" else path.parent  # the former is written again
+        raise UserError(f"{path} is damaged; remove it: rm -r {shlex.quote(str(damaged))}") from None
+
+
 def read_record(directory: Path, run_id: str, members: list[str]) -> dict[str, Any]:
     """Return the plan of a run, by default the latest, and those nodes of the plan that are in the inventory.
 
@@ -165,7 +175,7 @@ def read_record(directory: Path, run_id: str, members: list[str]) -> dict[str, A
     run_id = resolve_run_id(directory, run_id)
     record = directory / (run_id or LATEST)
     try:
-        plan = json.loads((record / "plan.json").read_text(encoding="utf-8"))
+        plan = read_document(record / "plan.json")
     except FileNotFoundError:
         return {"changed": False, "run_id": run_id, "record": str(record), "plan": None, "names": members}
     nodes = [node["name"] for node in plan["nodes"]]
@@ -349,7 +359,7 @@ def judge_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
     record = directory / (args["run_id"] or LATEST)
     unchanged = {"changed": False, "record": "", "verdict": None}
     try:
-        plan = json.loads((record / "plan.json").read_text(encoding="utf-8"))
+        plan = read_document(record / "plan.json")
     except FileNotFoundError:
         return unchanged  # launched from another machine
     path = record / "result.json"
@@ -357,7 +367,7 @@ def judge_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
     master = runs_by_node.get(plan["nodes"][0]["name"])
     reported: dict[str, Any] = {}
     if path.exists():
-        verdict = json.loads(path.read_text(encoding="utf-8"))
+        verdict = read_document(path)
         reported = verdict.pop("job_results")
         # a verdict reached without rank 0's result is corrected once that result is available
         if verdict["started"] is not None or final_result(plan, None, runs_by_node) is None:

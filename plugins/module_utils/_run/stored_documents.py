@@ -251,7 +251,7 @@ def validate_result(value: Any) -> Data | None:
         {**node, "report": validate_report(node["report"]) if node.get("report") is not None else None}
         for node in value["nodes"]
     ]
-    return {**value, "nodes": nodes}
+    return {"started": None, **value, "nodes": nodes}
 
 
 def plan_text(plan: Mapping[str, Any]) -> str:

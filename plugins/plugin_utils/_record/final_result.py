@@ -28,10 +28,15 @@ def final_result(plan: Mapping[str, Any], watched: Any, reads: Mapping[str, Any]
     for rank, node in enumerate(plan["nodes"] if can_succeed(plan) else plan["nodes"][:1]):
         result = (runs.get(node["name"]) or {}).get("result")
         results.append(result if result is not None and (result.get("hub") or 0) == rank else None)
-    found = [result for result in results if result is not None and result["run_id"] == plan["run_id"]]
-    newest = max(found, key=lambda result: result.get("hub") or 0, default=None)
+    of_plan = [result for result in results if result is not None and is_of_plan(result, plan)]
+    newest = max(of_plan, key=lambda result: result.get("hub") or 0, default=None)
     if newest is not None and newest.get("cut_off"):
         hub = newest.get("hub") or 0
         active = [run for run in runs.values() if run is not None and run["state"] in UNFINISHED_STATES]
         return None if any((run.get("hub") or 0) > hub for run in active) else newest
     return newest
+
+
+def is_of_plan(result: Mapping[str, Any], plan: Mapping[str, Any]) -> bool:
+    """Return whether a result has the run ID of a plan and was written by one of its nodes."""
+    return bool(result["run_id"] == plan["run_id"] and (result.get("hub") or 0) < len(plan["nodes"]))

@@ -145,6 +145,20 @@ def test_reading_returns_plan_and_nodes_in_inventory(tmp_path: Path) -> None:
     assert read_record(tmp_path, "", ["node1"])["record"] == str(record), "the link is followed"
 
 
+@pytest.mark.parametrize("content", ["", '{"nodes": [', "7"])
+def test_damaged_record_is_named_with_the_command_that_removes_it(tmp_path: Path, content: str) -> None:
+    directory = tmp_path / "my runs"
+    record = open_run(directory)
+    (record / "result.json").write_text(content)
+    with pytest.raises(AnsibleActionFail, match=f"rm -r '{record}/result.json'$"):
+        judge_run(directory, {})
+    (record / "plan.json").write_text(content)
+    with pytest.raises(AnsibleActionFail, match=f"plan.json is damaged; remove it: rm -r '{record}'$"):
+        judge_run(directory, {})
+    with pytest.raises(AnsibleActionFail, match=f"rm -r '{record}'$"):
+        read_record(directory, "first", ["node0"])
+
+
 def test_unique_prefix_of_run_id_finds_the_run(tmp_path: Path) -> None:
     for run_id in ("train-1", "train-10", "eval-1"):
         open_run(tmp_path, run_id)

@@ -54,3 +54,16 @@ def test_result_of_another_run_or_node_is_ignored(written: Any) -> None:
 def test_only_node_0_counts_if_no_other_node_can_lead_the_run() -> None:
     plan = {key: value for key, value in PLAN.items() if key != "restart"}
     assert final_result(plan, None, {"gpu2": run("succeeded", 1, result(1, "succeeded"))}) is None
+
+
+@pytest.mark.parametrize("hub", [3, 999_999])
+def test_result_whose_leader_is_not_in_the_plan_is_ignored(hub: int) -> None:
+    assert final_result(PLAN, result(hub), {}) is None
+    chosen = final_result(PLAN, result(hub), {"gpu1": run("succeeded", 0, result(0, "succeeded"))})
+    assert chosen is not None and chosen["state"] == "succeeded"
+
+
+def test_result_without_a_start_time_has_an_unknown_start_time() -> None:
+    without = {name: value for name, value in result(0).items() if name != "started"}
+    chosen = final_result(PLAN, without, {})
+    assert chosen is not None and chosen["started"] is None
