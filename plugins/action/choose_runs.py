@@ -16,6 +16,7 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ansible_collections.muster.training.plugins.plugin_utils._jmespath import QueryError, format_result, run_query
+from ansible_collections.muster.training.plugins.plugin_utils._record.node_replies import is_run_list
 from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import printable
 
@@ -50,6 +51,12 @@ def parse_count(text: str) -> int:
     return int(text)
 
 
+def listed_runs(reply: Any) -> list[dict[str, Any]] | None:
+    """Return the runs in a node's reply, or None if the node did not respond or the reply is invalid."""
+    runs = reply.get("runs") if isinstance(reply, Mapping) else None
+    return runs if is_run_list(runs) else None
+
+
 def merge_runs(results_by_node: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return each run once, newest first, with its nodes, its total size on them and its result.
 
@@ -57,7 +64,7 @@ def merge_runs(results_by_node: Mapping[str, Any]) -> list[dict[str, Any]]:
     """
     runs: dict[str, dict[str, Any]] = {}
     for name, reply in results_by_node.items():
-        for node_run in reply["runs"] if isinstance(reply, Mapping) and "runs" in reply else ():
+        for node_run in listed_runs(reply) or ():
             run = runs.setdefault(
                 node_run["run_id"], {"run_id": node_run["run_id"], "nodes": [], "stored_on": [], "states": {}}
             )
@@ -65,7 +72,7 @@ def merge_runs(results_by_node: Mapping[str, Any]) -> list[dict[str, Any]]:
             run["stored_on"].append(name)
             run["states"][name] = node_run["state"]
             for key in SUMMARY:
-                run[key] = run.get(key) or str(node_run.get(key, ""))
+                run[key] = run.get(key) or node_run.get(key) or ""
             run["alive"] = run.get("alive", False) or node_run["alive"]
             run["started"] = max(run.get("started", 0.0), node_run["started"])
             run["size"] = run.get("size", 0) + node_run["size"]
@@ -152,7 +159,9 @@ class ActionModule(ActionBase):
             for name, reply in args["results_by_node"].items()
             if not isinstance(reply, Mapping) or "runs" not in reply
         }
-        old = old_runs(runs, args["keep"], args["older_than"], set(args["results_by_node"]) - silent, time.time())
+        replied = {name for name, reply in args["results_by_node"].items() if listed_runs(reply) is not None}
+        invalid = set(args["results_by_node"]) - silent - replied
+        old = old_runs(runs, args["keep"], args["older_than"], replied, time.time())
         display = Display()
         try:
             output = format_result(run_query(args["jmespath"], {"runs": runs, "old": old})) if args["jmespath"] else ""
@@ -166,6 +175,11 @@ class ActionModule(ActionBase):
         display.display(output or (render_table(runs) if runs else none))
         if silent:
             display.warning(f"{', '.join(sorted(silent))} did not respond: their runs are neither listed nor removed")
+        if invalid:
+            display.warning(
+                f"{', '.join(sorted(invalid))} sent an invalid reply: their runs are neither listed nor removed; check "
+                "there whether a job has changed Python or the run directories"
+            )
         if old:
             size = sum(run["size"] for run in runs if run["run_id"] in old)
             display.display(

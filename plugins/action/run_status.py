@@ -27,6 +27,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._checks.ssh_errors
 from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict_text import format_silence
 from ansible_collections.muster.training.plugins.plugin_utils._jmespath import QueryError, format_result, run_query
 from ansible_collections.muster.training.plugins.plugin_utils._page.job_metrics import JobMetrics
+from ansible_collections.muster.training.plugins.plugin_utils._record.node_replies import is_run_status
 from ansible_collections.muster.training.plugins.plugin_utils._text.duration import format_duration
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import printable, visible_text
 from ansible_collections.muster.training.plugins.plugin_utils._text.sparkline import sparkline
@@ -66,6 +67,9 @@ def node_status(name: str, reply: Any) -> dict[str, Any]:
     run = reply.get("run")
     if run is None:
         return {**unknown, "state": "no run"}
+    if not is_run_status(run):
+        message = f"{name} sent an invalid reply: check there whether a job has changed Python or the run's files"
+        return {**unknown, "state": "not read", "message": message}
     keys = (*unknown, "node_rank", "state", "run_id", "directory")
     fields = {"job": run.get("job", ""), "hang": validate_hang(run.get("hang")), "attempt": run.get("attempt") or 0}
     fields["lost"] = printable(str(run.get("lost") or ""))[:200]
@@ -120,11 +124,11 @@ def format_gpus(gpus: Mapping[str, Any] | None) -> str:
         return ""
     if gpus["age"] > GPU_SILENCE_TIMEOUT:
         return f"no reply for {format_duration(gpus['age'])}"
-    busy = sorted({gpu["utilization_percent"] for gpu in gpus["devices"]} - {None})
+    busy = sorted({gpu.get("utilization_percent") for gpu in gpus["devices"]} - {None})
     trend = sparkline(gpus.get("trend"))
     busy_range = f"{busy[0]:.0f} %" if len(busy) == 1 else f"{busy[0]:.0f}-{busy[-1]:.0f} %" if busy else ""
     parts = [f"{trend} {busy_range}".strip()] if busy else []
-    memory = [(gpu["memory_used_mib"], gpu["memory_total_mib"]) for gpu in gpus["devices"]]
+    memory = [(gpu.get("memory_used_mib"), gpu.get("memory_total_mib")) for gpu in gpus["devices"]]
     known_memory = [(used, total) for used, total in memory if used is not None and total is not None]
     if known_memory:
         used, total = max(known_memory)

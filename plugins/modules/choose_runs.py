@@ -115,7 +115,7 @@ runs:
 old:
   description:
     - Names of the runs to remove. Empty if neither O(keep) nor O(older_than) is set. Never includes a run that is still
-      running, or one of whose nodes did not respond.
+      running, or one of whose nodes did not respond or sent an invalid reply.
   returned: success
   type: list
   elements: str

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 
 from ansible_collections.muster.training.plugins.module_utils._files.name_list import format_names
+from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import TIME, conforms
 
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def ended_ranks(status: Mapping[str, Any], first_rank: int = 0, count: int = 1 <
     entries = status.get("ended_ranks")
     ended = {}
     for rank, since in entries.items() if isinstance(entries, dict) else ():
-        if RANK_NUMBER.fullmatch(str(rank)) and isinstance(since, (int, float)):
+        if RANK_NUMBER.fullmatch(str(rank)) and conforms(since, TIME):
             ended[int(rank)] = float(since)
     return {rank: since for rank, since in sorted(ended.items()) if first_rank <= rank < first_rank + count}
 

@@ -15,6 +15,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.identity impo
 from ansible_collections.muster.training.plugins.module_utils._run.running_supervisors import find_supervisors
 from ansible_collections.muster.training.plugins.module_utils._run.secrets import remove_secrets
 from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import (
+    TIME,
     is_of_another_node,
     read_plan,
     unit_name,
@@ -65,9 +66,9 @@ def private_plan(path: str, name: str = "") -> Data | None:
 
 
 def modification_time(path: str | os.PathLike[str]) -> float:
-    """Return the time at which a file or directory was last written, or 0 if it was removed."""
+    """Return the time at which a file or directory was last written, limited to a TIME, or 0 if it was removed."""
     try:
-        return os.lstat(path).st_mtime
+        return min(max(os.lstat(path).st_mtime, TIME.low), TIME.high)
     except OSError:
         return 0.0
 

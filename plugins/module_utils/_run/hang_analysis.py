@@ -22,7 +22,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.stack_dump im
     ON_GPU,
     STOPPED,
 )
-from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import RANK, conforms, is_a
+from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import RANK, TIME, conforms
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
@@ -85,7 +85,7 @@ def validate_hang(value: Any) -> Data | None:
     culprits = value.get("awaited_ranks")
     return {
         "text": text_of(value["text"], 2000),
-        "since": value["since"] if is_a(float, value.get("since")) else None,
+        "since": value["since"] if conforms(value.get("since"), TIME) else None,
         "awaited_ranks": [rank for rank in culprits[:10000] if conforms(rank, RANK)]
         if isinstance(culprits, list)
         else [],

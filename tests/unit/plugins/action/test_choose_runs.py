@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 from ansible.errors import AnsibleActionFail
+from ansible.utils.display import Display
 
 from ansible_collections.muster.training.plugins.action.choose_runs import (
+    ActionModule,
     matching_runs,
     merge_runs,
     old_runs,
@@ -109,6 +111,53 @@ def test_run_alive_on_any_node_is_kept() -> None:
 def test_run_with_unresponsive_node_is_kept(silent: Any) -> None:
     assert choose_old({"a": RUNS, "b": silent}, keep="0") == []
     assert choose_old({"a": RUNS}, keep="0") == []
+
+
+INVALID_FIELDS: list[dict[str, Any]] = [
+    {"run_id": "\x1b[2Jx"},
+    {"started": 1e300},
+    {"started": "x"},
+    {"size": "x"},
+    {"size": -1},
+    {"nodes": None},
+    {"nodes": ["\x1b[2J"]},
+    {"state": "\x1b[2Jx"},
+    {"alive": "no"},
+    {"job": 5},
+    {"outcome": {}},
+]
+
+
+@pytest.mark.parametrize("fields", INVALID_FIELDS)
+def test_invalid_list_of_a_node_is_neither_shown_nor_used_to_remove_runs(
+    fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The list as a whole is invalid: the node may omit or alter any of its runs."""
+    invalid = make_reply(("new", 1, "succeeded"), ("forged", 90, "stopped"))
+    invalid["runs"][1].update(fields)
+    shown: list[str] = []
+    monkeypatch.setattr(Display, "display", lambda _display, text: shown.append(text))
+    monkeypatch.setattr(Display, "warning", lambda _display, text: shown.append(text))
+    action = ActionModule.__new__(ActionModule)
+    monkeypatch.setattr("ansible.plugins.action.ActionBase.run", lambda *_arguments: {})
+    arguments = {"results_by_node": {"a": RUNS, "b": invalid, "c": None}, "keep": "0"}
+    options = {"older_than": "", "grep": "", "jmespath": ""}
+    monkeypatch.setattr(action, "validate_argument_spec", lambda **_spec: ({}, {**arguments, **options}))
+    result = action.run()
+    assert [(run["run_id"], run["stored_on"]) for run in result["runs"]] == [
+        (run_id, ["a"]) for run_id in ("new", "live", "failed", "oldest")
+    ]
+    assert result["old"] == []
+    assert shown[1:] == [
+        "c did not respond: their runs are neither listed nor removed",
+        "b sent an invalid reply: their runs are neither listed nor removed; check there whether a job has changed "
+        "Python or the run directories",
+    ]
+
+
+@pytest.mark.parametrize("reply", [{"runs": None}, {"runs": {}}, {"runs": ["first"]}, {"runs": 5}])
+def test_reply_that_is_not_a_list_of_runs_is_ignored(reply: dict[str, Any]) -> None:
+    assert merge_runs({"a": reply}) == []
 
 
 def test_node_cannot_change_the_age_or_nodes_of_a_run() -> None:

@@ -175,6 +175,59 @@ def test_table_shows_how_long_a_job_has_been_silent() -> None:
     ]
 
 
+ESCAPES = "\x1b[2Jx\nfake"
+GPUS = {"age": 1.0, "devices": []}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"state": ESCAPES},
+        {"ranks": [ESCAPES]},
+        {"run_id": ESCAPES},
+        {"since": "x"},
+        {"since": float("-inf")},
+        {"ended_ranks": {"x": 1.0}},
+        {"ended_ranks": {"1": float("inf")}},
+        {"gpus": {}},
+        {"gpus": {**GPUS, "age": float("inf")}},
+        {"gpus": {**GPUS, "devices": [{"utilization_percent": "97"}]}},
+        {"last_line": None},
+        {"message": 5},
+        {"node_rank": "0"},
+        {"seconds_since_output": "x"},
+        {"health": "text"},
+        {"attempt": "2"},
+        {"missing": [ESCAPES]},
+    ],
+)
+def test_node_with_an_invalid_reply_counts_as_not_read(fields: dict[str, Any]) -> None:
+    nodes = [node_status("a", make_reply("a", 0, **fields)), node_status("b", make_reply("b", 1))]
+    assert [node["state"] for node in nodes] == ["not read", "running"]
+    assert render_status(nodes, 1075.0).splitlines()[1].split(maxsplit=3) == [
+        *("a", "not", "read"),
+        "a sent an invalid reply: check there whether a job has changed Python or the run's files",
+    ]
+    assert describe_exited_ranks(nodes) == ""
+
+
+@pytest.mark.parametrize("run", ["running", [], {}, {"state": "running"}])
+def test_reply_that_does_not_describe_a_run_is_invalid(run: Any) -> None:
+    assert node_status("a", {"changed": False, "run": run})["state"] == "not read"
+
+
+def test_gpu_without_values_is_shown_as_unmeasured() -> None:
+    node = node_status("a", make_reply("a", 0, gpus={"age": 1.0, "devices": [{"index": 0}]}))
+    assert render_status([node], 1075.0).splitlines()[1].split() == ["a", "0-1", "running", "0:01:15", "step", "7"]
+
+
+@pytest.mark.parametrize("since", [float("-inf"), -1e300, float("nan"), "x", None])
+def test_impossible_start_of_a_hang_is_ignored(since: Any) -> None:
+    hang = {"text": "t", "since": since, "awaited_ranks": [], "groups": []}
+    node = node_status("a", make_reply("a", 0, hang=hang))
+    assert node["hang"] == {**hang, "since": None}
+
+
 @given(st.text())
 def test_any_last_line_takes_one_printable_table_row(text: str) -> None:
     table = render_status([node_status("a", make_reply("a", 0, last_line=text))], 2000.0)

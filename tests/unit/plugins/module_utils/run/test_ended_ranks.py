@@ -38,3 +38,4 @@ def test_other_content_of_the_status_file_is_ignored() -> None:
         9: 2.0,
         10: 3.0,
     }
+    assert ended_ranks({"ended_ranks": {"0": float("-inf"), "1": float("nan"), "2": -1e300, "3": True}}) == {}

@@ -129,6 +129,15 @@ def test_any_message_from_a_node_is_accepted_and_bounded(value: Any) -> None:
     validate_hang({"text": "x", "awaited_ranks": value, "groups": value})
 
 
+@pytest.mark.parametrize(
+    ("since", "validated"),
+    [(1.5e9, 1.5e9), (float("-inf"), None), (-1e300, None), (float("nan"), None), (True, None), ("x", None)],
+)
+def test_start_of_a_hang_is_a_time_or_unknown(since: Any, validated: float | None) -> None:
+    hang = validate_hang({"text": "t", "since": since, "awaited_ranks": [], "groups": []})
+    assert hang is not None and hang["since"] == validated
+
+
 def test_a_node_reports_only_about_its_own_ranks_and_in_bounded_single_lines() -> None:
     reported = [group(0, 2, 3, call="a\x1b[2J\n" + "x" * 1000, frames=["f"] * 500), {**group(3), "kind": "odd"}]
     (checked,) = validate_groups(reported, range(2, 4))

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -122,3 +123,14 @@ def test_run_directory_that_cannot_be_removed_is_reported(tmp_path: Path, monkey
     assert on_node(run, "first") == {
         "error": f"cannot remove {run.node(0)}: Permission denied. Check its owner on this node"
     }
+
+
+@pytest.mark.parametrize(("written", "started"), [(9e18, 1e11), (-9e18, -1e11), (1.5e9, 1.5e9)])
+def test_impossible_time_of_a_file_does_not_make_the_list_invalid(
+    written: float, started: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job can set it on file systems with 64-bit times, such as btrfs."""
+    with monkeypatch.context() as patch:
+        patch.setattr("os.lstat", lambda _path: SimpleNamespace(st_mtime=written))
+        shown = find_runs.modification_time("plan.json")
+    assert shown == started
