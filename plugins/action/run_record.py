@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from ansible import context
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
@@ -25,6 +26,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.stored_docume
 from ansible_collections.muster.training.plugins.plugin_utils._cluster.training_group import group_members
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.command_hints import adapt_commands
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.unused_options import (
+    collection_playbooks,
     reject_unused_options,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._inventory_sources import reject_unread_sources
@@ -43,6 +45,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._record.node_repli
 from ansible_collections.muster.training.plugins.plugin_utils._record.origin import FILE as ORIGIN_FILE
 from ansible_collections.muster.training.plugins.plugin_utils._record.record_paths import (
     LATEST,
+    describe_missing_record,
     records_directory,
     resolve_run_id,
 )
@@ -177,7 +180,8 @@ def read_record(directory: Path, run_id: str, members: list[str]) -> dict[str, A
     try:
         plan = read_document(record / "plan.json")
     except FileNotFoundError:
-        return {"changed": False, "run_id": run_id, "record": str(record), "plan": None, "names": members}
+        result = {"changed": False, "run_id": run_id, "record": str(record), "plan": None, "names": members}
+        return {**result, "missing": describe_missing_record(directory, run_id, current_playbook())}
     nodes = [node["name"] for node in plan["nodes"]]
     names = [name for name in nodes if name in members]
     if not names:
@@ -186,6 +190,12 @@ def read_record(directory: Path, run_id: str, members: list[str]) -> dict[str, A
             "it was launched with"
         )
     return {"changed": False, "run_id": plan["run_id"], "record": str(record.resolve()), "plan": plan, "names": names}
+
+
+def current_playbook() -> str:
+    """Return the name of the playbook of this collection that the user runs, directly or from their own."""
+    playbooks = collection_playbooks(context.CLIARGS.get("args") or ()) or []
+    return playbooks[0].stem if len(playbooks) == 1 else ""
 
 
 def find_record(directory: Path, args: dict[str, Any], members: list[str]) -> dict[str, Any]:
@@ -317,7 +327,8 @@ def show_verdict(
     explanation = None
     if failure:
         facts = read_facts(plan, failure.get("rank"))
-        explanation = for_run(explain_failure(failure["error"], failure.get("last_lines", []), facts), plan)
+        error = failure["error"]
+        explanation = for_run(explain_failure(error, failure.get("last_lines", []), facts), plan, error)
     last_lines = render_last_lines(verdict, watched)
     if last_lines:
         Display().display(last_lines)

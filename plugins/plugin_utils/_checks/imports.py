@@ -15,8 +15,15 @@ from ansible_collections.muster.training.plugins.plugin_utils._checks.findings i
 from ansible_collections.muster.training.plugins.plugin_utils._checks.gpus import check_driver, check_free
 from ansible_collections.muster.training.plugins.plugin_utils._checks.interconnect import check_fabric
 from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_vendors import vendor_of
+from ansible_collections.muster.training.plugins.plugin_utils._software.user_python import (
+    MISSING_MODULE,
+    install_with_pip,
+    package_of_module,
+    user_python,
+)
 
 MAX_ERROR = 700  # number of characters of an exception in a finding
+REQUIREMENTS_TAG = "ansible-playbook site.yml --tags python_env"  # what REINSTALL is for in the user's own Python
 SKIP_HINT = "to skip the test: -e launch_import_test=false"
 REINSTALL = "ansible-playbook site.yml --tags pytorch,python_env"
 # The remedy for an exception, by its text; the first match is used.
@@ -67,34 +74,6 @@ IMPORT_REMEDIES: tuple[tuple[str, str], ...] = (
         "install the missing library on the node, or set LD_LIBRARY_PATH in launch_environment",
     ),
 )
-MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
-# Packages whose names differ from their modules.
-PACKAGE_NAMES = {
-    "Bio": "biopython",
-    "OpenSSL": "pyopenssl",
-    "PIL": "pillow",
-    "attr": "attrs",
-    "bs4": "beautifulsoup4",
-    "cv2": "opencv-python-headless",
-    "dateutil": "python-dateutil",
-    "dotenv": "python-dotenv",
-    "fitz": "pymupdf",
-    "git": "gitpython",
-    "google.protobuf": "protobuf",
-    "hydra": "hydra-core",
-    "ignite": "pytorch-ignite",
-    "lightning_fabric": "lightning",
-    "magic": "python-magic",
-    "mpl_toolkits": "matplotlib",
-    "open_clip": "open-clip-torch",
-    "pkg_resources": "setuptools<81",
-    "pynvml": "nvidia-ml-py",
-    "skimage": "scikit-image",
-    "sklearn": "scikit-learn",
-    "umap": "umap-learn",
-    "yaml": "pyyaml",
-    "zmq": "pyzmq",
-}
 # Packages that have their own role, each with the options of site.yml.
 ROLE_OPTIONS = {
     "torch": "--tags pytorch",
@@ -172,11 +151,13 @@ def missing_module(failure: Mapping[str, Any]) -> str:
     A part of an installed package is returned only if another package provides it.
     """
     match = MISSING_MODULE.fullmatch(format_exception(failure["error"]))
-    return match[1] if match and ("." not in match[1] or match[1] in PACKAGE_NAMES) else ""
+    return match[1] if match and package_of_module(match[1]) else ""
 
 
 def has_old_requirements(context: CheckContext, name: str) -> bool:
-    """Return whether the environment on a node does not meet the project's current requirements."""
+    """Return whether site.yml would install other requirements on a node than it has installed there."""
+    if user_python(context.job.interpreter, context.job.image):
+        return False
     part = context.facts[name].get("code")
     return part is not None and bool(context.code.required) and part["required"] not in (None, context.code.required)
 
@@ -189,7 +170,7 @@ def install_remedy(modules: list[str], is_certain: bool, is_outdated: bool) -> s
         is_certain: False if they may be the user's own modules.
         is_outdated: whether the project's requirements, which may include them, are not installed.
     """
-    packages = [PACKAGE_NAMES.get(module, module) for module in modules if module not in ROLE_OPTIONS]
+    packages = [package_of_module(module) for module in modules if module not in ROLE_OPTIONS]
     commands = dict.fromkeys(ROLE_OPTIONS[module] for module in modules if module in ROLE_OPTIONS)
     steps = [f"ansible-playbook site.yml {options}" for options in commands]
     if packages:
@@ -200,6 +181,12 @@ def install_remedy(modules: list[str], is_certain: bool, is_outdated: bool) -> s
         steps.append(f"{condition}{step}")
     owner = "them" if modules[1:] else "it"
     return f"{'; '.join(steps)}, or set launch_python to the interpreter that has {owner}"
+
+
+def adapt_to_python(context: CheckContext, remedy: str) -> str:
+    """Return a remedy that installs packages into the job's Python, even if the user has set it with launch_python."""
+    python = user_python(context.job.interpreter, context.job.image)
+    return install_with_pip(remedy.replace(REINSTALL, REQUIREMENTS_TAG), python) if python else remedy
 
 
 def describe_failures(failures: list[dict[str, Any]], interpreter: str) -> str:
@@ -283,7 +270,7 @@ def check_import_failures(context: CheckContext) -> list[Finding]:
                     [node.name],
                     problem=describe_failures(group, python_name(context, node.name)),
                     requirement="libraries that the job can import",
-                    remedy=f"{remedy}; {SKIP_HINT}",
+                    remedy=f"{adapt_to_python(context, remedy)}; {SKIP_HINT}",
                 )
             )
     return findings
@@ -314,7 +301,7 @@ def check_cuda(context: CheckContext) -> list[Finding]:
                     [node.name],
                     problem=f"{subject} in {python_name(context, node.name)}: {text}",
                     requirement="GPUs on which the job's torch can compute",
-                    remedy=f"{choose_remedy(text, CUDA_REMEDIES, default)}; {SKIP_HINT}",
+                    remedy=f"{adapt_to_python(context, choose_remedy(text, CUDA_REMEDIES, default))}; {SKIP_HINT}",
                 )
             )
     return findings

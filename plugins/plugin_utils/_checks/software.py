@@ -14,6 +14,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._checks.context im
 from ansible_collections.muster.training.plugins.plugin_utils._checks.environments import use_project_environment
 from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding, error, warning
 from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_vendors import vendor_name, vendor_of
+from ansible_collections.muster.training.plugins.plugin_utils._software.user_python import install_with_pip, user_python
 from ansible_collections.muster.training.plugins.plugin_utils._software.versions import MIN_DRIVER, version_tuple
 from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
 
@@ -229,8 +230,11 @@ def check_torch(context: CheckContext) -> list[Finding]:
                 problem=f"{context.interpreter_of(lacking[0])} has no torch",
                 requirement="torch, which includes torchrun, in the environment of the job's interpreter",
                 remedy=(f"{alternative}; " if alternative else "")
-                + "install torch (ansible-playbook site.yml --tags pytorch), or set launch_python to the interpreter "
-                "that has it",
+                + install_with_pip(
+                    "install torch (ansible-playbook site.yml --tags pytorch), or set launch_python to the interpreter "
+                    "that has it",
+                    user_python(context.job.interpreter, context.job.image),
+                ),
             )
         )
     cpu_only, too_old = [], {}
@@ -254,7 +258,10 @@ def check_torch(context: CheckContext) -> list[Finding]:
                 problem=f"the node has GPUs, but torch {software[cpu_only[0]]['packages']['torch']} is a CPU-only "
                 "build",
                 requirement="a torch build for CUDA",
-                remedy=("install torch from the index for its CUDA version (ansible-playbook site.yml --tags pytorch)"),
+                remedy=install_with_pip(
+                    "install torch from the index for its CUDA version (ansible-playbook site.yml --tags pytorch)",
+                    user_python(context.job.interpreter, context.job.image),
+                ),
             )
         )
     if too_old:

@@ -270,6 +270,8 @@ def explain_by_frames(
         own: The error's own match in the catalogue.
         explanation: The catalogue's explanation.
     """
+    if own is not None and own.entry.id in CRASHES and explanation is not None and explanation["id"] in CRASHES:
+        return explain_crash(lines)
     if is_uninformative(error, own):
         output = LAST_OUTPUT.match(error)
         if output is None or not EXCEPTION.match(output["text"]) or explanation is not None:

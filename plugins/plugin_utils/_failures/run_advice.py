@@ -8,22 +8,25 @@ nothing.
 
 from __future__ import annotations
 
-import re
-import shlex
 from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.muster.training.plugins.plugin_utils._failures.explanation import Explanation, clean_line
 from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import to_mapping
+from ansible_collections.muster.training.plugins.plugin_utils._software.user_python import (
+    install_with_pip,
+    name_missing_package,
+    user_python,
+)
 
-INSTALLS = re.compile(r"ansible-playbook site\.yml --tags (?:\w+,)*(?:python_env|pytorch|deepspeed)\b")
 START = "start at launch_working_directory"
 MAX_PATH = 300  # characters
+MAX_ERROR = 2000  # number of characters of an error to search for a module
 
 
-def for_run(explanation: Explanation | None, plan: Mapping[str, Any]) -> Explanation | None:
-    """Return an explanation with the run's start directory, and with advice on the user's own Python."""
-    return None if explanation is None else add_directory(add_python_advice(explanation, plan), plan)
+def for_run(explanation: Explanation | None, plan: Mapping[str, Any], error: str = "") -> Explanation | None:
+    """Return an explanation with the run's start directory and the user's own Python. error: the explained error."""
+    return None if explanation is None else add_directory(use_user_python(explanation, plan, error), plan)
 
 
 def add_directory(explanation: Explanation, plan: Mapping[str, Any]) -> Explanation:
@@ -36,25 +39,11 @@ def add_directory(explanation: Explanation, plan: Mapping[str, Any]) -> Explanat
     return {**explanation, "cause": cause, "remedy": remedy}
 
 
-def own_python(plan: Mapping[str, Any]) -> str:
-    """Return the interpreter that the user has set with launch_python, or ""; also "" if the run uses an image.
-
-    The default is a list of the environments of site.yml, separated by colons.
-    """
+def use_user_python(explanation: Explanation, plan: Mapping[str, Any], error: str) -> Explanation:
+    """Install packages into the Python that the user has set with launch_python, where site.yml installs nothing."""
     options = to_mapping(plan.get("options"))
-    python = options.get("launch_python")
-    if not isinstance(python, str) or not python.startswith("/") or ":" in python or options.get("launch_image"):
-        return ""
-    return clean_line(python[:MAX_PATH])
-
-
-def add_python_advice(explanation: Explanation, plan: Mapping[str, Any]) -> Explanation:
-    """Extend a remedy that installs packages with how to install them into the user's own Python."""
-    python = own_python(plan)
-    if not python or INSTALLS.search(explanation["remedy"]) is None:
-        return explanation
-    advice = (
-        f"This run used {python} (launch_python), so that command does not install anything for it. Instead, run "
-        f"`{shlex.quote(python)} -m pip install PACKAGE` on each node"
-    )
-    return {**explanation, "remedy": f"{explanation['remedy']}. {advice}"}
+    python = user_python(options.get("launch_python"), options.get("launch_image"))
+    remedy = install_with_pip(explanation["remedy"], python)
+    if explanation["id"] == "module-missing":
+        remedy = name_missing_package(remedy, error[:MAX_ERROR])
+    return {**explanation, "remedy": remedy}

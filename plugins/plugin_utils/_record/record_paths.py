@@ -42,8 +42,10 @@ def resolve_run_id(directory: Path, prefix: str) -> str:
     return matches[0] if matches else prefix
 
 
-def find_record(directory: Path, run_id: str) -> Path:
+def find_record(directory: Path, run_id: str, playbook: str = "") -> Path:
     """Return the record of a run by its ID or a prefix of the ID; by default, the latest record.
+
+    playbook: as in describe_missing_record().
 
     Raises:
         AnsibleActionFail: If the id is not a safe name, is ambiguous, or has no record.
@@ -54,10 +56,25 @@ def find_record(directory: Path, run_id: str) -> Path:
         )
     record = (directory / (resolve_run_id(directory, run_id) or LATEST)).resolve()
     if not (record / "plan.json").is_file():
-        raise AnsibleActionFail(
-            adapt_commands(
-                f"the record {directory / (run_id or LATEST)} does not exist: name a run launched from this machine "
-                "(ansible-playbook runs.yml lists the runs on the nodes), or use the inventory it was launched with"
-            )
-        )
+        raise AnsibleActionFail(describe_missing_record(directory, run_id, playbook))
     return record
+
+
+def describe_missing_record(directory: Path, run_id: str, playbook: str = "") -> str:
+    """Return a message for a run without a record, with commands as the user types them.
+
+    Args:
+        directory: that of all records.
+        run_id: the name that the user typed, or "" for the latest run.
+        playbook: the playbook to name the run for, if its variable is run_id.
+    """
+    if not run_id and not any(directory.glob("*/plan.json")):
+        return adapt_commands(
+            f"no run has been launched from this project yet: {directory} has no records. Launch one: "
+            "ansible-playbook launch.yml -e launch_script=train.py"
+        )
+    example = f", as in ansible-playbook {playbook}.yml -e run_id=NAME" if playbook else ""
+    return adapt_commands(
+        f"the record {directory / (run_id or LATEST)} does not exist: name a run launched from this machine{example} "
+        "(ansible-playbook runs.yml lists the runs on the nodes), or use the inventory it was launched with"
+    )

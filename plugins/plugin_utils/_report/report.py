@@ -250,7 +250,8 @@ def describe_failure(result: Mapping[str, Any], log: str, plan: Mapping[str, Any
     last_lines = log.splitlines() or reported_lines
     lines = clean_lines(choose_lines(last_lines))
     error = first_failure.get("error")
-    cause = for_run(explain_failure(error if isinstance(error, str) else "", last_lines, read_facts(plan, rank)), plan)
+    text = error if isinstance(error, str) else ""
+    cause = for_run(explain_failure(text, last_lines, read_facts(plan, rank)), plan, text)
     return {
         "node": clean_text(first_failure.get("node"), 100),
         "node_rank": to_int(first_failure.get("node_rank")),

@@ -241,7 +241,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             "torch is not installed in it, or the image has neither."
         ),
         remedy=(
-            "let muster install the environment on all nodes (ansible-playbook site.yml --tags python_env,pytorch), "
+            "install the environment on all nodes (ansible-playbook site.yml --tags python_env,pytorch), "
             "or specify your own with launch_python=/path/to/env/bin/python. In your own script, use python -m "
             "torch.distributed.run instead of torchrun"
         ),

@@ -194,6 +194,8 @@ WHERE = (
     "module-attribute-missing",
     "torch-name-missing",
     "attribute-missing",
+    "attribute-misspelled",
+    "torch-attribute-unknown",
     "packages-do-not-fit",
     "error-in-script",
     "package-failed",

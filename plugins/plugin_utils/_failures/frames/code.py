@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from ansible_collections.muster.training.plugins.plugin_utils._failures.frames.rule import FrameRule
+from ansible_collections.muster.training.plugins.plugin_utils._failures.frames.tracebacks import BLOCK
 
 TOPIC = "The script and its libraries"
 WRAPPERS = (
@@ -77,6 +78,7 @@ RULES: tuple[FrameRule, ...] = (
         exceptions=("KeyError",),
         message=r"KeyError: ?\n?\s{0,4}(?P<name>[^\n]{1,160})",
         source=r"(?i:load_state_dict|checkpoint|\bckpt|state_dict|resume)",
+        operation=True,
         cause=(
             "{where} reads {name} from a checkpoint that does not have it: the checkpoint contains only weights or "
             "other parts, or it was saved under another name or by a different version, script or set of trainable "
@@ -114,6 +116,7 @@ RULES: tuple[FrameRule, ...] = (
         title="Tensors have incompatible shapes",
         exceptions=("RuntimeError", "ValueError", "IndexError", "AssertionError"),
         message=SHAPES,
+        operation=True,
         cause=(
             "{where} combines tensors with incompatible shapes: {message}. The sizes of the data do not match "
             "the configuration of the model, or a batch (often a rank's last one) is smaller."
@@ -130,8 +133,9 @@ RULES: tuple[FrameRule, ...] = (
         exceptions=("AttributeError",),
         message=r"module '(?P<module>[\w.]{1,100})' has no attribute '(?P<name>\w{1,80})'",
         cause=(
-            "{where} uses {module}.{name}, which the installed version of {module} does not have: the code was "
-            "written for a different version, or a file in the project has the same name as the package."
+            "{where} uses {module}.{name}, which the installed version of {module} does not have: the name is "
+            "misspelled, the code was written for a different version, or a file in the project has the same name as "
+            "the package."
         ),
         remedy=(
             "install the version that the project requires (ansible-playbook site.yml --tags python_env), and the "
@@ -145,6 +149,7 @@ RULES: tuple[FrameRule, ...] = (
         exceptions=("AttributeError", "TypeError"),
         message=r"'?NoneType'? object (?:has no attribute|is not (?:subscriptable|iterable|callable)|cannot be)|"
         r"(?:argument of type|unsupported operand type\(s\)[^\n]{1,80}) '?NoneType",
+        operation=True,
         cause=(
             "{where} uses a value that is None: {message}. A function or option returned nothing, a file did not "
             "contain the entry, or only rank 0 has the value because it is set inside `if rank == 0`."
@@ -154,6 +159,18 @@ RULES: tuple[FrameRule, ...] = (
             "on all ranks (torch.distributed.broadcast_object_list sends it from rank 0)"
         ),
         certain=False,
+    ),
+    FrameRule(
+        id="raised-by-script",
+        title="The script raised the error itself",
+        raised_by="script",
+        source=rf"\A\s{{0,9}}{BLOCK}(?:raise\b|sys\.exit\(|exit\(|quit\()",
+        fallback=True,
+        cause="The script itself raised this error: {message} ({where}).",
+        remedy=(
+            "look at the lines above that line, which show the condition that the script checks; change the "
+            "option, file or data that the message names"
+        ),
     ),
     FrameRule(
         id="packages-differ",
@@ -194,6 +211,7 @@ RULES: tuple[FrameRule, ...] = (
         title="A rank cannot be started with these objects",
         message=r"(?i:can't pickle|cannot pickle|could not pickle|pickling)",
         source=r"\bmp\.spawn\(|\bmultiprocessing\.spawn\(|mp_spawn_kwargs",
+        operation=True,
         cause=(
             "{where} starts its ranks with spawn (Lightning: ddp_spawn), which pickles the model and everything it "
             "refers to, and a part of it cannot be pickled: {message}."
@@ -209,6 +227,7 @@ RULES: tuple[FrameRule, ...] = (
         id="worker-not-started",
         title="A process cannot be started with these objects",
         message=r"(?i:can't pickle|cannot pickle|could not pickle|pickling)",
+        operation=True,
         cause=(
             "{where} passes an object that cannot be pickled to another process: {message}. Lambdas, local functions "
             "and classes, locks, open files and generators cannot be pickled."
@@ -223,6 +242,7 @@ RULES: tuple[FrameRule, ...] = (
         id="recursion",
         title="A function calls itself endlessly",
         exceptions=("RecursionError",),
+        operation=True,
         cause=(
             "{where}: a function calls itself endlessly; often this is an attribute lookup (__getattr__) of a "
             "class that is not initialized yet, for example after unpickling in a worker."
@@ -234,6 +254,7 @@ RULES: tuple[FrameRule, ...] = (
         id="interrupted",
         title="A person or program interrupted the process",
         exceptions=("KeyboardInterrupt",),
+        operation=True,
         cause=(
             "The process received SIGINT: somebody pressed Ctrl-C, or a scheduler or script sent the signal. The "
             "process was at {where}."
@@ -258,6 +279,54 @@ RULES: tuple[FrameRule, ...] = (
             "enables it"
         ),
         certain=False,
+    ),
+    FrameRule(
+        id="attribute-misspelled",
+        title="The script uses an attribute that does not exist, but a similar one does",
+        exceptions=("AttributeError",),
+        raised_by="script",
+        message=r"'(?P<owner>[\w.]{1,100})' (?:object )?has no attribute '(?P<name>\w{1,80})'\. Did you mean: "
+        r"'(?P<similar>\w{1,80})'\?",
+        fallback=True,
+        over=("torch-name-missing",),
+        cause="{where} uses {name}, which {owner} does not have (did you mean {similar}?).",
+        remedy=(
+            "correct the name ({similar}); or, if {owner} is your own class, create {name} in its __init__. If "
+            "{owner} belongs to a package, see in its documentation which versions have {name}"
+        ),
+    ),
+    FrameRule(
+        id="model-attribute-missing",
+        title="The script uses an attribute that a model does not have",
+        exceptions=("AttributeError",),
+        of_module=True,
+        message=r"'(?P<owner>\w{1,80})' object has no attribute '(?P<name>\w{1,80})'",
+        fallback=True,
+        cause="{where} uses {name}, which {owner} does not have.",
+        remedy=(
+            "correct the name; or, if {owner} is your own class, create {name} in its __init__, on all ranks (if "
+            "{name} is a @property there, what is missing is an attribute that it reads). If {owner} belongs to a "
+            "package, see in its documentation which versions have {name}"
+        ),
+    ),
+    FrameRule(
+        id="torch-attribute-unknown",
+        title="The script uses a name that torch does not have",
+        exceptions=("AttributeError",),
+        raised_by="script",
+        message=r"(?<!initialized )module '(?P<owner>(?:torch|torchvision|triton)(?:\.[\w.]{1,60})?)' has no attribute "
+        r"'(?P<name>\w{1,80})'",
+        fallback=True,
+        over=("torch-name-missing",),
+        cause=(
+            "{where} uses {owner}.{name}, which the installed version does not have: the name is misspelled, or "
+            "belongs to an older or newer version."
+        ),
+        remedy=(
+            "correct the name; or run pip show torch, see in torch's documentation which versions have {name}, and "
+            "install one of them on all nodes: ansible-playbook site.yml --tags python_env,pytorch -e "
+            "pytorch_version=VERSION"
+        ),
     ),
     FrameRule(
         id="packages-do-not-fit",
@@ -285,12 +354,13 @@ RULES: tuple[FrameRule, ...] = (
         fallback=True,
         cause=(
             "{where} uses an attribute that the object does not have: {message}. The installed version of the "
-            "package that defines its class is not the one that the code expects, or the value has a different "
-            "type on this rank."
+            "package that defines its class is not the one that the code expects, the value has a different type on "
+            "this rank, or the name is misspelled or not set in __init__."
         ),
         remedy=(
-            "install the versions that the project requires (ansible-playbook site.yml --tags python_env), or print "
-            "the type of the object before that line"
+            "for a class of your own, correct the name or set it in __init__; otherwise, install the versions that "
+            "the project requires (ansible-playbook site.yml --tags python_env), or print the type of the object "
+            "before that line"
         ),
         certain=False,
     ),
@@ -355,18 +425,6 @@ RULES: tuple[FrameRule, ...] = (
         remedy=(
             "look at the condition in the last lines of the traceback; it concerns the arguments of that call, the "
             "options behind them or the number of ranks"
-        ),
-    ),
-    FrameRule(
-        id="raised-by-script",
-        title="The script raised the error itself",
-        raised_by="script",
-        source=r"\A\s{0,9}(?:raise\b|sys\.exit\(|exit\(|quit\()",
-        fallback=True,
-        cause="The script itself raised this error: {message} ({where}).",
-        remedy=(
-            "look at the lines above that line, which show the condition that the script checks; change the "
-            "option, file or data that the message names"
         ),
     ),
     FrameRule(

@@ -10,12 +10,14 @@ import builtins
 import functools
 import re
 from collections.abc import Iterable
+from itertools import pairwise
 
 from ansible_collections.muster.training.plugins.plugin_utils._failures.command_fields import replace_shell_syntax
 from ansible_collections.muster.training.plugins.plugin_utils._failures.explanation import Explanation, clean_line
+from ansible_collections.muster.training.plugins.plugin_utils._failures.frames import code
 from ansible_collections.muster.training.plugins.plugin_utils._failures.frames.advice import AS_STATED, stated_advice
 from ansible_collections.muster.training.plugins.plugin_utils._failures.frames.packages import package_pair
-from ansible_collections.muster.training.plugins.plugin_utils._failures.frames.registry import RULES
+from ansible_collections.muster.training.plugins.plugin_utils._failures.frames.registry import RULES, TOPICS
 from ansible_collections.muster.training.plugins.plugin_utils._failures.frames.rule import FrameRule
 from ansible_collections.muster.training.plugins.plugin_utils._failures.frames.tracebacks import (
     Frame,
@@ -27,9 +29,11 @@ MAX_TEXT = 4000  # number of characters of an exception to search
 MAX_SHOWN = 480  # number of characters of a message in a cause
 MAX_SOURCE = 100  # number of characters of a line of code in a cause
 PATH = re.compile(r"'([^'\n]{2,300})'|\"([^\"\n]{2,300})\"|(?<![\w/.])(/[\w.@+-]{1,100}(?:/[\w.@+=-]{1,200}){1,20})")
+# Rules that say little more than an exception itself.
+CATCH_ALL = frozenset(rule.id for rule in TOPICS[code.TOPIC] if rule.fallback)
 CRASH = "native-crash"
 CRASHED_AT = (
-    "Compiled code crashed while Python was at {where}: a package was built for a different torch, CUDA or "
+    "Compiled code crashed while Python was at {where}{inner}: {package} was built for a different torch, CUDA or "
     "Python version, or is used in several processes or threads at the same time."
 )
 
@@ -49,11 +53,35 @@ def explain_chain(chain: list[RaisedError], replaceable: str | None, fallback: b
             return explanation
     if not fallback or not chain:
         return None
+    if chain[0].is_deliberate:
+        return explain_deliberate(chain, replaceable)
     last = 0
     while last + 1 < len(chain) and chain[last].link == "cause":
         last += 1
     candidates = (explain_raised(raised, replaceable, fallback=True) for raised in (chain[last], *chain))
     return next(filter(None, candidates), None)
+
+
+def explain_deliberate(chain: list[RaisedError], replaceable: str | None) -> Explanation | None:
+    """Return the explanation of an exception that the script raised itself, with the one from which it raised it.
+
+    If more is known about the latter than its message, return the explanation of the latter.
+    """
+    for later, origin in pairwise(chain):
+        if later.link != "cause":
+            break
+        explanation = explain_raised(origin, replaceable, fallback=True)
+        if explanation is not None and explanation["id"] not in CATCH_ALL:
+            return explanation
+    explanation = explain_raised(chain[0], replaceable, fallback=True)
+    if explanation is None or chain[0].link != "cause" or not chain[1:]:
+        return explanation
+    origin = chain[1]
+    message = shorten(origin.message, MAX_SHOWN).removesuffix(".")
+    text = f"{shorten(origin.exception, MAX_SHOWN)}: {message}" if message else shorten(origin.exception, MAX_SHOWN)
+    place = describe_place(origin)
+    at = f", at {place}" if place else ""
+    return {**explanation, "cause": f"{explanation['cause'].removesuffix('.')}, because of {text}{at}."}
 
 
 def explain_raised(raised: RaisedError, replaceable: str | None, fallback: bool) -> Explanation | None:
@@ -83,13 +111,17 @@ def explain_crash(lines: Iterable[str]) -> Explanation | None:
     frames = read_fault(lines)
     if not frames:
         return None
-    where = describe_place(RaisedError("Fatal", frames))
+    crash = RaisedError("Fatal", frames)
+    innermost = frames[-1]
+    package = next(iter(crash.packages), "")
+    inner = "" if innermost.is_user_code or crash.user_frame is None else f" (inside {describe_frame(innermost)})"
     return {
         "id": CRASH,
-        "cause": CRASHED_AT.format(where=where),
+        "cause": CRASHED_AT.format(where=describe_place(crash), inner=inner, package=package or "a package"),
         "remedy": (
-            "reinstall or upgrade the package of the innermost frame; if the crash is in a DataLoader worker, try "
-            "num_workers=0; run ansible-playbook preflight.yml to compare the versions on all nodes"
+            f"reinstall or upgrade {package or 'the package whose function that line calls'}; if the crash is in a "
+            "DataLoader worker, try num_workers=0; run ansible-playbook preflight.yml to compare the versions on all "
+            "nodes"
         ),
         "evidence": "",
         "confidence": "log",
@@ -103,7 +135,7 @@ def match_rule(rule: FrameRule, raised: RaisedError) -> dict[str, str] | None:
     packages = {*raised.packages[:3], raised.qualified_name.partition(".")[0]}
     if rule.packages and not packages.intersection(rule.packages):
         return None
-    if rule.raised_by and rule.raised_by != find_raiser(raised):
+    if not applies_to_raiser(rule, raised):
         return None
     message = compile_pattern(rule.message).search(raised.text[:MAX_TEXT])
     source = compile_pattern(rule.source).search("\n".join(inner_sources(raised))[-MAX_TEXT:])
@@ -129,6 +161,13 @@ def match_rule(rule: FrameRule, raised: RaisedError) -> dict[str, str] | None:
     }
 
 
+def applies_to_raiser(rule: FrameRule, raised: RaisedError) -> bool:
+    """Return whether a rule's conditions on the code that raised the exception hold."""
+    if (rule.operation and raised.is_deliberate) or (rule.of_module and not raised.frames_of_reader):
+        return False
+    return not rule.raised_by or rule.raised_by == find_raiser(raised)
+
+
 @functools.cache
 def compile_pattern(text: str) -> re.Pattern[str]:
     """Compile a rule's pattern when it is first needed."""
@@ -151,7 +190,7 @@ def find_raiser(raised: RaisedError) -> str:
 
 def inner_sources(raised: RaisedError) -> list[str]:
     """Return the lines of code from the user's innermost frame to the frame that raised the exception."""
-    frames = list(raised.frames)
+    frames = list(raised.frames_of_reader or raised.frames)
     positions = [index for index, frame in enumerate(frames) if frame.is_user_code]
     return [frame.source for frame in frames[positions[-1] if positions else 0 :]]
 

@@ -138,6 +138,7 @@ RULES: tuple[FrameRule, ...] = (
         id="path-is-directory",
         title="A directory is used as a file, or a file as a directory",
         exceptions=("IsADirectoryError", "NotADirectoryError"),
+        operation=True,
         cause=(
             "{where} uses {path} as a file although it is a directory, or the other way around: an option "
             "expects a file path and got a directory (IsADirectoryError), or expects a directory and got a file "
@@ -164,6 +165,7 @@ RULES: tuple[FrameRule, ...] = (
         id="unreadable-encoding",
         title="A file is read with the wrong encoding",
         exceptions=("UnicodeDecodeError", "UnicodeEncodeError"),
+        operation=True,
         cause=(
             "{where}: {message}. If the message names 'ascii', the job's locale is POSIX, as in many containers; if "
             "it names 'utf-8', the file is binary, compressed, or in another encoding."
@@ -243,6 +245,7 @@ RULES: tuple[FrameRule, ...] = (
         id="text-file-broken",
         title="A JSON, YAML or other text file has a syntax error",
         exceptions=("JSONDecodeError", "ScannerError", "ParserError", "TOMLDecodeError", "ParseError", "ComposerError"),
+        operation=True,
         cause=(
             "A file or text that is read at {where} has a syntax error: {message}. It is empty, was cut off, is "
             "still being written by another rank, or was edited by hand."

@@ -109,6 +109,7 @@ RULES: tuple[FrameRule, ...] = (
         message=r"(?:Column \[?['\"]?(?P<name>[\w -]{1,60})['\"]?\]? (?:not in|doesn't exist|does not exist)|Column "
         r"name \[?['\"]?\w{1,60}"
         r"['\"]?\]? not in the dataset|not in index|Current columns in the dataset)[^\n]{0,300}",
+        operation=True,
         cause="{where} reads a column that the dataset does not have: {message}",
         remedy=(
             "print dataset.column_names; rename the column (dataset.rename_column) or set the option for it "
@@ -122,6 +123,7 @@ RULES: tuple[FrameRule, ...] = (
         message=r"KeyError: ['\"](?P<name>text|messages|prompt|chosen|rejected|input_ids|labels?|image|images|"
         r"pixel_values|"
         r"attention_mask|input|output|instruction|content|conversations|audio|caption|target|loss|logits)['\"]",
+        operation=True,
         cause=(
             "{where} reads the entry '{name}', which the sample, batch or output does not have: the data has "
             "different column names, or the Trainer removed a column that the model does not accept."

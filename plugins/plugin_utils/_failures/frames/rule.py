@@ -30,6 +30,9 @@ class FrameRule:
         fallback: Whether any rule that is not a fallback, for an exception that led to this one, is preferred.
         two_packages: Whether the call must be one of a package to another, with arguments that the latter refuses.
         over: Entries of the catalogue that say less than this rule.
+        operation: Whether it explains an operation that failed. An exception with a similar message which the script
+            raises deliberately, with a raise statement, is not one.
+        of_module: Whether the script must read an attribute that a torch.nn.Module does not have.
         equal: Two groups of `message` and `source` that must have the same text, or ().
     """
 
@@ -46,4 +49,6 @@ class FrameRule:
     fallback: bool = False
     two_packages: bool = False
     over: tuple[str, ...] = ()
+    operation: bool = False
+    of_module: bool = False
     equal: tuple[str, str] | tuple[()] = ()

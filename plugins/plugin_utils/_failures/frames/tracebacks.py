@@ -46,6 +46,12 @@ PACKAGE = re.compile(
     r"^(?P<compiled>[A-Za-z_]\w{0,60})/(?:[\w.-]{1,80}/){0,8}[\w.-]{1,80}\.(?:pyx|pxi|pxd)$"
 )
 
+# Files whose __getattr__ reports an attribute that torch.nn.Module, or a module such as torch itself, does not have.
+LOOKUP_FILE = re.compile(r"/torch/(?:nn/modules/module|(?:\w{1,40}/){0,6}__init__)\.py$")
+# What may precede a statement on its line, such as "if rank == 1: ".
+BLOCK = r"(?:(?:if|elif|else|try|except|finally|for|while|with|case)\b[^\n]{0,300}:\s{1,9})?"
+RAISE = re.compile(rf"\s{{0,9}}{BLOCK}raise\b")
+
 
 @dataclass(frozen=True)
 class Frame:
@@ -106,12 +112,38 @@ class RaisedError:
     @property
     def user_frame(self) -> Frame | None:
         """The innermost frame of the user's own code, or None."""
-        return next((frame for frame in reversed(self.frames) if frame.is_user_code), None)
+        frames = self.frames_of_reader or self.frames
+        return next((frame for frame in reversed(frames) if frame.is_user_code), None)
 
     @property
     def innermost(self) -> Frame | None:
-        """The frame that raised the exception, or None."""
-        return self.frames[-1] if self.frames else None
+        """The frame that raised the exception, or None.
+
+        For an attribute that a model or torch does not have, this is the script's frame which reads it.
+        """
+        frames = self.frames_of_reader or self.frames
+        return frames[-1] if frames else None
+
+    @property
+    def frames_of_reader(self) -> tuple[Frame, ...]:
+        """The frames up to the script's line which reads an attribute that a torch.nn.Module or torch does not have,
+        or ().
+
+        torch raises this exception in a __getattr__, which a class of the script or of a package may call from its
+        own __getattr__. If a package reads the attribute, the exception is that package's.
+        """
+        if not self.frames or not is_torch_lookup(self.frames[-1]):
+            return ()
+        frames = self.frames[:-1]
+        while frames and frames[-1].function == "__getattr__" and "getattr" in (frames[-1].source or "getattr"):
+            frames = frames[:-1]
+        return frames if frames and frames[-1].is_user_code else ()
+
+    @property
+    def is_deliberate(self) -> bool:
+        """Whether a raise statement of the script itself raised the exception, rather than an operation that failed."""
+        frame = self.innermost
+        return frame is not None and frame.is_user_code and bool(RAISE.match(frame.source))
 
     @property
     def packages(self) -> tuple[str, ...]:
@@ -120,7 +152,7 @@ class RaisedError:
         An attribute is missing for the code that reads it, not for the __getattr__ which says so.
         """
         names: list[str] = []
-        frames = self.frames
+        frames = self.frames_of_reader or self.frames
         if len(frames) > 1 and frames[-1].function == "__getattr__" and not frames[-2].is_user_code:
             frames = frames[:-1]
         for frame in reversed(frames):
@@ -129,6 +161,11 @@ class RaisedError:
             if frame.package != "Python" and frame.package not in names:
                 names.append(frame.package)
         return tuple(names)
+
+
+def is_torch_lookup(frame: Frame) -> bool:
+    """Return whether a frame is a __getattr__ of torch, which Python calls for attributes that do not exist."""
+    return frame.function == "__getattr__" and bool(LOOKUP_FILE.search(frame.path))
 
 
 def read_tracebacks(lines: Iterable[str]) -> list[RaisedError]:

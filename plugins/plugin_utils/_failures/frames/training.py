@@ -248,6 +248,7 @@ RULES: tuple[FrameRule, ...] = (
         id="no-batches",
         title="Division by a batch count of zero",
         exceptions=("ZeroDivisionError",),
+        operation=True,
         cause=(
             "{where} divides by zero, usually by a number of batches, samples or steps: this rank's part of the data "
             "is smaller than one batch (drop_last=True), or the dataset is empty."
@@ -521,6 +522,7 @@ RULES: tuple[FrameRule, ...] = (
         message=r"'(?P<kind>list|tuple|dict|str|int|float)' object has no attribute "
         r"'(?P<name>to|cuda|shape|size|device|dtype|"
         r"backward|item|detach|float|view|dim)'",
+        operation=True,
         cause=(
             "{where} got a {kind} where it expects a tensor (.{name}): the dataset or collate function returns "
             "lists, the model returns a tuple or dictionary, or a value was already converted to another type."
@@ -537,6 +539,7 @@ RULES: tuple[FrameRule, ...] = (
         message=r"too many values to unpack \(expected (?P<count>\d{1,3})|not enough values to unpack \(expected "
         r"(?P<least>\d{1,3})",
         raised_by="script",
+        operation=True,
         cause=(
             "{where} expects a different number of values than it got ({message}): the dataset, loader or model "
             "returns different values than this code was written for, or a function is from a different version "
@@ -718,6 +721,7 @@ RULES: tuple[FrameRule, ...] = (
         message=r"KeyError: (?P<name>['\"][\w./-]{1,100}['\"])",
         source=r"\b(?:cfg|config|conf|opts?|args|params|hparams|settings|options)(?:\.\w{1,40})?\[",
         raised_by="script",
+        operation=True,
         cause=(
             "{where} reads {name} from the configuration, which does not have it: this job reads a different "
             "file, or a file from a different version of the project than the code."

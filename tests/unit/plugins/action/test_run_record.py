@@ -320,7 +320,7 @@ def test_remedy_names_the_python_of_the_user(tmp_path: Path, capsys: pytest.Capt
     plan = {**PLAN, "options": {"launch_python": "/opt/conda/bin/python"}}
     open_record(tmp_path, "first", plan)
     close(tmp_path, plan=plan, result=make_failure("RuntimeError: Ninja is required to load C++ extensions"))
-    assert "`/opt/conda/bin/python -m pip install PACKAGE`" in " ".join(capsys.readouterr().out.split())
+    assert "`/opt/conda/bin/python -m pip install ninja`" in " ".join(capsys.readouterr().out.split())
 
 
 def test_last_lines_of_failed_rank_are_shown_and_explain_the_error(

@@ -80,6 +80,32 @@ def test_modules_that_are_missing_are_one_finding_with_the_names_of_their_packag
     )
 
 
+@pytest.mark.parametrize(
+    ("error", "remedy"),
+    [
+        (
+            "ModuleNotFoundError: No module named 'einops'",
+            "run `/opt/conda/bin/python -m pip install einops` on each node, or set launch_python to the interpreter "
+            "that has it; ",
+        ),
+        ("ImportError: x.so: undefined symbol: y", "(`/opt/conda/bin/python -m pip install PACKAGE` on each node); "),
+        (
+            "ImportError: cannot import name 'A' from 'b'",
+            "pin compatible versions and run `/opt/conda/bin/python -m pip install PACKAGE` on each node; ",
+        ),
+    ],
+)
+def test_packages_are_installed_with_the_users_python(error: str, remedy: str) -> None:
+    facts = cluster(2)
+    failing(error)(facts)
+    code = {"path": "/home/ubuntu", "same": True, "counts": {}, "names": {}, "script": True, "required_by": ""}
+    facts["node2"]["code"] = {**code, "required": "old"}
+    project = {"source": "/me/project", "problem": "", "requirements": "job.yml", "required": "new"}
+    found = findings(facts, code=project, interpreter="/opt/conda/bin/python")
+    finding = next(finding for finding in found if finding.id == "import-fails")
+    assert remedy in finding.remedy and "site.yml" not in finding.remedy and "requirements" not in finding.remedy
+
+
 def test_requirements_that_are_not_installed_are_installed_first() -> None:
     facts = cluster(2)
     missing(facts, "boto3", "hydra")

@@ -10,19 +10,43 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.catalogu
 from ansible_collections.muster.training.plugins.plugin_utils._failures.run_advice import for_run
 
 NINJA = "RuntimeError: Ninja is required to load C++ extensions"
+MISSING = "ModuleNotFoundError: No module named 'einops'"
+NO_CUDA = "AssertionError: Torch not compiled with CUDA enabled"
+NO_ATTRIBUTE = "AttributeError: module 'torch' has no attribute 'foo'"
+REMOVED_NAME = "AttributeError: module 'numpy' has no attribute 'bool'."
+CONDA = {"launch_python": "/opt/conda/bin/python"}
 OUT_OF_MEMORY = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 56.00 MiB."
 
 
 def remedy(error: str, options: Any) -> str:
-    explanation = for_run(explain_failure(error, []), {"options": options})
+    explanation = for_run(explain_failure(error, []), {"options": options}, error)
     assert explanation is not None
     return explanation["remedy"]
 
 
 def test_packages_are_installed_with_the_users_python() -> None:
-    text = remedy(NINJA, {"launch_python": "/opt/conda/bin/python"})
-    assert "site.yml --tags python_env. This run used /opt/conda/bin/python (launch_python)" in text
-    assert "`/opt/conda/bin/python -m pip install PACKAGE`" in text
+    assert remedy(NINJA, CONDA) == "run `/opt/conda/bin/python -m pip install ninja` on each node"
+
+
+@pytest.mark.parametrize("error", [NINJA, MISSING, NO_CUDA, NO_ATTRIBUTE, REMOVED_NAME])
+def test_remedy_for_the_users_python_does_not_mention_what_installs_nothing_into_it(error: str) -> None:
+    text = remedy(error, CONDA)
+    assert "/opt/conda/bin/python -m pip install" in text
+    assert "site.yml --tags py" not in text and "requirements" not in text and "Instead" not in text
+
+
+def test_missing_package_is_named_by_its_own_name() -> None:
+    assert "-m pip install scikit-image` on each node" in remedy(
+        "ModuleNotFoundError: No module named 'skimage'", CONDA
+    )
+    assert "-m pip install PACKAGE` on each node" in remedy("ModuleNotFoundError: No module named 'peft.new'", CONDA)
+
+
+def test_other_parts_of_the_remedy_remain() -> None:
+    assert remedy(MISSING, CONDA) == (
+        "install it: run `/opt/conda/bin/python -m pip install einops` on each node; for your own modules, run "
+        "ansible-playbook site.yml --tags code"
+    )
 
 
 @pytest.mark.parametrize(
@@ -36,11 +60,11 @@ def test_packages_are_installed_with_the_users_python() -> None:
     ],
 )
 def test_environments_of_site_and_images_are_not_mentioned(options: Any) -> None:
-    assert "pip install PACKAGE" not in remedy(NINJA, options)
+    assert "-m pip install" not in remedy(NINJA, options)
 
 
 def test_other_remedies_are_unchanged() -> None:
-    assert "pip install" not in remedy(OUT_OF_MEMORY, {"launch_python": "/opt/conda/bin/python"})
+    assert "pip install" not in remedy(OUT_OF_MEMORY, CONDA)
     assert for_run(None, {}) is None
 
 

@@ -228,6 +228,141 @@ def test_raised_message_and_its_location_are_shown_with_their_certainty() -> Non
     assert explained(frame("a.py", "x = y[3]"), error="IndexError: list index out of range")[2] == "log"
 
 
+MODULE = frame(f"{SITE}/torch/nn/modules/module.py", "raise AttributeError(", "__getattr__")
+TORCH = frame(f"{SITE}/torch/__init__.py", "raise AttributeError(", "__getattr__")
+MISSING = "AttributeError: 'Net' object has no attribute 'fc2'"
+
+
+@pytest.mark.parametrize(
+    ("error", "frames", "name", "cause"),
+    [
+        (
+            f"{MISSING}. Did you mean: 'fc1'?",
+            [frame("/s/net.py", "x = self.fc2(x)", "forward"), MODULE],
+            "attribute-misspelled",
+            "s/net.py:7 in forward (`x = self.fc2(x)`) uses fc2, which Net does not have (did you mean fc1?).",
+        ),
+        (
+            MISSING,
+            [frame("/s/net.py", "x = self.fc2(x)", "forward"), MODULE],
+            "model-attribute-missing",
+            "s/net.py:7 in forward (`x = self.fc2(x)`) uses fc2, which Net does not have.",
+        ),
+        (
+            "AttributeError: 'Linear' object has no attribute 'forwad'",
+            [frame("/s/net.py", "y = torch.nn.Linear(2, 2).forwad(x)"), MODULE],
+            "model-attribute-missing",
+            "s/net.py:7 in main (`y = torch.nn.Linear(2, 2).forwad(x)`) uses forwad, which Linear does not have.",
+        ),
+        (  # classes of the script and of a package that pass the attribute on
+            MISSING,
+            [
+                frame("/s/net.py", "y = model.fc2(x)"),
+                frame(f"{SITE}/wrappers/model.py", "return getattr(self.model, name)", "__getattr__"),
+                frame("/s/net.py", "return super().__getattr__(name)", "__getattr__", 30),
+                MODULE,
+            ],
+            "model-attribute-missing",
+            "s/net.py:7 in main (`y = model.fc2(x)`) uses fc2, which Net does not have.",
+        ),
+        (
+            "AttributeError: 'Data' object has no attribute 'lenght'. Did you mean: 'length'?",
+            [frame("/s/data.py", "return self.lenght")],
+            "attribute-misspelled",
+            "s/data.py:7 in main (`return self.lenght`) uses lenght, which Data does not have (did you mean length?).",
+        ),
+        (
+            "AttributeError: module 'torch' has no attribute 'zeroes'. Did you mean: 'zeros'?",
+            [frame("/s/net.py", "torch.zeroes(2)"), TORCH],
+            "attribute-misspelled",
+            "s/net.py:7 in main (`torch.zeroes(2)`) uses zeroes, which torch does not have (did you mean zeros?).",
+        ),
+        (
+            "AttributeError: module 'torch' has no attribute 'frobnicate'",
+            [frame("/s/net.py", "torch.frobnicate(2)"), TORCH],
+            "torch-attribute-unknown",
+            "s/net.py:7 in main (`torch.frobnicate(2)`) uses torch.frobnicate, which the installed version does not "
+            "have: the name is misspelled, or belongs to an older or newer version.",
+        ),
+    ],
+)
+def test_missing_attribute_is_the_mistake_of_the_line_that_reads_it(
+    error: str, frames: list[str], name: str, cause: str
+) -> None:
+    assert explained(*frames, error=error) == (name, cause, "error")
+    explanation = explain_failure(error, log(*frames, error=error))
+    assert explanation is not None and explanation["remedy"].startswith("correct the name")
+
+
+def test_missing_attribute_that_a_package_reads_is_a_mismatch_of_versions() -> None:
+    package = frame(f"{SITE}/transformers/trainer.py", "self.model.fc2(x)", "train")
+    name, cause, confidence = explained(frame("/s/net.py", "trainer.train()"), package, MODULE, error=MISSING)
+    assert (name, confidence) == ("packages-do-not-fit", "log")
+    assert cause.startswith("transformers, called at s/net.py:7 in main") and "newer or older" in cause
+    torch = explained(
+        frame("/s/net.py", "trainer.train()"),
+        package,
+        TORCH,
+        error="AttributeError: module 'torch' has no attribute 'x'",
+    )
+    assert torch[0] == "torch-name-missing"
+
+
+def test_known_change_of_torch_is_named_instead_of_a_similar_name() -> None:
+    error = "AttributeError: module 'torch' has no attribute 'compile'. Did you mean: 'compiled'?"
+    cause = explained(frame("/s/net.py", "torch.compile(net)"), TORCH, error=error)[1]
+    assert "it needs torch 2" in cause
+
+
+RAISES = [
+    ("RuntimeError: shape mismatch on my rank", 'raise RuntimeError("shape mismatch on my rank")'),
+    ("RuntimeError: shape mismatch on my rank", "raise RuntimeError("),
+    ("RuntimeError: shape mismatch on my rank", 'if rank == 1: raise RuntimeError("shape mismatch on my rank")'),
+    ("RuntimeError: Connection refused by the licence server", 'if full: raise RuntimeError("Connection refused by")'),
+    ("KeyError: 'text'", 'raise KeyError("text")'),
+    ("RuntimeError: pickling failed", 'raise RuntimeError("pickling failed")'),
+    ("ZeroDivisionError: no batches", "else: raise ZeroDivisionError(message)"),
+    ("TypeError: missing 1 required positional argument: 'x'", "raise TypeError(message)"),
+    ("AttributeError: 'Net' object has no attribute 'x'", "raise AttributeError(name)"),
+    ("RecursionError: too deep", "raise RecursionError(message)"),
+]
+
+
+@pytest.mark.parametrize(("error", "source"), RAISES)
+def test_raise_statement_of_the_script_is_no_failed_operation(error: str, source: str) -> None:
+    name, cause, confidence = explained(frame("/job/train.py", source), error=error)
+    assert (name, confidence) == ("raised-by-script", "error")
+    assert cause.startswith("The script itself raised this error: ") and source in cause
+
+
+def test_operation_that_fails_with_such_a_message_is_still_explained() -> None:
+    error = "RuntimeError: shape mismatch: value tensor of shape [3] cannot be broadcast"
+    assert explained(frame("/job/train.py", "x[mask] = y"), error=error)[0] == "shapes-differ"
+    raised = frame("/job/train.py", 'raise FloatingPointError("Loss is nan, stopping training")')
+    assert explained(raised, error="FloatingPointError: Loss is nan, stopping training")[0] == "not-a-number"
+
+
+def raise_from(inner: list[str], error: str) -> tuple[str, str]:
+    """Return the ID and cause of an error that the script raised from another one."""
+    link = ["", "The above exception was the direct cause of the following exception:", ""]
+    outer = log(frame("/job/train.py", "raise RuntimeError(message) from error", "load", 9), error=error)
+    explanation = explain_failure(error, [*inner, *link, *outer])
+    assert explanation is not None
+    return explanation["id"], explanation["cause"]
+
+
+def test_exception_that_the_script_raised_from_another_one_names_both() -> None:
+    inner = log(frame("/job/data.py", 'row["speaker"]'), error="KeyError: 'speaker'")
+    assert raise_from(inner, "RuntimeError: shape mismatch on my rank") == (
+        "raised-by-script",
+        "The script itself raised this error: shape mismatch on my rank (job/train.py:9 in load (`raise "
+        "RuntimeError(message) from error`)), because of KeyError: 'speaker', at job/data.py:7 in main "
+        '(`row["speaker"]`).',
+    )
+    inner = log(frame("/job/data.py", "open(path)"), error="FileNotFoundError: [Errno 2] No such file: '/data/a'")
+    assert raise_from(inner, "RuntimeError: no data")[0] == "file-not-on-node"
+
+
 def test_certain_entry_of_the_catalogue_is_not_replaced() -> None:
     frames = frame("/job/train.py", 'raise RuntimeError("CUDA out of memory. Tried to allocate 56.00 MiB.")')
     error = "RuntimeError: CUDA out of memory. Tried to allocate 56.00 MiB."
@@ -269,7 +404,17 @@ def test_traceback_of_another_rank_or_without_a_head_is_recognized() -> None:
     assert explanation is not None and explanation["id"] == "raised-by-script"
 
 
-def test_faulthandler_dump_shows_where_a_process_crashed() -> None:
+@pytest.mark.parametrize(
+    "error",
+    [
+        "was killed by SIGSEGV",
+        "Signal 11 (SIGSEGV) received by PID 77",
+        "Fatal Python error: Segmentation fault",
+        "ended with exit code 139 (SIGSEGV)",
+        "free(): invalid pointer",
+    ],
+)
+def test_faulthandler_dump_shows_where_a_process_crashed(error: str) -> None:
     lines = [
         "Fatal Python error: Segmentation fault",
         "",
@@ -281,9 +426,30 @@ def test_faulthandler_dump_shows_where_a_process_crashed() -> None:
         '  File "/job/data.py", line 41 in load',
         '  File "/job/train.py", line 9 in <module>',
     ]
-    explanation = explain_failure("was killed by SIGSEGV", lines)
+    explanation = explain_failure(error, lines)
     assert explanation is not None and explanation["id"] == "native-crash"
-    assert "job/data.py:41 in load" in explanation["cause"]
+    assert (
+        "at job/data.py:41 in load (inside decord/video_reader.py:175 in get_batch): decord was"
+        in (explanation["cause"])
+    )
+    assert explanation["remedy"].startswith("reinstall or upgrade decord;")
+    assert "PYTHONFAULTHANDLER" not in explanation["remedy"]
+
+
+def test_crash_in_a_function_without_a_python_frame_is_in_the_line_that_calls_it() -> None:
+    lines = [
+        "Fatal Python error: Segmentation fault",
+        "",
+        "Current thread 0x00007f22 [python] (most recent call first):",
+        '  File "/home/me/s/base.py", line 15 in <module>',
+        "",
+        "Extension modules: numpy._core._multiarray_umath (total: 1)",
+    ]
+    explanation = explain_failure("Signal 11 (SIGSEGV) received by PID 77", lines)
+    assert explanation is not None and "Python was at s/base.py:15: a package was built" in explanation["cause"]
+    assert "PYTHONFAULTHANDLER" not in explanation["remedy"]
+    explanation = explain_failure("Signal 11 (SIGSEGV) received by PID 77", lines[:1])
+    assert explanation is not None and "PYTHONFAULTHANDLER" in explanation["remedy"]
 
 
 def test_texts_of_rules_are_complete() -> None:
