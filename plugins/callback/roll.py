@@ -65,9 +65,15 @@ from ansible_collections.muster.training.plugins.plugin_utils._checks.ssh_errors
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.command_hints import adapt_commands
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.interruption import (
     MARK,
+    STATE_VARIABLE,
     describe_interruption,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.muster_command import typed_command
+from ansible_collections.muster.training.plugins.plugin_utils._command_line.yaml_errors import (
+    YAML_ERROR,
+    find_yaml_error,
+    locate_yaml_error,
+)
 
 MAX_NODES = 8
 MAX_OUTPUT_LINES = 10  # number of output lines shown from a failed program
@@ -255,7 +261,10 @@ class CallbackModule(Default):
         self.nodes: list[str] = []  # the play's nodes
         self.all_nodes: dict[str, None] = {}  # nodes of all plays that have roles
         self.stage = RoleProgress("", self.started)
+        self.play: Any = None
+        self.ended = False  # whether all plays have ended, even if they failed
         self.task: Any = None
+        self.yaml_errors: set[str] = set()  # texts about YAML files that cannot be parsed
         self.failures: dict[str, list[str]] = {}  # this task's failures: text to nodes
         self.messages: dict[str, list[str]] = {}
         self.self_naming: set[str] = set()  # texts in which the node's own name appeared
@@ -268,6 +277,10 @@ class CallbackModule(Default):
         self.launched = False  # whether there has been a run
         self.unmatched = False  # whether a play had no nodes
         self.interrupted = False  # whether Ctrl-C interrupted the playbook
+        # not for playbooks that this playbook runs
+        self.state_file = os.environ.pop(STATE_VARIABLE, "")  # where ./muster reads the state after an interruption
+        self.written_state = ""
+        self.write_state()
         self.catch_interruption()
         # otherwise, when piped to a file or tee, a run's output would appear only after it ends
         if isinstance(sys.stdout, io.TextIOWrapper):
@@ -323,13 +336,36 @@ class CallbackModule(Default):
             location = self.names(nodes) if different else self.location(nodes) if text in self.self_naming else ""
             self.say_in_role(f"{location}: {text}" if location else text)
         for text, nodes in self.sort_by_node(self.failures):
-            self.block(self.failure_title(nodes), for_user(text), C.COLOR_ERROR)
+            title = self.impossible if text in self.yaml_errors else self.failure_title(nodes)
+            self.block(title, for_user(text), C.COLOR_ERROR)
         self.diffs, self.messages, self.failures, self.items, self.self_naming = {}, {}, {}, {}, set()
+
+    @property
+    def impossible(self) -> str:
+        """The line above the reason why the playbook cannot do what the user typed."""
+        return f"{self.playbook}: not possible"
+
+    def describe_failure(self, result: Any) -> str:
+        """Return the text for a failed task; for a YAML file that cannot be parsed, with its name and the line."""
+        text = reason(result.result)
+        error = (locate_yaml_error(result.result) or self.find_yaml_error()) if YAML_ERROR in text else ""
+        if error:
+            self.yaml_errors.add(error)
+        return error or text
+
+    def find_yaml_error(self) -> str:
+        """Return the YAML error in the variables of any host, or an empty string."""
+        return strip_controls(find_yaml_error(self.play)) if self.play else ""
+
+    def show_position(self) -> None:
+        """Show the position of a YAML error outside of any task, of which Ansible has shown the message."""
+        if not self.ended and not self.interrupted and (error := self.find_yaml_error()):
+            self.block(self.impossible, error.partition(f": {YAML_ERROR}")[0], C.COLOR_ERROR)
 
     def failure_title(self, nodes: Iterable[str]) -> str:
         """Return the line above the reason for a failure: where the task failed, if that is relevant."""
         if self.task.action.rpartition(".")[2] in COMMAND_CHECKS:
-            return f"{self.playbook}: not possible"
+            return self.impossible
         title = " ".join(part for part in ("FAILED", role_of(self.task), "on", self.names(nodes)) if part)
         return f"{title}: {self.task.get_name().rpartition(' : ')[2]}"
 
@@ -370,14 +406,29 @@ class CallbackModule(Default):
     def show_remaining(self) -> None:
         """Show all remaining messages, and mention a run that continues without this command."""
         self.end_task()
+        self.show_position()
+        if self.interrupted and self.state_file and not sys.stdout.isatty():
+            return  # ./muster shows the state on stderr: Ctrl-C may have ended the reader of stdout, such as tee
+        if self.unfinished_run or self.interrupted:
+            self.say(self.describe_state())
+        if self.interrupted and typed_command():
+            print(MARK, file=sys.stderr, flush=True)
+
+    def describe_state(self) -> str:
+        """Describe the state in which an interruption leaves the run, or the work of the playbook."""
         if self.unfinished_run:
             run_id, commands = self.unfinished_run
             state = "keeps running on its nodes" if self.watched else "was starting and may be running"
-            self.say(f"run {run_id} {state}.\n{commands}")
-        elif self.interrupted:
-            self.say(for_user(describe_interruption(self.playbook, self.launched)))
-        if self.interrupted and typed_command():
-            print(MARK, file=sys.stderr, flush=True)
+            return f"run {run_id} {state}.\n{commands}"
+        return for_user(describe_interruption(self.playbook, self.launched))
+
+    def write_state(self) -> None:
+        """Write the state for ./muster, because a signal may end this process before it can show the state."""
+        state = f"{self.describe_state()}\n" if self.state_file else ""
+        if state != self.written_state:
+            with contextlib.suppress(OSError), open(self.state_file, "w", encoding="utf-8") as stream:
+                stream.write(state)
+            self.written_state = state
 
     def begin_task(self, task: Any) -> None:
         self.end_task()
@@ -419,6 +470,7 @@ class CallbackModule(Default):
             "lost"
         ):  # otherwise the other nodes are queried next
             self.unfinished_run = None
+        self.write_state()
 
     def message_of(self, result: Any) -> str:
         """Return the message of a task whose purpose is to show it."""
@@ -455,11 +507,13 @@ class CallbackModule(Default):
     def v2_playbook_on_start(self, playbook: Any) -> None:
         self.playbook = os.path.splitext(os.path.basename(playbook._file_name))[0]  # also named with -v
         self.header_shown, self.all_nodes, self.shown_roles, self.started = False, {}, set(), time.monotonic()
+        self.write_state()
         if self._display.verbosity:
             super().v2_playbook_on_start(playbook)
 
     @unless_verbose
     def v2_playbook_on_play_start(self, play: Any) -> None:
+        self.play = play
         # Ansible forks a process for each task and node. Existing objects live until the end: without this, each
         # process's garbage collector would visit them and so copy their memory (a tenth of the time that site.yml
         # takes).
@@ -483,6 +537,7 @@ class CallbackModule(Default):
 
     def v2_playbook_on_task_start(self, task: Any, is_conditional: bool) -> None:
         self.watched = self.watched or task.action == WATCH
+        self.write_state()
         if task is self.task and task.action in META:
             return  # a meta task starts again for each node
         if self._display.verbosity:
@@ -515,7 +570,7 @@ class CallbackModule(Default):
     def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
         self._handle_warnings(result.result)
         if not ignore_errors:
-            self.record_failure(result, reason(result.result))
+            self.record_failure(result, self.describe_failure(result))
 
     @unless_verbose
     def v2_runner_on_unreachable(self, result: Any) -> None:
@@ -581,7 +636,7 @@ class CallbackModule(Default):
                 self.diffs.setdefault(text, []).append(result.host.get_name())
 
     def v2_playbook_on_stats(self, stats: Any) -> None:
-        self.unfinished_run = None
+        self.unfinished_run, self.ended = None, True
         if self._display.verbosity:
             super().v2_playbook_on_stats(stats)
         else:

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible.parsing.dataloader import DataLoader
 
 from tests.unit.typed import give_collection
 
@@ -119,7 +120,10 @@ muster = load()
             "docker.yml -e docker_data_root_path=/mnt/docker -e docker_data_root_delete_old=true",
         ),
         ("teardown bert", "teardown.yml -e cluster=bert"),
-        ("bucket-move --from a --to b", "bucket_move.yml -e source=a -e target=b"),
+        (
+            "bucket-move --from a --to b --region us-east-1",
+            "bucket_move.yml -e source=a -e target=b -e region=us-east-1",
+        ),
     ],
 )  # fmt: skip
 def test_short_commands_translate_to_ansible_playbook_commands(typed: str, expected: str) -> None:
@@ -217,7 +221,7 @@ def test_every_playbook_has_a_command_and_every_option_a_variable() -> None:
             assert variable.partition("=")[0] in text, (word, variable)
         help_text = muster.format_help(word)
         assert all(option in help_text for option in options)
-    assert len(PROGRAM.read_text().splitlines()) <= 450
+    assert len(PROGRAM.read_text().splitlines()) <= 510
 
 
 @pytest.mark.parametrize("typed", [["help", "launch"], ["launch", "--help"], ["launch", "-h"]])
@@ -281,6 +285,85 @@ def test_paths_after_e_are_relative_to_the_current_directory(tmp_path: Path, mon
     assert muster.translate("launch", typed)[3::2][0] == "code_source=."
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "expected"),
+    [
+        *(
+            (option, "gpu01", "{here}/gpu01")
+            for option in (
+                *("-i", "--inventory", "--inventory-file", "-M", "--module-path", "--private-key", "--key-file"),
+                *("--vault-password-file", "--vault-pass-file", "--become-password-file", "--become-pass-file"),
+                *("--connection-password-file", "--conn-pass-file", "--vault-id"),
+            )
+        ),
+        *((option, "@gpu01", "@{here}/gpu01") for option in ("-e", "--extra-vars", "-l", "--limit", "--vault-id")),
+        ("--vault-id", "dev@gpu01", "dev@{here}/gpu01"),
+        *(("--vault-id", value, value) for value in ("prompt", "@prompt", "dev@prompt")),
+        ("-e", "code_source=gpu01", "code_source={here}/gpu01"),
+        *(
+            (option, "gpu01", "gpu01")
+            for option in (
+                *("-e", "-l", "--limit", "-t", "--tags", "--skip-tags", "-u", "--user", "-f", "-T", "-c"),
+                *("--become-user", "--become-method", "--ssh-common-args", "--start-at-task"),
+            )
+        ),
+        ("--start-at-task", "to-file x", "to-file x"),
+        ("-i", "gpu01,", "gpu01,"),
+    ],
+)
+def test_only_values_that_name_files_are_relative_to_the_current_directory(
+    option: str, value: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder may have the name of a host, tag or user: then the value stays as it was typed."""
+    for name in ("gpu01", "prompt", "to-file x"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(muster, "HERE", str(tmp_path / "project"))
+    expected = expected.format(here=tmp_path)
+    assert muster.translate("status", [option, value]) == ["ansible-playbook", "status.yml", option, expected]
+
+
+def test_job_file_and_script_to_check_are_relative_to_the_current_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("job.yml", "a.py", "id.pub"):
+        (tmp_path / name).touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(muster, "HERE", str(tmp_path / "project"))
+    assert f"@{tmp_path}/job.yml" in muster.translate("launch", ["job.yml"])
+    assert f"check_script={tmp_path}/a.py" in muster.translate("check", ["a.py"])
+    assert f"key={tmp_path}/id.pub" in muster.translate("keys", ["--key", "id.pub"])
+    assert "launch_script=a.py" in muster.translate("launch", ["a.py"]), "relative to the job's code"
+
+
+@pytest.mark.parametrize("braces", ["", "{{ a }}"])
+def test_characters_that_yaml_rejects_are_passed_to_the_script(braces: str) -> None:
+    """The values are those that Ansible reads; with braces it reads YAML, otherwise JSON."""
+    arguments = [f"{braces}a{character}b" for character in "\x01\t\n\x7f\x85\x9f\u2028\u2029\ufeff\ufffe\uffffé😀\\"]
+    argv = muster.translate("launch", ["train.py", *arguments])
+    muster.check_files_and_values(argv)
+    variables = DataLoader().load(argv[-1])
+    assert [str(argument) for argument in variables["launch_args"]] == arguments
+
+
+@pytest.mark.parametrize(
+    "typed", [["train.py", b"--name", b"a\xffb\x1b\xc3\xa9"], ["--name", b"a\xffb\x1b\xc3\xa9", "train.py"]]
+)
+def test_argument_that_is_not_utf8_is_refused_in_one_line(
+    typed: list[str | bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    completed = subprocess.run(
+        [sys.executable, PROGRAM, "launch", *typed],
+        env={**os.environ, "LC_ALL": "C.UTF-8"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    expected = "the argument 'a\\xffb\\x1bé' is not valid UTF-8. Write it in UTF-8; for a path, rename the file"
+    assert (completed.returncode, completed.stdout, completed.stderr) == (2, "", f"muster: {expected}\n")
+
+
 def test_help_explains_each_option_from_the_documentation_of_its_variable() -> None:
     specification = yaml.safe_load((CHECKOUT / "roles/launch/meta/argument_specs.yml").read_text())["argument_specs"]
     text = muster.format_help("launch", {**specification["main"]["options"], **specification["logs"]["options"]})
@@ -320,6 +403,52 @@ def test_abbreviated_ansible_options_after_a_job_file_belong_to_the_script() -> 
     argv = muster.translate("launch", ["job.yml", "--vau", "4", "--check"])
     assert argv[-1] == '{"more_args": ["--vau", "4", "--check"]}'
     assert "--check" in muster.translate("launch", ["job.yml", "--check"])
+
+
+EXAMPLE = "Write `job:` and, indented below it, settings such as `script: train.py`"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "job:\n  nnodes: 1\n   script: a.py\n",
+            ", line 3, column 10: YAML parsing failed: Mapping values are not allowed in this context.",
+        ),
+        ("job:\n\tnnodes: 1\n", ", line 2, column 1: YAML parsing failed: Tabs are usually invalid in YAML."),
+        ("", f" is empty. {EXAMPLE}"),
+        ("---\n# nnodes: 1\n", f" is empty. {EXAMPLE}"),
+        ("# first\n- a\n", f" is not a dictionary. {EXAMPLE}"),
+    ],
+)
+@pytest.mark.parametrize("inventory", ["hosts.yml", "a,b"])
+def test_invalid_job_file_is_named_instead_of_the_inventory(
+    inventory: str, text: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each inventory plugin reads the file, and fails."""
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "jobs/a.yml").write_text(text)
+    (tmp_path / "hosts.yml").write_text("training: {hosts: {a: {}}}\n")
+    (tmp_path / "play.yml").write_text("[{hosts: training, gather_facts: false}]\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(muster, "HERE", str(tmp_path))
+    argv = [f"{Path(sys.executable).parent}/ansible-playbook", "play.yml", "-i", inventory, "-e", "@jobs/a.yml"]
+    environment = {**os.environ, "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED": "1"}
+    completed = subprocess.run(argv, capture_output=True, text=True, check=False, env=environment)
+    assert muster.inventory_error(completed.stderr) == f"jobs/a.yml{message}", completed.stderr
+
+
+def test_invalid_inventory_is_not_taken_for_a_job_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "hosts.yml").write_text("training: [\n")
+    (tmp_path / "play.yml").write_text("[{hosts: training, gather_facts: false}]\n")
+    monkeypatch.chdir(tmp_path)
+    argv = [f"{Path(sys.executable).parent}/ansible-playbook", "play.yml", "-i", "hosts.yml"]
+    environment = {**os.environ, "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED": "1"}
+    completed = subprocess.run(argv, capture_output=True, text=True, check=False, env=environment)
+    message = muster.inventory_error(completed.stderr)
+    assert message.startswith("the inventory hosts.yml, line 2, cannot be read: YAML parsing failed: "), (
+        completed.stderr
+    )
 
 
 def failed_to_parse(*attempts: tuple[str, str], path: str) -> str:

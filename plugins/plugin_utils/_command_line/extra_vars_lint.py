@@ -45,7 +45,7 @@ def describe_stray_part(text: str) -> str:
         is_variable = match and match[1].strip().isidentifier()
         if not is_variable or (name in ARGUMENT_VARIABLES and value[:1] not in ("'", '"')):
             stray_text = " ".join(tokens[index:])
-            problem = f"-e {shlex.quote(text)}: {ascii(stray_text)[:200]} does not belong to a variable"
+            problem = f"-e {shlex.quote(text)}: {repr(stray_text)[:200]} does not belong to a variable"
             if name:
                 full_value = f"{value} {stray_text}"
                 return (

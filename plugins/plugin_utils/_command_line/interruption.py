@@ -27,6 +27,8 @@ RUNS_TESTS = ("site",)
 """Playbooks that launch runs only to verify what they install."""
 MARK = "muster: interrupted"
 """A line on stderr that tells ./muster that the interruption has already been explained."""
+STATE_VARIABLE = "MUSTER_STATE_FILE"
+"""Environment variable with the file for the message that ./muster shows if this process cannot explain it itself."""
 
 
 def describe_interruption(playbook: str, launched: bool = False) -> str:

@@ -89,10 +89,10 @@ def option_arguments(
 
 
 def quote(argument: str) -> str:
-    """Quote an argument for a shell; quote placeholders such as 'A,B' and {batch_size} only if needed."""
+    """Quote an argument for a shell, except $PWD; quote placeholders such as 'A,B' and {batch_size} only if needed."""
     return (
         argument
-        if re.fullmatch(r"[\w@%+=:,./~{}-]+", argument) and not argument.startswith("~")
+        if argument == "$PWD" or re.fullmatch(r"[\w@%+=:,./~{}-]+", argument) and not argument.startswith("~")
         else shlex.quote(argument)
     )
 

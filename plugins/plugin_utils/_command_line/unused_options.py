@@ -27,6 +27,10 @@ from ansible_collections.muster.training.plugins.plugin_utils._command_line.extr
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.extra_vars_lint import (
     reject_stray_extra_vars,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._command_line.misplaced_job_keys import (
+    find_misplaced_job_keys,
+    read_variable_files,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.role_variables import documented_options
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.unused_site_options import (
     TOOLS,
@@ -55,9 +59,14 @@ def reject_unused_options(task_vars: Mapping[str, Any]) -> None:
     if STARTED_BY in task_vars:  # the playbook that started this one has already checked them
         return
     playbooks = collection_playbooks(map(str, context.CLIARGS.get("args") or ()))
-    if playbooks is None or PLAYBOOKS / "site.yml" in playbooks:
+    if playbooks is None:
         return
     typed = typed_variables(context.CLIARGS.get("extra_vars") or ())
+    problems = describe_misplaced_job_keys(typed, playbooks, task_vars)
+    if problems:
+        raise AnsibleActionFail("\n".join([*problems, "Nothing was started or changed."]))
+    if PLAYBOOKS / "site.yml" in playbooks:
+        return
     problems = unused_tags(task_vars.get("ansible_run_tags") or (), task_vars.get("ansible_skip_tags") or ())
     problems += unread_variables(typed, playbooks, task_vars)
     problems += describe_missing_collection(playbooks, task_vars)
@@ -126,6 +135,24 @@ def unread_variables(typed: Mapping[str, Any], playbooks: Iterable[Path], task_v
     return [
         f"{name} is set (with -e), but {describe_unread(name, read_names, intended_names)}" for name in sorted(names)
     ]
+
+
+def describe_misplaced_job_keys(
+    typed: Mapping[str, Any], playbooks: Iterable[Path], task_vars: Mapping[str, Any]
+) -> list[str]:
+    """Return one sentence for each file after -e with settings of a job that are not below `job:`."""
+    files = read_variable_files(map(str, context.CLIARGS.get("extra_vars") or ()))
+    if not files:
+        return []
+    job_keys = read_job_keys(COLLECTION / "roles")
+    has_job = "job" in typed or any("job" in variables for variables in files.values())
+    read_names = read_variables([*playbooks, PLAYBOOKS / "launch.yml"])  # a file may serve several playbooks
+    if find_misplaced_job_keys(files, job_keys, read_names, has_job):
+        names = {name for variables in files.values() for name in variables} | typed.keys()
+        hosts = [task_vars["hostvars"].raw_get(host) for host in task_vars["hostvars"]]
+        values = [value for variables in hosts for name, value in variables.items() if name not in names]
+        read_names |= names_in_templates([values, typed, *files.values()]) | names_in_files(inventory_files(task_vars))
+    return find_misplaced_job_keys(files, job_keys, read_names, has_job)
 
 
 def names_read_elsewhere(typed: Mapping[str, Any], task_vars: Mapping[str, Any]) -> set[str]:

@@ -5,6 +5,7 @@ Each ansible-playbook command is printed first, to stderr: the output of some co
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import json
 import os
@@ -17,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import time
 from typing import Any
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -34,6 +36,7 @@ STATUS = {**RUN, "--mounts": "mounts=true"}
 RUNS = {"--grep": "grep", "--keep": "keep", "--older-than": "older_than"}
 IMAGE = {"": "cluster", "--name": "template"}
 DOCKER = {"--data-root": "docker_data_root_path", "--delete-old": "docker_data_root_delete_old=true"}
+MOVE = {"--from": "source", "--to": "target", "--region": "region"}
 CHECKPOINTS = {"": "checkpoints_bucket", "--run-id": "run_id"}
 BENCHMARK = {"-n": "nnodes", "--run-id": "run_id", "--baseline": "baseline"}
 JOB_OPTIONS = """
@@ -86,7 +89,7 @@ COMMANDS: dict[str, tuple[str, str, str, dict[str, str]]] = {
     "rehearse": ("rehearse", "rehearse", "try a job first: ./muster rehearse job.yml rehearsal.yml", RUN),
     "stage-data": ("stage_data", "stage_data", "copy a bucket to the machines' disks", {"": "stage_data_bucket"}),
     "checkpoints": ("checkpoints", "checkpoints", "copy checkpoints to S3, or back", CHECKPOINTS),
-    "bucket-move": ("bucket_move", "", "copy a bucket to another region", {"--from": "source", "--to": "target"}),
+    "bucket-move": ("bucket_move", "", "copy a bucket to another region", MOVE),
 }
 # For the help: variables that no role documents, or that mean something else for an existing run.
 MEANINGS = {
@@ -109,8 +112,9 @@ MEANINGS = {
     "template": "Name of the template to create.",
     "keep": "How many of the newest runs to keep on the nodes; older ones are removed. Default: all.",
     "older_than": "How old (90m, 12h, 30d, 2w) a run must be to be removed. Default: any age.",
-    "source": "Bucket to copy.",
-    "target": "Bucket to copy to, which is created if it is missing.",
+    "source": "Bucket to copy. Required.",
+    "target": "Bucket to copy to, which is created if it is missing. Required.",
+    "region": "Region to copy to, such as us-east-1. Required.",
     "check_script": "The script to check.",
     "check_skip": "IDs of rules to skip, separated by commas.",
     "key": "File with your public key. Default: the first of ~/.ssh/id_ed25519.pub, id_ecdsa.pub and id_rsa.pub.",
@@ -119,21 +123,24 @@ MEANINGS = {
     "remove": "Name of the environment to remove.",
     "grep": "Text to look for in the names, arguments, projects and errors of runs.",
 }
+# YAML rejects these characters, or reads them as line breaks. It cannot read JSON's escapes of those above U+FFFF.
+ESCAPES = {code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), 0x2028, 0x2029, 0xFFFE, 0xFFFF)}
 LOCAL_PATHS = ("code_source", "stage_data_here", "json", "preflight_json", "report_directory")  # typed after -e
-# ansible-playbook's options that take a value.
+# ansible-playbook's options that take a value, and those whose value is a file, or is one after @.
 VALUE_OPTIONS = """
     -e --extra-vars -i --inventory -l --limit -t --tags --skip-tags -f --forks -M --module-path -u --user -T --timeout
     -c --connection --become-user --become-method --become-password-file --connection-password-file --private-key
     --key-file --ssh-common-args --ssh-extra-args --sftp-extra-args --scp-extra-args --task-timeout --vault-id
     --vault-password-file --vault-pass-file --conn-pass-file --become-pass-file --inventory-file --start-at-task
 """
+FILE_VALUE = r"(-[iM]|--(inventory|\S+-(file|path|key)|vault-id(?! (.*@)?prompt$))) |(-[el]|--extra-vars|--limit) @"
 KNOWN_OPTIONS = f"""{VALUE_OPTIONS}
     -v --verbose -C --check -D --diff -b --become -K --ask-become-pass -k --ask-pass -J --ask-vault-password
     --ask-vault-pass --step --force-handlers --flush-cache --list-hosts --list-tags --list-tasks --syntax-check
 """
-
-
 NOTHING_STARTED = "interrupted: nothing was started\n"
+UNKNOWN_STATE = "interrupted: ./muster status shows whether a run has started\n"
+STARTUP_SECONDS = 0.05  # importing Ansible takes longer
 # Options of ansible-playbook that scripts have, too: after a job file, the user must say which program they are for.
 AMBIGUOUS_OPTIONS = ("--step", "--timeout", "--user", "--tags", "--skip-tags", "--forks", "--connection", "--limit")
 LAUNCH_ONLY = "--time-limit --cost-limit --restarts --debug-rank --like --detach --replace"  # scripts rarely have these
@@ -242,7 +249,7 @@ def translate(command: str, typed: list[str]) -> list[str]:
         elif argument.startswith("-") and argument != "--" and is_ansible_option(name, not has_job):
             argv.append(argument)
             if argument in VALUE_OPTIONS.split() and remaining:
-                argv.append(resolve_path(remaining.pop(0)))
+                argv.append(resolve_path(remaining.pop(0), argument))
         elif argument.startswith("-") and (argument != "--" or has_job):
             suggestion = suggest_similar(name, [*options, *KNOWN_OPTIONS.split()])
             if not has_job or command != "launch" or (suggestion and argument != "--"):
@@ -252,7 +259,7 @@ def translate(command: str, typed: list[str]) -> list[str]:
             variables["more_args"] = remaining if argument == "--" else [argument, *remaining]
             break
         elif command in JOB_FILE_COMMANDS and argument.endswith((".yml", ".yaml")):
-            argv += ["-e", resolve_path(f"@{argument}")]
+            argv += ["-e", resolve_path(f"@{argument}", "-e")]
             has_job = True
         elif command in SCRIPT_COMMANDS:
             variables.update(read_script(command, argument, remaining, has_job))
@@ -276,21 +283,25 @@ def misplaced_options(typed: list[str], argv: list[str]) -> list[str]:
 
 
 def format_yaml(value: str | list[str]) -> str:
-    """Return strings as YAML that Ansible reads literally, without templating braces."""
+    """Return strings as YAML that Ansible reads literally, without templating braces. Raise UsageError."""
     if isinstance(value, list):
         return f"[{', '.join(format_yaml(item) for item in value)}]"
-    return ("!unsafe " if "{" in value else "") + json.dumps(value, ensure_ascii=False)
+    if re.search("[\ud800-\udfff]", value):  # Python's substitutes for bytes that are not UTF-8
+        shown = repr(value).replace("\\udc", "\\x")
+        raise UsageError(f"the argument {shown} is not valid UTF-8. Write it in UTF-8; for a path, rename the file")
+    return ("!unsafe " if "{" in value else "") + json.dumps(value, ensure_ascii=False).translate(ESCAPES)
 
 
-def resolve_path(value: str) -> str:
-    """Return an option's value with local file paths made absolute, because commands run in this file's directory."""
-    name, equals, path = value.partition("=")
+def resolve_path(value: str, option: str = "") -> str:
+    """Return a path, or an option's value, with local file paths made absolute: commands run in HERE."""
+    name, _equals, path = value.partition("=")
     if os.getcwd() == HERE:
         return value
-    if equals and name in LOCAL_PATHS and path and not path.startswith(("/", "~", "'", '"')):
+    if option in ("-e", "--extra-vars") and name in LOCAL_PATHS and path and not path.startswith(("/", "~", "'", '"')):
         return f"{name}={os.path.abspath(path)}"
-    mark, path = ("@", value[1:]) if value.startswith("@") else ("", value)
-    return mark + os.path.abspath(path) if os.path.exists(path) else value
+    start = value.find("@") + 1 if option == "--vault-id" else value.startswith("@")  # after @, or LABEL@
+    is_file = os.path.exists(value[start:]) and (not option or re.match(FILE_VALUE, f"{option} {value}"))
+    return value[:start] + os.path.abspath(value[start:]) if is_file else value
 
 
 def check_files_and_values(command: list[str]) -> None:
@@ -320,7 +331,8 @@ def login(command: list[str]) -> list[str]:
         argv = [*command, "-e", f"json={directory}/words"]
         completed = subprocess.run(argv, cwd=HERE, capture_output=True, text=True, check=False)
         if completed.returncode != 0:
-            raise UsageError(f"cannot open this shell:\n{completed.stdout}{completed.stderr}")
+            reason = inventory_error(completed.stderr) or completed.stdout + completed.stderr
+            raise UsageError(f"cannot open this shell:\n{reason}")
         with open(f"{directory}/words", encoding="utf-8") as stream:
             return [str(word) for word in json.load(stream)]
 
@@ -333,77 +345,112 @@ def is_foreground() -> bool:
         return False
 
 
+def variables_error(text: str) -> str:
+    """Return why a file after -e cannot be read, from the output of ansible-playbook's inventory plugins."""
+    invalid = re.search(r">>>\n\n(YAML parsing failed: .*)\nOrigin: (/.*):(\d+):(\d+)\n", text)
+    if invalid and f"inventory source {invalid[2]}\n" not in text:
+        return f"{os.path.relpath(invalid[2])}, line {invalid[3]}, column {invalid[4]}: {invalid[1]}"
+    if not (wrong := re.search(r">>>\n\nInvalid extra vars data supplied\. '@(.*)' could not be made into", text)):
+        return ""
+    path = os.path.join(HERE, os.path.expanduser(wrong[1]))
+    with open(path, encoding="utf-8") as stream:
+        lines = [line for line in stream if re.match(r"\s*[^\s#]", line) and line.strip() not in ("---", "...")]
+    state = "is not a dictionary" if lines else "is empty"
+    return f"{os.path.relpath(path)} {state}. Write `job:` and, indented below it, settings such as `script: train.py`"
+
+
 def inventory_error(text: str) -> str:
     """Return why an inventory cannot be read, from ansible-playbook's output about each plugin that it tried.
 
     Only one plugin is for the file: `auto` if the file names a plugin, otherwise that of its format.
     """
+    if message := variables_error(text):
+        return message
     attempts = re.findall(r"Failed to parse inventory with '([\w.]+)' plugin: (.*?)\n\n", text, re.DOTALL)
     origin = re.search(r"Origin: (?:<[^\n]*? source )?'?(/[^'\n:>]+)(:\d+)?", text)
     if not attempts or not origin:
         return ""
     name, line = os.path.basename(origin[1]), f", line {origin[2][1:]}," if origin[2] else ""
-    formats: tuple[str, ...] = (
-        ("yaml", "auto") if name.endswith((".yml", ".yaml", ".json")) else ("ini", "script", "yaml")
-    )
+    formats = ["yaml", "auto"] if name.endswith((".yml", ".yaml", ".json")) else ["ini", "script", "yaml"]
     messages = {plugin.rpartition(".")[2]: " ".join(message.split()) for plugin, message in attempts}
     if "auto" in messages and "no root 'plugin' key" not in messages["auto"]:
-        formats = ("auto",)
+        formats = ["auto"]
     message = next((messages[plugin] for plugin in formats if plugin in messages), [*messages.values()][0])
     return f"the inventory {name}{line} cannot be read: {message.removeprefix('Failed to parse inventory: ')}"
 
 
-def interruption_text(text: str) -> str:
-    """Return the message to print after Ctrl-C, based on ansible-playbook's standard error.
+def interruption_text(text: str, state: str = "", seconds: float = STARTUP_SECONDS) -> str:
+    """Return the message to print after Ctrl-C or SIGTERM.
 
-    The collection's own output callback has explained it already. Another callback has not, and a run may have started.
+    text: ansible-playbook's standard error. state: the state that the collection's output callback has written last;
+    another callback writes none. seconds: how long ansible-playbook ran.
     """
-    if "muster: interrupted\n" in text:
+    if "muster: interrupted\n" in text:  # the callback has explained it
         return ""
-    started = "User interrupted execution" in text and "Traceback" not in text
-    return "interrupted: ./muster status shows whether a run has started\n" if started else NOTHING_STARTED
+    if state:
+        return state
+    # Ansible handles Ctrl-C itself once it has been imported, and so do its worker processes
+    handled = any(mark in text for mark in ("User interrupted execution", "cli_executor", "worker.py"))
+    importing = "Traceback" in text or seconds < STARTUP_SECONDS
+    return NOTHING_STARTED if importing and not handled else UNKNOWN_STATE
+
+
+def show_interruption(text: str) -> None:
+    """Write a message to standard error or, if its reader has been interrupted, too, to the terminal."""
+    try:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.dup2(os.open("/dev/tty" if is_foreground() else os.devnull, os.O_WRONLY), 2)
+            os.write(2, text.encode())
 
 
 def follow(argv: list[str]) -> int:
     """Run a command in this file's directory and return its exit status.
 
-    After Ctrl-C its standard error, such as the traceback of an interrupted import, is replaced by one sentence, and so
-    are the attempts of all inventory plugins to read an inventory.
+    After Ctrl-C or SIGTERM its standard error, such as the traceback of an interrupted import, is replaced by the state
+    in which it leaves the run, and the attempts of all inventory plugins to read an inventory by one sentence.
     """
     interrupted: list[int] = []
 
     def interrupt(number: int, _frame: Any) -> None:
         interrupted.append(number)
-        if not is_foreground():  # no terminal is there to interrupt the command
+        if number != signal.SIGINT or not is_foreground():  # otherwise the terminal interrupts the command, too
             process.send_signal(number)
 
     signal.signal(signal.SIGINT, interrupt)
-    with subprocess.Popen(argv, cwd=HERE, stderr=subprocess.PIPE) as process:  # the terminal interrupts it, too
-        for other in (signal.SIGTERM, signal.SIGHUP):
-            signal.signal(other, lambda number, _frame: process.send_signal(number))
-        assert process.stderr is not None
-        held = b""
-        while True:
-            # with a timeout: a program in the background may keep the pipe open
-            if select.select([process.stderr], [], [], 0.2)[0]:
-                chunk = os.read(process.stderr.fileno(), 65536)
-                if not chunk:
+    with tempfile.TemporaryDirectory() as directory:
+        started, state_path = time.monotonic(), f"{directory}/state"
+        environment = {**os.environ, "MUSTER_STATE_FILE": state_path}
+        with subprocess.Popen(argv, cwd=HERE, env=environment, stderr=subprocess.PIPE) as process:
+            for other in (signal.SIGTERM, signal.SIGHUP):
+                signal.signal(other, interrupt)
+            assert process.stderr is not None
+            held = b""
+            while True:
+                # with a timeout: a program in the background may keep the pipe open
+                if select.select([process.stderr], [], [], 0.2)[0]:
+                    chunk = os.read(process.stderr.fileno(), 65536)
+                    if not chunk:
+                        break
+                    if interrupted or held or b"Failed to parse inventory" in chunk:
+                        held += chunk
+                    else:
+                        sys.stderr.buffer.write(chunk)
+                        sys.stderr.flush()
+                elif process.poll() is not None:
                     break
-                if interrupted or held or b"Failed to parse inventory" in chunk:
-                    held += chunk
-                else:
-                    sys.stderr.buffer.write(chunk)
-                    sys.stderr.flush()
-            elif process.poll() is not None:
-                break
-        status = process.wait()
+            status, seconds = process.wait(), time.monotonic() - started
+        state = ""
+        with contextlib.suppress(OSError), open(state_path, encoding="utf-8") as stream:  # another callback writes none
+            state = stream.read()
     text = held.decode(errors="replace")
-    failure = inventory_error(text) if status else ""
     if interrupted and status:
-        text = interruption_text(text)
-    elif failure:
-        text = f"muster: {failure}\n"
-    sys.stderr.write(text)
+        show_interruption(interruption_text(text, state, seconds))
+    else:
+        failure = inventory_error(text) if status else ""
+        sys.stderr.write(f"muster: {failure}\n" if failure else text)
     return status if status >= 0 else 128 - status
 
 
@@ -433,16 +480,17 @@ def main(arguments: list[str]) -> int:
             print("+ " + shlex.join(argv), file=sys.stderr, flush=True)
             os.chdir(HERE)
             os.execvp(argv[0], argv)
+        print("+ " + shlex.join(argv), file=sys.stderr, flush=True)
+        if command == "launch" and (names := misplaced_options(options, argv)):
+            note = f"{', '.join(names)}: passed to the script; options of launch go before its name"
+            print(f"note: {note}", file=sys.stderr)
+        return follow(argv)
     except UsageError as error:
         print(f"muster: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
+    except KeyboardInterrupt:  # follow() handles Ctrl-C itself
         print(NOTHING_STARTED, end="", file=sys.stderr)
         return 130
-    print("+ " + shlex.join(argv), file=sys.stderr, flush=True)
-    if command == "launch" and (names := misplaced_options(options, argv)):
-        print(f"note: {', '.join(names)}: passed to the script; options of launch go before its name", file=sys.stderr)
-    return follow(argv)
 
 
 if __name__ == "__main__":

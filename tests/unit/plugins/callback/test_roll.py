@@ -16,10 +16,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ansible._internal._errors._error_utils import result_dict_from_exception
+from ansible.errors import AnsibleError
+from ansible.parsing.dataloader import DataLoader
 from ansible.plugins.callback import CallbackBase
 from ansible.plugins.callback.default import CallbackModule as Default
 
 from ansible_collections.muster.training.plugins.callback import roll
+from ansible_collections.muster.training.plugins.plugin_utils._command_line.muster_command import path_as_typed
+from ansible_collections.muster.training.plugins.plugin_utils._command_line.yaml_errors import locate_yaml_error
 from tests.unit.typed import give_collection, typed
 
 PLAY = """\
@@ -325,6 +330,44 @@ def test_unreachable_nodes_are_reported_in_one_block(tmp_path: Path) -> None:
         "needed: ",
         "do: ",
     ], completed.stdout
+
+
+BROKEN = 'launch_args: [--epochs, "3"\n# more\nlaunch_launcher: env\n'
+BROKEN_AT = "group_vars/training.yml, line 3, column 1"
+BROKEN_TEXT = "YAML parsing failed: While parsing a flow sequence did not find expected ',' or ']'."
+
+
+@pytest.mark.parametrize("value", ["hostvars.node2 | length", "hostvars.node2.launch_launcher"])
+def test_yaml_error_in_group_variables_is_shown_with_its_position(tmp_path: Path, value: str) -> None:
+    """Ansible shows only the message, as an error of the task that reads the variables."""
+    (tmp_path / "group_vars").mkdir()
+    (tmp_path / "group_vars/training.yml").write_text(BROKEN)
+    task = {"name": "Do something else", "ansible.builtin.debug": {"msg": f"{{{{ {value} }}}}"}}
+    (tmp_path / "ping.yml").write_text(json.dumps([{"hosts": "localhost", "gather_facts": False, "tasks": [task]}]))
+    completed = play(tmp_path, "ping.yml")
+    assert completed.returncode == 2
+    assert completed.stdout == f"ping: not possible\n    {BROKEN_AT}: {BROKEN_TEXT} It begins in line 1.\n"
+
+
+def test_yaml_error_in_the_variables_of_a_plays_nodes_is_located(tmp_path: Path) -> None:
+    """Ansible shows its message outside of any task."""
+    (tmp_path / "group_vars").mkdir()
+    (tmp_path / "group_vars/training.yml").write_text(BROKEN)
+    (tmp_path / "env.yml").write_text('[{"hosts": "training", "gather_facts": false, "tasks": [{"debug": {}}]}]')
+    completed = play(tmp_path, "env.yml")
+    output = " ".join(completed.stdout.split())
+    assert output == f"[ERROR]: {BROKEN_TEXT} env: not possible {BROKEN_AT}" and completed.returncode == 4
+
+
+def test_yaml_error_that_ansible_locates_is_shown_with_its_position(tmp_path: Path) -> None:
+    (tmp_path / "group_vars").mkdir()
+    (tmp_path / "group_vars/training.yml").write_text(BROKEN)
+    loader = DataLoader()
+    with pytest.raises(AnsibleError) as caught:
+        loader.load_from_file(str(tmp_path / "group_vars/training.yml"))
+    result = result_dict_from_exception(caught.value)
+    assert locate_yaml_error(result) == f"{path_as_typed(str(tmp_path))}/{BROKEN_AT}: {BROKEN_TEXT}"
+    assert locate_yaml_error({"msg": BROKEN_TEXT}) == "" == locate_yaml_error({"exception": "Traceback"})
 
 
 def test_every_event_of_the_default_callback_is_overridden() -> None:

@@ -26,6 +26,7 @@ from tests.unit.typed import CHECKOUT, give_collection, typed
         ("nnodes=2 launch_args=--a b", "'b'", "-e \"launch_args='--a b'\""),
         ("launch_args=--note 'a b' $HOME", "\"'a b' $HOME\"", """-e '{"launch_args": "--note '"'"'a b'"'"' $HOME"}'"""),
         ("run_id=my run", "'run'", "-e \"run_id='my run'\""),
+        ("directory=mein projekt ü", "'projekt ü'", "-e \"directory='mein projekt ü'\""),
         ("job.yml", "'job.yml'", "-e @job.yml"),
         ("--epochs 1", "'--epochs 1'", "-e \"launch_args='--epochs 1'\""),
         ("--epochs=1", "'--epochs=1'", "-e \"launch_args='--epochs=1'\""),
