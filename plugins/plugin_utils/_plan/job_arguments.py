@@ -57,7 +57,7 @@ def split_arguments(text: str) -> list[str]:
         raise ValueError(
             f"launch_args is the string {ascii(text)[:80]}, which cannot be split into arguments: {error}. Close "
             f"the quote, or pass a list: {LIST_EXAMPLE}"
-        ) from error
+        ) from None  # Ansible would append the cause, and so repeat the message
 
 
 def parse_argument(item: object, loader: DataLoader) -> str:

@@ -59,7 +59,10 @@ def read_job_keys(roles: Path) -> dict[str, str]:
 
 
 def find_unknown_keys(job: object, keys: Mapping[str, str]) -> list[str]:
-    """Return one sentence for each key of a job that is not used, or a single one if job is not a dictionary."""
+    """Return one sentence for each key of a job that is not used, or a single one if job is not a dictionary.
+
+    Also return one if its requirements are of a wrong type.
+    """
     if not isinstance(job, Mapping):
         return [
             (
@@ -73,7 +76,22 @@ def find_unknown_keys(job: object, keys: Mapping[str, str]) -> list[str]:
             close_keys = difflib.get_close_matches(str(key), keys, n=1)
             hint = f"did you mean {close_keys[0]}?" if close_keys else f"valid keys: {', '.join(sorted(keys))}"
             messages.append(f"job has {ascii(str(key))[1:-1]}, but nothing reads it; {hint}")
-    return messages
+    return messages + find_wrong_requirements(job.get("requirements"))
+
+
+def find_wrong_requirements(requirements: object) -> list[str]:
+    """Return one sentence if a job's requirements are of a wrong type.
+
+    Their variable accepts a word or a list, so the documentation of its role cannot tell the type.
+    """
+    items = requirements if isinstance(requirements, list) else [requirements]
+    wrong_items = [item for item in items if item is not None and not isinstance(item, str)]
+    if not wrong_items:
+        return []
+    return [
+        f"job has requirements: {ascii(wrong_items[0])[:80]}, but they must be `auto` or a list of strings in pip's "
+        'syntax, such as requirements: [transformers, "datasets>=3"]'
+    ]
 
 
 def settings_of_job(

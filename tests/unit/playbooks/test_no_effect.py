@@ -152,6 +152,17 @@ def test_near_miss_gets_the_intended_variable_as_suggestion(
         assert f"{name} is set (with -e), but nothing reads it; did you mean {intended}?" in printed, printed
 
 
+@pytest.mark.parametrize("playbook", ["launch", *playbook_params(["check", "preflight", "site"])])
+def test_settings_in_a_file_without_job_are_refused(directory: Path, playbook: str) -> None:
+    (directory / "jobs.yml").write_text("jobs:\n  nnodes: 1\n  script: a.py\n")
+    (directory / "flat.yml").write_text("nnodes: 1\nscript: a.py\n")
+    (directory / "read.yml").write_text("image: a\nlaunch_image: '{{ image }}:1'\nOF_INVENTORY: 1\n")
+    files = [word for name in ("jobs", "flat", "read") for word in ("-e", f"@{name}.yml")]
+    printed = run_playbook(directory, f"muster.training.{playbook}", *files)
+    assert "jobs.yml has jobs, but nothing reads it; did you mean job? flat.yml has nnodes, script at the" in printed
+    assert "Write `job:` and indent the lines below it Nothing was started or changed." in printed, printed
+
+
 @pytest.mark.parametrize("playbook", ["mine.yml", pytest.param("tagged.yml", marks=pytest.mark.thorough)])
 def test_tags_and_variables_of_users_own_playbooks_are_accepted(directory: Path, playbook: str) -> None:
     printed = run_playbook(directory, playbook, "-e", "own=1 warmup_steps=3", "--tags", "own")

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from ansible import context
 from ansible._internal._datatag._tags import Origin
+from ansible.errors import AnsibleActionFail
 from ansible.parsing.dataloader import DataLoader
 from ansible.utils.context_objects import CLIArgs
 from hypothesis import given
@@ -145,6 +146,9 @@ def test_unclosed_quote_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="cannot be split into arguments: No .*Close the quote") as caught:
         parse_arguments(text, DataLoader())
     assert ascii(text) in str(caught.value)
+    error = AnsibleActionFail(f"not possible: {caught.value}")
+    error.__cause__ = caught.value
+    assert error.message == str(error._message), "Ansible appends each cause that the message does not end with"
 
 
 @pytest.mark.parametrize("text", ['["--epochs", "3"]', " [--epochs, 3]"])

@@ -60,6 +60,19 @@ def test_invalid_job_is_refused(job: object, message: str) -> None:
     assert result.startswith(message)
 
 
+@pytest.mark.parametrize("requirements", [3, True, {"numpy": 2}, ["numpy", {"torch": 2}]])
+def test_requirements_of_a_wrong_type_are_refused(requirements: object) -> None:
+    (result,) = find_unknown_keys({"requirements": requirements}, KEYS)
+    assert (
+        result.startswith("job has requirements: ") and "must be `auto` or a list of strings in pip's syntax" in result
+    )
+
+
+@pytest.mark.parametrize("requirements", ["auto", "numpy", "{{ names }}", ["numpy", "torch>=2"], [], None])
+def test_requirements_as_text_or_list_are_accepted(requirements: object) -> None:
+    assert find_unknown_keys({"requirements": requirements}, KEYS) == []
+
+
 def test_all_known_keys_are_accepted() -> None:
     assert find_unknown_keys({key: None for key in KEYS}, KEYS) == [] == find_unknown_keys({}, KEYS)
 
