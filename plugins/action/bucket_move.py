@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from ansible.plugins.action import ActionBase
@@ -15,6 +16,7 @@ from ansible.utils.display import Display
 
 from ansible_collections.muster.training.plugins.module_utils._files.content import format_size
 from ansible_collections.muster.training.plugins.module_utils._s3_client.s3 import error_code
+from ansible_collections.muster.training.plugins.plugin_utils._command_line.command_hints import adapt_commands
 from ansible_collections.muster.training.plugins.plugin_utils._s3.bucket_move import (
     MoveError,
     MoveProgress,
@@ -32,6 +34,12 @@ from ansible_collections.muster.training.plugins.plugin_utils._text.duration imp
 from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
 
 MAX_KEYS = 3  # names of objects in a message
+# For each required argument, its description and an example.
+EXAMPLES = {
+    "source": ("the bucket to copy", "BUCKET"),
+    "target": ("the bucket to copy to", "NEW_BUCKET"),
+    "region": ("the region to copy to", "us-east-1"),
+}
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "source": {"type": "str", "required": True},
     "target": {"type": "str", "required": True},
@@ -193,6 +201,13 @@ class BucketMove:
         copy_missing(route, self.args["workers"], progress, tick)
 
 
+def describe_missing(args: Mapping[str, Any]) -> str:
+    """Return a message that names the missing arguments, with a complete command."""
+    descriptions = " and ".join(description for name, (description, _value) in EXAMPLES.items() if not args[name])
+    options = "".join(f" -e {name}={args[name] or value}" for name, (_description, value) in EXAMPLES.items())
+    return adapt_commands(f"name {descriptions}: ansible-playbook bucket_move.yml{options}")
+
+
 class ActionModule(ActionBase):
     """Action plugin that runs on the controller and uses no node."""
 
@@ -203,9 +218,8 @@ class ActionModule(ActionBase):
         """Move the bucket; return the actions taken."""
         super().run(tmp, task_vars or {})
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
-        missing = [name for name in ("source", "target", "region") if not args[name]]
-        if missing:
-            return {"failed": True, "msg": f"{' and '.join(missing)} must be set: -e {missing[0]}=..."}
+        if not all(args[name] for name in EXAMPLES):
+            return {"failed": True, "msg": describe_missing(args)}
         move = BucketMove(args)
         try:
             from boto3.exceptions import Boto3Error

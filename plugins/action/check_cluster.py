@@ -21,6 +21,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._checks.findings i
 from ansible_collections.muster.training.plugins.plugin_utils._checks.gather import (
     THRESHOLDS_SPEC,
     collect_replies,
+    find_local_nodes,
     run_checks,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._cluster.rank_table import RankTable, RankTableError
@@ -85,6 +86,7 @@ class ActionModule(ActionBase):
         args["facts"] = collect_replies(args, task_vars.get("hostvars"))
         try:
             arguments = {**JOB_DEFAULTS, **args, "args": parse_arguments(args["args"], self._loader)}
+            arguments["local_nodes"] = find_local_nodes(args["nodes"], task_vars.get("hostvars"))
             arguments["bad_nodes"] = read_entries(file_of(task_vars, args["group"]))
             arguments["environment"] = parse_environment(args["environment"], self._loader)
             table, findings = run_checks(

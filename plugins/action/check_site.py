@@ -17,6 +17,7 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible.utils.vars import load_extra_vars
 
+from ansible_collections.muster.training.plugins.plugin_utils._command_line.command_hints import adapt_commands
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.declared_variables import (
     ROLES,
     read_variables,
@@ -50,9 +51,12 @@ from ansible_collections.muster.training.plugins.plugin_utils._command_line.unus
     names_in_templates,
     required_collections,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._plan.debug_tunnel import LOCAL_CONNECTIONS
+from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
 
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {}
 COLLECTION = Path(__file__).resolve().parents[2]
+MAX_NAMES = 8
 SITE = COLLECTION / "playbooks" / "site.yml"
 
 
@@ -83,6 +87,7 @@ class ActionModule(ActionBase):
             only, skip = task_vars["ansible_run_tags"], task_vars["ansible_skip_tags"]
             active_roles = [role for role in roles if is_selected(role, only, skip) and self._is_on(role, hosts)]
             problems = [
+                *describe_shared_machine(active_roles, hosts),
                 *self._describe_missing_source(active_roles, task_vars),
                 *describe_missing_collections(active_roles),
             ]
@@ -257,6 +262,18 @@ def other_roles_options(roles: set[str]) -> dict[str, str]:
     """Return the options of the collection's other roles, with the role that each belongs to."""
     paths = [path for path in (COLLECTION / "roles").iterdir() if path.name not in roles]
     return {name: path.name for path in paths for name in documented_options(path)}
+
+
+def describe_shared_machine(roles: Iterable[PlayRole], hosts: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return a message if several nodes are this machine, which cannot have a host name for each of them."""
+    names = [name for name, variables in hosts.items() if variables.get("ansible_connection") in LOCAL_CONNECTIONS]
+    if len(names) < 2 or not any(role.name == "hosts_file" for role in roles):
+        return []
+    launch = "ansible-playbook launch.yml -e launch_working_directory=$PWD -e launch_script=train.py"
+    return [
+        f"{format_list(names, MAX_NAMES)} are all this machine (ansible_connection: local), and site.yml needs a "
+        f"different host name for each node. Launch without it: {adapt_commands(launch)}"
+    ]
 
 
 def describe_missing_collections(roles: Iterable[PlayRole]) -> list[str]:

@@ -22,6 +22,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._checks.findings i
 from ansible_collections.muster.training.plugins.plugin_utils._checks.gather import (
     THRESHOLDS_SPEC,
     collect_replies,
+    find_local_nodes,
     run_checks,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._cluster.rank_table import RankTable, RankTableError
@@ -213,6 +214,7 @@ class ActionModule(ActionBase):
             args["environment"] = parse_environment(args["environment"], self._loader)
             prices = read_prices(args["prices"])
             read_targets(args["notify"])
+            args["local_nodes"] = find_local_nodes(args["nodes"], task_vars.get("hostvars"))
             args["bad_nodes"] = read_entries(file_of(task_vars, args["group"]))
             job, table, findings = make_plan(args)
         except RankTableError as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 import threading
 import time
@@ -42,7 +43,7 @@ ARGUMENT_SPEC = {
     "group": {"type": "str", "default": "training"},
     "runs_directory": {"type": "str", "default": "~/.muster/runs"},
     "user": {"type": "str", "default": ""},
-    "port": {"type": "int", "default": 0},
+    "port": {"type": "str", "default": "0"},  # checked by parse_port(), which names the option to type
 }
 CHECK_INTERVAL = 1.0  # seconds between checks of whether the terminal still exists
 
@@ -53,6 +54,18 @@ def tunnel_hint(port: int) -> list[str]:
         return []
     name = f"{os.environ.get('USER', 'USER')}@{os.uname().nodename}"
     return [f"first, on the machine with the browser: ssh -N -L {port}:127.0.0.1:{port} {name}"]
+
+
+def parse_port(text: str) -> int:
+    """Return a port; 0 selects a free one. Raise AnsibleActionFail with the option to type."""
+    if re.fullmatch(r"[0-9]{1,5}", text, re.ASCII) and int(text) <= 65535:
+        return int(text)
+    raise AnsibleActionFail(
+        adapt_commands(
+            f"the port of the page is {ascii(text)[:60]}: use a number from 1024 to 65535, as in "
+            "ansible-playbook page.yml -e page_port=8765, or omit it to use any free port"
+        )
+    )
 
 
 @contextlib.contextmanager
@@ -78,10 +91,7 @@ class ActionModule(ActionBase):
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
-        if not 0 <= args["port"] <= 65535:
-            raise AnsibleActionFail(
-                f"port is {args['port']}: use a port from 1024 to 65535, or omit it to use any free port"
-            )
+        port = parse_port(args["port"])
         reject_unused_options(task_vars)
         directory = records_directory(args["directory"], args["group"], task_vars)
         run_id = find_record(directory, args["run_id"]).name if args["run_id"] else ""
@@ -89,7 +99,7 @@ class ActionModule(ActionBase):
             return {"changed": False, "skipped": True}  # nothing is served
         caller = NodeCaller(self, task_vars, args["user"], args["runs_directory"])
         commands = Commands(sys.argv[1:], context.CLIARGS.get("args") or (), find_obstacle(context.CLIARGS))
-        server = self.open_server(PageApi(RunList(directory), caller, commands), args["port"])
+        server = self.open_server(PageApi(RunList(directory), caller, commands), port)
         with serving(server):
             self.show(server, run_id)
             parent = os.getppid()

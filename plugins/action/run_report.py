@@ -61,7 +61,7 @@ class ActionModule(ActionBase):
 def make_report(args: dict[str, Any], directory: Path) -> dict[str, Any]:
     """Write the requested page and return its path."""
     runs = args["runs"] or [""]
-    records = list(dict.fromkeys(find_record(directory, run) for run in runs))
+    records = list(dict.fromkeys(find_record(directory, run, "report" if len(runs) == 1 else "") for run in runs))
     if len(records) > MAX_RUNS:
         raise AnsibleActionFail(f"{len(records)} runs are too many for one page: name at most {MAX_RUNS}")
     logbook = Path(args["logbook"] or directory.parent / "logbook").expanduser()

@@ -35,9 +35,9 @@ options:
     type: path
     default: ""
   port:
-    description: Port of the page on this machine. V(0) selects a free port.
-    type: int
-    default: 0
+    description: Port of the page on this machine, a number up to 65535. V(0) selects a free port.
+    type: str
+    default: "0"
 seealso:
   - module: muster.training.run_status
   - module: muster.training.training_watch

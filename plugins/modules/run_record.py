@@ -173,6 +173,11 @@ plan:
   description: Plan of the rank 0 node. V(null) if there is no record.
   returned: when O(state=read)
   type: dict
+missing:
+  description: Message that says which record is missing, and what to do.
+  returned: when O(state=read) and there is no record
+  type: str
+  sample: "no run has been launched from this project yet: /home/me/cluster/runs has no records"
 names:
   description: Names of the nodes of the run, or of all hosts of O(group) if there is no record.
   returned: when O(state=read)

@@ -205,7 +205,7 @@ def test_project_is_written_completely(shell: Shell, source: str, directory: str
     for name in INVENTORY_FILES[source]:
         assert (shell.directory / name).read_text() == (CHECKOUT / "inventories" / name).read_text()
     steps = run.output.partition("Next: ")[2]
-    assert "./muster site" in steps and " -i " not in steps, "ansible.cfg names the inventory"
+    assert ("./muster site" in steps) == (source != "local") and " -i " not in steps, "ansible.cfg names the inventory"
     first_step = SOURCES[source]["first"]
     assert "{{" in first_step or first_step in steps
     assert '""' not in steps, "a source without a first step has no empty line"
@@ -235,6 +235,26 @@ def test_passed_machines_become_the_inventory(shell: Shell, arguments: str, host
     assert shell.files() == sorted([*OTHER_FILES, *INVENTORY_FILES["static"]])
     listed = json.loads(shell("ansible-inventory -i static.yml --list").output)
     assert listed["training"]["hosts"] == hosts
+
+
+def test_next_steps_for_local_nodes_work_as_printed(shell: Shell) -> None:
+    """The project's path contains a space and a non-ASCII character."""
+    project = shell.directory / "mein projekt ü"
+    options = shell.directory / "options.json"
+    options.write_text(json.dumps({"directory": str(project)}))
+    run = shell(f"ansible-playbook -i localhost, muster.training.init -e source=local -e @{options}")
+    assert f"Next: cd '{project}'" in run.output, run.output
+    steps = run.output.partition("Next: ")[2].partition("All commands")[0].splitlines()
+    commands = [step.strip(' ",') for step in steps if step.strip(' ",')]
+    assert [command.split()[0] for command in commands] == ["cd", "./muster", "cp", "./muster"]
+    inventory = (project / "local.yml").read_text()
+    (project / "local.yml").write_text(inventory.replace("127.0.0.", "127.0.53."))  # no other test's run is there
+    with (project / "group_vars" / "training.yml").open("a") as settings:
+        settings.write(f"\nlaunch_master_port: {free_port()}\nlaunch_lifeline_port: {free_port()}\n")
+    typed = shell.directory / "typed.sh"
+    typed.write_text("\n".join(["set -e", *commands]))
+    completed = shell(f"sh {typed}")
+    assert completed.code == 0 and "succeeded" in completed.output, completed.output
 
 
 @pytest.mark.one_core

@@ -19,6 +19,7 @@ from ansible_collections.muster.training.plugins.module_utils._run import archiv
 from ansible_collections.muster.training.plugins.module_utils._run.find_runs import node_directories
 from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError, drop_privileges
 from ansible_collections.muster.training.plugins.module_utils._run.internal_files import is_internal
+from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import FINAL_STATES, read_status
 
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
@@ -88,11 +89,15 @@ def list_files(directory: str, plan: Data, request: Data) -> Data:
 def count_unlisted(directory: str, plan: Data, listed: set[str]) -> dict[str, int]:
     """Return the number of files that the job may have written in its working directory, except outputs.
 
-    The keys are their directories in it, or their names if they are directly in it. Hidden files and Python's caches
-    are omitted.
+    The keys are their directories in it, or their names if they are directly in it. Hidden files, Python's caches and
+    files that changed after the run ended are omitted.
     """
     counts: dict[str, int] = {}
-    for path, _status in archive_selection.changed_files(directory, plan):
+    status = read_status(directory)
+    ended = status["since"] if status and status["state"] in FINAL_STATES else float("inf")
+    for path, file_status in archive_selection.changed_files(directory, plan):
+        if file_status.st_mtime > ended + archive_selection.CLOCK_TOLERANCE:
+            continue
         location, _slash, name = archive_selection.archive_name(path, plan).partition("/")
         top = name.partition("/")[0]
         hidden = any(part.startswith(".") or part == "__pycache__" for part in name.split("/"))

@@ -39,6 +39,7 @@ class ControllerCode:
     requirements: str = ""  # path of the requirements file
     required: str = ""  # the hash of the requirements file
     skip_reason: str = ""  # reason why it was not copied to the nodes: launch_plan's code_skip_reason
+    local_nodes: frozenset[str] = frozenset()  # nodes that are the controller itself, and need no copy
     files: tuple[str, ...] = ()  # paths of its files relative to the source; empty if there are too many
 
     @property

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -30,6 +30,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._checks.ssh_errors
 from ansible_collections.muster.training.plugins.plugin_utils._checks.start_conditions import check_order
 from ansible_collections.muster.training.plugins.plugin_utils._cluster.rank_table import RankTable, build_rank_table
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.command_hints import adapt_commands
+from ansible_collections.muster.training.plugins.plugin_utils._plan.debug_tunnel import LOCAL_CONNECTIONS
 from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_selection import limit_facts
 from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_vendors import vendor_of
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job, parse_nnodes
@@ -99,6 +100,16 @@ def collect_replies(args: Mapping[str, Any], hostvars: Any) -> dict[str, Any]:
     return replies
 
 
+def find_local_nodes(nodes: Iterable[Mapping[str, Any]], hostvars: Any) -> list[str]:
+    """Return the names of the nodes that are this machine, because Ansible uses no connection for them."""
+    names = [str(node.get("name")) for node in nodes]
+    return [
+        name
+        for name in names
+        if name in (hostvars or ()) and hostvars.raw_get(name).get("ansible_connection") in LOCAL_CONNECTIONS
+    ]
+
+
 def find_unreached_nodes(names: list[str], facts: Mapping[str, Any]) -> dict[str, str]:
     """Return the nodes without facts, with the reason for each."""
     reasons = {}
@@ -112,12 +123,15 @@ def find_unreached_nodes(names: list[str], facts: Mapping[str, Any]) -> dict[str
 
 
 def parse_controller_code(args: Mapping[str, Any]) -> ControllerCode:
-    """Parse the code on the controller from the arguments code and code_skip_reason."""
+    """Parse the code on the controller from the arguments code, code_skip_reason and local_nodes."""
     argument = args.get("code") or {}
     fields = {name: str(argument.get(name) or "") for name in ("source", "problem", "requirements", "required")}
     tree = unpack(argument["listing"]) if argument.get("listing") else {}
     files = tuple(name for name, entry in tree.items() if entry is not None and is_file(entry))
-    return ControllerCode(**fields, skip_reason=args.get("code_skip_reason") or "", files=files)
+    local_nodes = frozenset(args.get("local_nodes") or ())
+    return ControllerCode(
+        **fields, skip_reason=args.get("code_skip_reason") or "", files=files, local_nodes=local_nodes
+    )
 
 
 def run_checks(args: Mapping[str, Any], job: Job, names_needed: bool = False) -> tuple[RankTable, list[Finding]]:
@@ -125,7 +139,7 @@ def run_checks(args: Mapping[str, Any], job: Job, names_needed: bool = False) ->
 
     Args:
         args: nodes, facts, nnodes, nproc_per_node, skip, thresholds, and optionally replace, code and
-            code_skip_reason, as in launch_plan, and bad_nodes, the entries of bad-nodes.json.
+            code_skip_reason, as in launch_plan, local_nodes, and bad_nodes, the entries of bad-nodes.json.
         job: the job to check the nodes for.
         names_needed: whether names must resolve even if the launcher does not use them.
 

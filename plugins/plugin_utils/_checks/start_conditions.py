@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import os
 import posixpath
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -200,7 +201,7 @@ def lacks_directory(facts: Facts, name: str) -> bool:
     return not directory["is_directory"] and not directory.get("dead_mount")
 
 
-def check_working_directory(table: RankTable, facts: Facts) -> list[Finding]:
+def check_working_directory(job: Job, table: RankTable, facts: Facts, code: ControllerCode) -> list[Finding]:
     """Check that the working directory exists on each node."""
     missing = [node.name for node in nodes_with_facts(table, facts) if lacks_directory(facts, node.name)]
     if not missing:
@@ -209,11 +210,35 @@ def check_working_directory(table: RankTable, facts: Facts) -> list[Finding]:
         error(
             "working-directory-missing",
             missing,
-            problem=f"the directory {facts[missing[0]]['working_directory']['path']} does not exist",
+            problem=f"the directory {facts[missing[0]]['working_directory']['path']} does not exist"
+            + explain_relative_path(job),
             requirement="the code at the same path on each node",
-            remedy="copy it to the node, or correct launch_working_directory",
+            remedy=f"correct launch_working_directory, or {launch_here(job)}"
+            if code.local_nodes.issuperset(missing)
+            else "copy it to the node, or correct launch_working_directory",
         )
     ]
+
+
+def explain_relative_path(job: Job) -> str:
+    """Return where the job's directory, or a script without one, is looked up, or "" if the path is absolute."""
+    directory = job.working_directory
+    if directory and not directory.startswith(("/", "~")):
+        return (
+            f" (launch_working_directory is {directory}, and a relative directory starts at the user's home directory)"
+        )
+    if not directory and job.script and not job.script.startswith(("/", "~")):
+        return " (launch_working_directory is not set, so a relative path is resolved from the user's home directory)"
+    return ""
+
+
+def launch_here(job: Job) -> str:
+    """Return the remedy for nodes that are this machine: the launch command for a script in the current directory."""
+    script = job.script if re.fullmatch(r"[\w./-]+", job.script) else "SCRIPT"
+    return (
+        "start the job in the directory that contains it, such as the current one: "
+        f"ansible-playbook launch.yml -e launch_working_directory=$PWD -e launch_script={script}"
+    )
 
 
 def suggest_script(path: str, code_path: str, directory: str, files: Iterable[str]) -> str:
@@ -241,8 +266,10 @@ def find_sources(program: str, files: Iterable[str]) -> list[str]:
     return sorted(file for file in files if posixpath.splitext(file) in [(program, end) for end in SOURCE_ENDINGS])
 
 
-def describe_missing_script(job: Job, facts: Mapping[str, Any], code: ControllerCode) -> tuple[str, str]:
-    """Return the problem with the script on a node, and the remedy."""
+def describe_missing_script(
+    job: Job, facts: Mapping[str, Any], code: ControllerCode, is_local: bool
+) -> tuple[str, str]:
+    """Return the problem with the script on a node, and the remedy. is_local: whether the node is this machine."""
     path, part = facts["script"]["path"], facts.get("code")
     directory = facts["working_directory"]["path"]
     if part and code.source and not part["script"] and path.startswith(part["path"] + "/"):
@@ -257,17 +284,22 @@ def describe_missing_script(job: Job, facts: Mapping[str, Any], code: Controller
         elif suggestion:
             remedy = f"did you mean {suggestion}?"
         return f"{posixpath.relpath(path, part['path'])} is missing on the node, and also in {code.source}", remedy
-    if not job.working_directory and not job.script.startswith(("/", "~")):
-        explanation = (
-            " (launch_working_directory is not set, so a relative path is resolved from the user's home directory)"
-        )
-        alternative = "set launch_working_directory, or correct launch_script"
-    else:
-        explanation, alternative = "", "or correct launch_script or launch_working_directory"
+    problem = f"{path} is missing or not readable"
+    if not job.script.startswith(("/", "~")):
+        problem += explain_relative_path(job)
+        if is_local:
+            return problem, f"correct launch_script, or {launch_here(job)}"
+    elif is_local:
+        return problem, "correct launch_script"
+    is_unset = not job.working_directory and not job.script.startswith(("/", "~"))
     return (
-        f"{path} is missing or not readable{explanation}",
+        problem,
         "copy your project to the nodes (ansible-playbook site.yml --tags code -e code_source=DIRECTORY), "
-        f"{alternative}",
+        + (
+            "set launch_working_directory, or correct launch_script"
+            if is_unset
+            else "or correct launch_script or launch_working_directory"
+        ),
     )
 
 
@@ -283,7 +315,7 @@ def check_script(job: Job, table: RankTable, facts: Facts, code: ControllerCode)
             missing.append(node.name)
     if not missing:
         return []
-    problem, remedy = describe_missing_script(job, facts[missing[0]], code)
+    problem, remedy = describe_missing_script(job, facts[missing[0]], code, code.local_nodes.issuperset(missing))
     return [
         error(
             "script-missing",
@@ -370,7 +402,7 @@ def check_launch(
         *check_address(table, facts),
         *([] if is_master_busy else check_ports(job, table, facts)),
         *([] if job.image else check_interpreter(job, table, facts)),
-        *check_working_directory(table, facts),
+        *check_working_directory(job, table, facts, code),
         *check_script(job, table, facts, code),
         *check_runs_directory(table, facts),
     ]

@@ -11,8 +11,11 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypedDict
+
+from ansible.module_utils.parsing.convert_bool import boolean
 
 from ansible_collections.muster.training.plugins.plugin_utils._checks.job_request import plain_environment
 from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import (
@@ -300,6 +303,45 @@ def mapping_differences(
     return [Difference(part, str(name), shorten(old), shorten(new)) for name, old, new in pairs if old != new]
 
 
+def setting_differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Difference]:
+    """Return the settings that differ in meaning: "2", as typed after -n, is 2, as in a job file."""
+    same = {name for name in before.keys() & after.keys() if is_same_setting(name, before[name], after[name])}
+    settings = [{name: value for name, value in values.items() if name not in same} for values in (before, after)]
+    return mapping_differences(SETTING, *settings)
+
+
+def is_same_setting(name: str, before: Any, after: Any) -> bool:
+    """Return whether two values of a setting mean the same, such as true and "yes", or [0, 1] and "0,1"."""
+    if isinstance(before, bool) or isinstance(after, bool):
+        try:
+            return boolean(before) == boolean(after)
+        except TypeError:  # not a boolean
+            return False
+    if isinstance(before, list) != isinstance(after, list):
+        return as_texts(split_setting(name, before)) == as_texts(split_setting(name, after))
+    return bool(before == after or as_texts(before) == as_texts(after))
+
+
+def split_setting(name: str, value: Any) -> Any:
+    """Return the list that the text of a list-valued setting means, and other values unchanged."""
+    text = str(value) if isinstance(value, (str, int)) else ""
+    if not text:
+        return value or []
+    try:
+        return shlex.split(text) if name.endswith("_args") else [item.strip() for item in text.split(",")]
+    except ValueError:  # an unclosed quote
+        return value
+
+
+def as_texts(value: Any) -> Any:
+    """Return a value with all numbers in it as text."""
+    if isinstance(value, list):
+        return [as_texts(item) for item in value]
+    if isinstance(value, Mapping):
+        return {name: as_texts(item) for name, item in value.items()}
+    return str(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else value
+
+
 def node_differences(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]) -> list[Difference]:
     """Return the differences between nodes, in rank order. A changed name alone is not significant."""
     if len(before) != len(after):
@@ -372,7 +414,7 @@ def compare_snapshots(before: Mapping[str, Any], after: Mapping[str, Any]) -> li
     # the record from an older release contains secrets in them
     settings = [strip_secrets(to_mapping(snapshot.get("settings"))) for snapshot in (before, after)]
     return [
-        *mapping_differences(SETTING, *settings),
+        *setting_differences(*settings),
         *mapping_differences(SETTING, to_mapping(before.get("values")), to_mapping(after.get("values")), "not set"),
         *(
             Difference(SETTING, name, "set" if name in to_list(before.get("variables")) else "not set", "changed")

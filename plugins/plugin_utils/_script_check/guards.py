@@ -26,6 +26,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._script_check.prog
 )
 
 MAIN_ONLY, OTHERS_ONLY, ALL_RANKS = 1, -1, 0
+SOME_RANKS = "some ranks"
 MAX_DEPTH = 4
 # Names of conditions and decorators that are true only on the first rank
 MAIN = re.compile(
@@ -163,6 +164,39 @@ def local_polarities(program: Program, module: Module, node: ast.AST) -> Iterato
                           for decorator in parent.decorator_list]  # fmt: skip
             if any(MAIN.search(name_of(decorator)) for decorator in decorators):
                 yield MAIN_ONLY
+            return
+
+
+def describe_ranks(program: Program, module: Module, node: ast.AST) -> str:
+    """Return which ranks run a node whose conditions are MAIN_ONLY: "the first rank", "rank 1", "one rank", ..."""
+    for test in rank_conditions(module, node):
+        for part in ast.walk(test):
+            if isinstance(part, ast.Compare) and compare_polarity(program, module, part) != ALL_RANKS:
+                return compared_ranks(part)
+    return "the first rank"
+
+
+def compared_ranks(test: ast.Compare) -> str:
+    """Return the ranks that a comparison with a rank, or its opposite, selects."""
+    operator = test.ops[0]
+    number = next((side.value for side in (test.left, test.comparators[0]) if isinstance(side, ast.Constant)), None)
+    if isinstance(operator, (ast.Eq, ast.NotEq)):
+        return "the first rank" if number == 0 else f"rank {number}" if type(number) is int else "one rank"
+    first = 1 if isinstance(operator, (ast.Lt, ast.GtE)) else 0 if isinstance(operator, (ast.Gt, ast.LtE)) else None
+    return "the first rank" if number is not None and number == first else SOME_RANKS
+
+
+def rank_conditions(module: Module, node: ast.AST) -> Iterator[ast.expr]:
+    """Yield the conditions that enclose a node in its function, and those under which the function ends before it."""
+    for child, parent in module.ancestors(node):
+        if isinstance(parent, (ast.If, ast.IfExp, ast.While)) and child is not parent.test:
+            yield parent.test
+        for field in ("body", "orelse", "finalbody", "handlers"):
+            block = getattr(parent, field, None)
+            for earlier in block[: block.index(child)] if isinstance(block, list) and child in block else []:
+                if isinstance(earlier, ast.If) and ends_block(module, earlier.body[-1]):
+                    yield earlier.test
+        if isinstance(parent, FunctionNode):
             return
 
 

@@ -37,7 +37,8 @@ def read_module(name: str, path: Path, display_path: str) -> Module:
     except (SyntaxError, ValueError, RecursionError) as error:
         line = f", line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
         reason = error.msg if isinstance(error, SyntaxError) else str(error)
-        raise ScriptError(f"{path}{line}: {reason}. Only Python 3 can be checked") from error
+        remedy = "Correct the indentation" if isinstance(error, IndentationError) else "Only Python 3 can be checked"
+        raise ScriptError(f"{path}{line}: {reason}. {remedy}") from error
 
 
 def imported_names(module: Module) -> Iterator[str]:

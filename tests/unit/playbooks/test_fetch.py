@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -104,4 +105,23 @@ def test_large_outputs_are_not_fetched_without_confirmation(directory: Path) -> 
 
 def test_unknown_run_is_refused(directory: Path) -> None:
     code, output, files = fetch(directory, "muster.training.fetch", "-e", "run_id=other")
-    assert code == 2 and files == {} and "does not exist: name a run launched from this machine" in output, output
+    command = "ansible-playbook muster.training.fetch -i machines.yml -e run_id=NAME"
+    message = f"does not exist: name a run launched from this machine, as in {command}"
+    assert code == 2 and files == {} and message in " ".join(output.split()), output
+
+
+@pytest.mark.parametrize("name", ["fetch", "logs", "report"])
+def test_project_without_runs_is_told_how_to_launch_one(directory: Path, name: str) -> None:
+    shutil.rmtree(directory / "runs")
+    command = ["ansible-playbook", f"muster.training.{name}", "-i", "machines.yml"]
+    completed = typed(directory, command, MUSTER_COMMAND="./muster")
+    message = f"no run has been launched from this project yet: {directory}/runs has no records. Launch one: ./muster"
+    assert completed.returncode == 2, completed.stdout
+    assert f"{message} launch train.py" in " ".join(completed.stdout.split()), completed.stdout
+
+
+def test_unknown_run_is_refused_with_the_command_of_muster(directory: Path) -> None:
+    command = ["ansible-playbook", "muster.training.logs", "-i", "machines.yml", "-e", "run_id=other"]
+    completed = typed(directory, command, MUSTER_COMMAND="./muster")
+    assert completed.returncode == 2, completed.stdout
+    assert "as in ./muster logs NAME (./muster runs lists the runs" in completed.stdout, completed.stdout

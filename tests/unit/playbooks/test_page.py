@@ -89,6 +89,10 @@ def test_a_port_that_is_in_use_or_invalid_is_an_error(tmp_path: Path) -> None:
     two_nodes(tmp_path, 38)
     command = ["ansible-playbook", "muster.training.page", "-i", "machines.yml", "-e"]
     completed = typed(tmp_path, [*command, "page_port=70000"])
-    assert completed.returncode == 2 and "port is 70000" in completed.stdout
+    assert completed.returncode == 2 and "the port of the page is '70000'" in completed.stdout
+    completed = typed(tmp_path, [*command, "page_port=abc"], MUSTER_COMMAND="./muster")
+    message = "the port of the page is 'abc': use a number from 1024 to 65535, as in ./muster page --port 8765"
+    assert completed.returncode == 2 and message in completed.stdout, completed.stdout
+    assert "launch_page_port" not in completed.stdout
     completed = typed(tmp_path, [*command, "run_id=missing"])
     assert completed.returncode == 2 and "does not exist" in completed.stdout

@@ -21,9 +21,10 @@ training:
     ansible_connection: local
     ansible_python_interpreter: {sys.executable}
     launch_python: {sys.executable}
-    launch_script: /nowhere/train.py
+    launch_script: nowhere/train.py
 """
-CODE = "ansible-playbook muster.training.site -i machines.yml --tags code -e code_source=DIRECTORY"
+OPTIONS = "-e launch_working_directory=$PWD -e launch_script=nowhere/train.py"
+COMMAND = f"ansible-playbook muster.training.launch -i machines.yml {OPTIONS}"
 
 
 @pytest.fixture
@@ -53,7 +54,7 @@ def test_finding_is_printed_once(directory: Path, playbook: str, result_format: 
     assert completed.returncode == 2, completed.stdout
     assert output.count("/nowhere/train.py is missing or not readable") == 1, completed.stdout
     assert output.count("the script at the same path on each node") == 1, completed.stdout
-    assert output.count(CODE) == 1, completed.stdout
+    assert output.count(COMMAND) == 1, completed.stdout
 
 
 def test_variable_that_is_not_exported_is_reported_once(directory: Path) -> None:

@@ -49,7 +49,7 @@ def test_report_covers_latest_run_or_compares_several(directory: Path) -> None:
     assert completed.returncode == 0, completed.stdout
     assert "\nreport: " in completed.stdout and (directory / "mine" / "report.html").exists()
     completed = typed(directory, [*PLAYBOOK.format("report").split(), "-e", "run_id=third"])
-    assert completed.returncode == 2 and "does not exist: name a run launched from this machine" in completed.stdout, (
+    assert completed.returncode == 2 and "name a run launched from this machine, as in" in completed.stdout, (
         completed.stdout
     )
 

@@ -207,3 +207,29 @@ def test_missing_collection_is_named_before_nodes_are_contacted(directory: Path,
     output = " ".join(completed.stdout.split())
     assert ("Install it: ansible-galaxy collection install ansible.posix" in output) == refused, output
     assert (REACH_NODES_TASK in output) != refused, output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "refused"),
+    [
+        ("", True),
+        ("--tags hosts_file", True),
+        ("--tags ssh_mesh", False),
+        pytest.param("-e hosts_file_enabled=false", False, marks=pytest.mark.thorough),
+        ("--limit a", False),  # a single node, which may be this machine
+    ],
+)
+def test_several_nodes_on_this_machine_are_refused_before_any_change(
+    directory: Path, arguments: str, refused: bool
+) -> None:
+    # without an interpreter, nothing can be changed on this machine
+    (directory / "machines.yml").write_text(
+        "training:\n  hosts: {a: {node_address: 127.0.4.1}, b: {node_address: 127.0.4.2}}\n"
+        "  vars: {ansible_connection: local, ansible_python_interpreter: /nonexistent/python}\n"
+    )
+    command = ["ansible-playbook", "site.yml", "-i", "machines.yml", *arguments.split(), "--check"]
+    completed = typed(directory, command)
+    output = " ".join(completed.stdout.split())
+    assert completed.returncode != 0, output
+    assert ("a, b are all this machine (ansible_connection: local)" in output) == refused, output
+    assert (REACH_NODES_TASK in output) != refused, output

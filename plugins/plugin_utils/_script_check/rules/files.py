@@ -17,6 +17,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._script_check.fram
 from ansible_collections.muster.training.plugins.plugin_utils._script_check.guards import (
     MAIN_ONLY,
     OTHERS_ONLY,
+    SOME_RANKS,
+    describe_ranks,
     local_polarities,
     local_polarity,
     runs_in_single_process,
@@ -115,16 +117,18 @@ def is_collective(program: Program, call: CallSite) -> bool:
 
 
 def check_collective(program: Program) -> Iterator[RuleMatch]:
-    """Report calls that all ranks must make but only the first rank makes."""
+    """Report calls that all ranks must make but only the first rank, or another one, makes."""
     for call in program.calls:
         if not is_collective(program, call) or not program.is_used(call):
             continue
         if local_polarity(program, call.module, call.node) != MAIN_ONLY or _has_counterpart(program, call):
             continue
+        ranks = describe_ranks(program, call.module, call.node)
+        ending = "" if ranks == SOME_RANKS else "s"
         yield program.match(
             call.module,
             call.node,
-            f"only the first rank calls {call.last}, and waits for the other ranks forever",
+            f"only {ranks} call{ending} {call.last}, and wait{ending} for the other ranks forever",
             f"call {ast.unparse(call.node)[:60]} on all ranks: move it out of the condition",
         )
 
@@ -151,10 +155,12 @@ def check_loading(program: Program) -> Iterator[RuleMatch]:
             continue
         if not STATE.search(base) and not _is_after_wrapper(program, call):
             continue
+        ranks = describe_ranks(program, call.module, call.node)
+        verb = "load" if ranks == SOME_RANKS else "loads"
         yield program.match(
             call.module,
             call.node,
-            f"only the first rank loads {base}; the other ranks continue with a different state",
+            f"only {ranks} {verb} {base}; the other ranks continue with a different state",
             f"{ast.unparse(call.node)[:80]} on all ranks: move it out of the condition",
         )
 

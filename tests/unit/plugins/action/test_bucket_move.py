@@ -202,9 +202,15 @@ def test_a_target_in_another_region_is_refused(s3: S3Server) -> None:
 
 def test_playbook_names_missing_variables(tmp_path: Path) -> None:
     give_collection(tmp_path)
-    completed = typed(tmp_path, ["ansible-playbook", "muster.training.bucket_move", "-e", "source=a"])
+    command = ["ansible-playbook", "muster.training.bucket_move", "-e", "source=a"]
+    message = "name the bucket to copy to and the region to copy to: "
+    completed = typed(tmp_path, command)
     assert completed.returncode == 2
-    assert "target and region must be set: -e target=..." in completed.stdout
+    variables = "-e source=a -e target=NEW_BUCKET -e region=us-east-1"
+    assert f"{message}ansible-playbook muster.training.bucket_move {variables}" in completed.stdout
+    completed = typed(tmp_path, command, MUSTER_COMMAND="./muster")
+    options = "--from a --to NEW_BUCKET --region us-east-1"
+    assert f"{message}./muster bucket-move {options}" in completed.stdout
 
 
 @pytest.mark.parametrize("missing", ["boto3", "botocore"])  # other programs install botocore without boto3

@@ -101,6 +101,17 @@ def test_other_files_that_changed_in_the_working_directory_are_counted(tmp_path:
     assert run_outputs.main(run.request(0, operation="tell", outputs=["logs"]))["unlisted"] == {"model.bin": 1}
 
 
+@pytest.mark.parametrize(("state", "counted"), [("succeeded", 1), ("running", 2)])
+def test_files_that_changed_after_the_run_are_not_counted(tmp_path: Path, state: str, counted: int) -> None:
+    run = make_run_with_files(tmp_path, "supervisor.py", "/model.bin", "/later.bin")
+    now = (run.node(0) / "supervisor.py").stat().st_mtime
+    os.utime(tmp_path / "work" / "later.bin", (now + 60, now + 60))
+    status = {"state": state, "message": "", "since": now + 20, "updated": now + 90}
+    (run.node(0) / "status.json").write_text(json.dumps(status))
+    reply = run_outputs.main(run.request(0, operation="tell", outputs=[]))
+    assert len(reply["unlisted"]) == counted and "model.bin" in reply["unlisted"]
+
+
 def test_node_without_the_run_lists_no_files(tmp_path: Path) -> None:
     run = make_run(tmp_path, [["/bin/true"]])
     reply = run_outputs.main(run.request(0, operation="tell", outputs=[]))

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ansible_collections.muster.training.plugins.plugin_utils._checks.context import ControllerCode
 from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding
 from ansible_collections.muster.training.plugins.plugin_utils._checks.start_conditions import (
     check_launch,
@@ -234,6 +235,47 @@ def test_missing_relative_script_is_reported_with_its_base_directory(overrides: 
     assert ("launch_working_directory is not set, so a relative path is resolved from" in finding.problem) == at_home
     assert ("set launch_working_directory, or correct launch_script" in finding.remedy) == at_home
     assert "ansible-playbook site.yml --tags code -e code_source=DIRECTORY" in finding.remedy
+
+
+@pytest.mark.parametrize(
+    ("directory", "script", "where", "remedy"),
+    [
+        (
+            "",
+            "train.py",
+            " (launch_working_directory is not set, so a relative path is resolved from the user's home directory)",
+            "-e launch_working_directory=$PWD -e launch_script=train.py",
+        ),
+        (
+            ".",
+            "a b.py",
+            " (launch_working_directory is ., and a relative directory starts at the user's home directory)",
+            "-e launch_working_directory=$PWD -e launch_script=SCRIPT",
+        ),
+        ("/srv", "train.py", "", "-e launch_working_directory=$PWD -e launch_script=train.py"),
+        ("", "/srv/train.py", "", ""),
+    ],
+)
+def test_missing_script_on_this_machine_needs_no_copy(directory: str, script: str, where: str, remedy: str) -> None:
+    job = replace(STATIC, script=script, working_directory=directory)
+    missing = {"script": path("/home/u/train.py", is_file=False)}
+    read = {node.name: {**healthy(node.address), **missing} for node in HERE.nodes}
+    (finding,) = check_launch(job, HERE, read, code=ControllerCode(local_nodes=frozenset("ab")))
+    assert finding.problem == f"/home/u/train.py is missing or not readable{where}"
+    assert "site.yml" not in finding.remedy and remedy in finding.remedy
+    (finding,) = check_launch(job, HERE, read, code=ControllerCode(local_nodes=frozenset("b")))
+    assert "site.yml --tags code" in finding.remedy, "a is another machine"
+
+
+def test_relative_directory_starts_at_the_home_directory() -> None:
+    job = replace(STATIC, working_directory="code")
+    missing = {"working_directory": path("/home/u/code", is_directory=False)}
+    finding = the_finding({"a": missing}, job=job)
+    assert "a relative directory starts at the user's home directory" in finding.problem
+    assert finding.remedy == "copy it to the node, or correct launch_working_directory"
+    read = {node.name: {**healthy(node.address), **missing} for node in HERE.nodes}
+    (finding,) = check_launch(job, HERE, read, code=ControllerCode(local_nodes=frozenset("ab")))
+    assert "-e launch_working_directory=$PWD" in finding.remedy
 
 
 def test_a_module_needs_no_script() -> None:

@@ -111,6 +111,34 @@ def test_settings_and_seeds_are_kept_without_secrets() -> None:
     assert SECRET not in str(compare_snapshots(older, changed)) and compare_snapshots(older, changed)
 
 
+@pytest.mark.parametrize(
+    ("name", "before", "after", "is_same"),
+    [
+        ("launch_nnodes", "2", 2, True),
+        ("launch_nnodes", "2", 3, False),
+        ("launch_time_limit", 0, 0.0, True),
+        ("python_env_python", "3.10", 3.1, False),
+        ("launch_debug", True, "yes", True),
+        ("launch_debug", False, "yes", False),
+        ("launch_debug", True, "train.py", False),
+        ("launch_debug", True, [], False),
+        ("launch_gpus", [0, 1], "0,1", True),
+        ("launch_gpus", [0], 0, True),
+        ("launch_gpus", [0, 1], "0,2", False),
+        ("launch_outputs", [], "", True),
+        ("launch_args", ["--epochs", "3"], ["--epochs", 3], True),
+        ("launch_args", ["--note", "a b"], "--note 'a b'", True),
+        ("launch_args", ["--note"], "--note '", False),
+        ("launch_args", ["--flag", "yes"], ["--flag", "true"], False),
+        ("launch_accelerate_config", {"zero_stage": 2}, {"zero_stage": "2"}, True),
+    ],
+)
+def test_settings_are_compared_by_their_meaning(name: str, before: Any, after: Any, is_same: bool) -> None:
+    expected = [] if is_same else [("setting", name)]
+    assert rows(snapshot(settings={name: before}), snapshot(settings={name: after})) == expected
+    assert rows(snapshot(settings={name: after}), snapshot(settings={name: before})) == expected
+
+
 def test_equal_runs_have_no_differences() -> None:
     assert compare_snapshots(snapshot(), snapshot()) == []
 

@@ -87,6 +87,7 @@ def test_script_without_torch_has_nothing_to_check(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("def f(:\n", "train.py, line 1: "),
+        ("if x:\ny = 1\n", r"line 2: expected an indented block .*\. Correct the indentation$"),
         ("print 'hello'\n", "Only Python 3 can be checked"),
         ("a = '\x00'\n", "Only Python 3 can be checked"),
     ],

@@ -132,6 +132,25 @@ def test_a_finding_has_the_line_of_the_defect_and_suggested_code() -> None:
     assert finding.change.startswith("if torch.distributed.get_rank() == 0: torch.save(")
 
 
+@pytest.mark.parametrize(
+    ("condition", "ranks"),
+    [
+        ("if rank == 0:", "the first rank calls barrier, and waits"),
+        ("if 1 == rank and epoch % 2:", "rank 1 calls barrier, and waits"),
+        ("if rank != 2:\n    exit()\nif True:", "rank 2 calls barrier, and waits"),
+        ("if rank == source:", "one rank calls barrier, and waits"),
+        ("if rank < 4:", "some ranks call barrier, and wait"),
+        ("if rank < 1:", "the first rank calls barrier, and waits"),
+        ("if rank in (0, 2):", "some ranks call barrier, and wait"),
+        ("if is_main_process():", "the first rank calls barrier, and waits"),
+    ],
+)
+def test_finding_names_the_ranks_that_call_a_collective(condition: str, ranks: str) -> None:
+    text = f"import torch.distributed as dist\nrank = dist.get_rank()\n{condition}\n    dist.barrier()\n"
+    (finding,) = [finding for finding in check(text) if finding.id == "collective-one-rank"]
+    assert finding.problem == f"only {ranks} for the other ranks forever"
+
+
 def test_hugging_face_datasets_seed_is_recognized() -> None:
     split = "import torch\nparts = data.train_test_split(test_size=0.1, shuffle=True{})\n"
     assert ids(split.format("")) == {"split-unseeded"}
