@@ -35,7 +35,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._text.name_list im
 
 MAX_KEYS = 3  # names of objects in a message
 # For each required argument, its description and an example.
-EXAMPLES = {
+EXAMPLE_VALUES = {
     "source": ("the bucket to copy", "BUCKET"),
     "target": ("the bucket to copy to", "NEW_BUCKET"),
     "region": ("the region to copy to", "us-east-1"),
@@ -203,8 +203,8 @@ class BucketMove:
 
 def describe_missing(args: Mapping[str, Any]) -> str:
     """Return a message that names the missing arguments, with a complete command."""
-    descriptions = " and ".join(description for name, (description, _value) in EXAMPLES.items() if not args[name])
-    options = "".join(f" -e {name}={args[name] or value}" for name, (_description, value) in EXAMPLES.items())
+    descriptions = " and ".join(description for name, (description, _value) in EXAMPLE_VALUES.items() if not args[name])
+    options = "".join(f" -e {name}={args[name] or value}" for name, (_description, value) in EXAMPLE_VALUES.items())
     return adapt_commands(f"name {descriptions}: ansible-playbook bucket_move.yml{options}")
 
 
@@ -218,7 +218,7 @@ class ActionModule(ActionBase):
         """Move the bucket; return the actions taken."""
         super().run(tmp, task_vars or {})
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
-        if not all(args[name] for name in EXAMPLES):
+        if not all(args[name] for name in EXAMPLE_VALUES):
             return {"failed": True, "msg": describe_missing(args)}
         move = BucketMove(args)
         try:

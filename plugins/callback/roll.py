@@ -53,6 +53,7 @@ import os
 import re
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -67,6 +68,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._command_line.inte
     MARK,
     STATE_VARIABLE,
     describe_interruption,
+    interrupt_if_stuck,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.muster_command import typed_command
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.yaml_errors import (
@@ -370,10 +372,12 @@ class CallbackModule(Default):
         return f"{title}: {self.task.get_name().rpartition(' : ')[2]}"
 
     def catch_interruption(self) -> None:
-        """Record Ctrl-C before Ansible handles it."""
-        handler = signal.getsignal(signal.SIGINT)
+        """Record Ctrl-C before Ansible handles it, and ensure that Ansible ends."""
+        handler, pid = signal.getsignal(signal.SIGINT), os.getpid()
 
         def interrupt(number: int, frame: Any) -> None:
+            if not self.interrupted and os.getpid() == pid:  # a worker has this handler when it starts
+                threading.Thread(target=interrupt_if_stuck, args=(pid,), daemon=True).start()
             self.interrupted = True
             try:
                 if callable(handler):

@@ -19,7 +19,7 @@ from ansible_collections.muster.training.plugins.callback import roll
 from tests.support import drive
 from tests.unit.test_short_words import PROGRAM, muster
 from tests.unit.two_nodes import stop_run, two_nodes
-from tests.unit.typed import own_environment
+from tests.unit.typed import give_collection, own_environment
 
 pytestmark = pytest.mark.one_core
 RUNNING = "run first keeps running on its nodes.\n  status:  ./muster status first\n  stop:    ./muster stop first\n"
@@ -195,3 +195,40 @@ def test_launch_with_piped_output_says_that_the_run_continues(tmp_path: Path) ->
         stop_run(tmp_path, "first")
     assert "run first keeps running on its nodes.\n  status: " in after, before + after
     assert "muster stop first\n" in after and "nothing was started" not in after, after
+
+
+# As Ansible does if Ctrl-C ended a worker that held the lock of the queue of results.
+STUCK = """
+import multiprocessing, subprocess, sys, time
+from ansible_collections.muster.training.plugins.callback import roll
+from ansible_collections.muster.training.plugins.plugin_utils._command_line import interruption
+interruption.STUCK_SECONDS = 0.5
+callback = roll.CallbackModule()
+lock = multiprocessing.Lock()
+lock.acquire()
+worker = subprocess.Popen(["cat"], stdin=subprocess.PIPE, start_new_session=True)
+try:
+    print("ready", flush=True)
+    time.sleep(600)
+except KeyboardInterrupt:
+    time.sleep(2)  # longer than STUCK_SECONDS: a worker still cleans up
+    worker.communicate()
+    print("waits", flush=True)
+    lock.acquire()
+"""
+
+
+def test_ansible_that_waits_for_a_worker_that_has_ended_is_interrupted_again(tmp_path: Path) -> None:
+    give_collection(tmp_path)
+    with subprocess.Popen(
+        [sys.executable, "-c", STUCK],
+        env={**os.environ, "PYTHONPATH": str(tmp_path / "collections")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate()
+    assert output.startswith("waits\n") and process.returncode == -signal.SIGINT, output + errors

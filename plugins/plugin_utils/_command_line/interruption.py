@@ -6,6 +6,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
+
+from ansible_collections.muster.training.plugins.module_utils._run.processes import descendants
+
 READING = "nothing was changed"
 CONTINUING = "completed work is kept; run the same command again to resume from there"
 COSTING = (
@@ -29,6 +35,24 @@ MARK = "muster: interrupted"
 """A line on stderr that tells ./muster that the interruption has already been explained."""
 STATE_VARIABLE = "MUSTER_STATE_FILE"
 """Environment variable with the file for the message that ./muster shows if this process cannot explain it itself."""
+
+STUCK_SECONDS = 5.0
+"""How long an interrupted ansible-playbook may continue without worker processes; usually it ends within 0.5 s."""
+
+
+def interrupt_if_stuck(pid: int) -> None:
+    """Interrupt a process again whenever it has been without workers for STUCK_SECONDS.
+
+    Ansible waits forever if Ctrl-C ended a worker while it was sending a message, and so held the lock of the queue.
+    """
+    since = time.monotonic()
+    while True:
+        time.sleep(STUCK_SECONDS / 10)
+        if descendants(pid):
+            since = time.monotonic()
+        elif time.monotonic() - since > STUCK_SECONDS:
+            os.kill(pid, signal.SIGINT)
+            since = time.monotonic()
 
 
 def describe_interruption(playbook: str, launched: bool = False) -> str:

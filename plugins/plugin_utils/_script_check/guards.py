@@ -179,9 +179,10 @@ def describe_ranks(program: Program, module: Module, node: ast.AST) -> str:
 def compared_ranks(test: ast.Compare) -> str:
     """Return the ranks that a comparison with a rank, or its opposite, selects."""
     operator = test.ops[0]
-    number = next((side.value for side in (test.left, test.comparators[0]) if isinstance(side, ast.Constant)), None)
+    values = (side.value for side in (test.left, test.comparators[0]) if isinstance(side, ast.Constant))
+    number = next((value for value in values if isinstance(value, int) and not isinstance(value, bool)), None)
     if isinstance(operator, (ast.Eq, ast.NotEq)):
-        return "the first rank" if number == 0 else f"rank {number}" if type(number) is int else "one rank"
+        return "the first rank" if number == 0 else "one rank" if number is None else f"rank {number}"
     first = 1 if isinstance(operator, (ast.Lt, ast.GtE)) else 0 if isinstance(operator, (ast.Gt, ast.LtE)) else None
     return "the first rank" if number is not None and number == first else SOME_RANKS
 
