@@ -275,7 +275,7 @@ lint-then-units:
 unit-newest: IGNORED := $(addprefix --ignore=tests/unit/,oracles roles plugins/module_utils inventories \
   $(addprefix plugins/plugin_utils/,checks cluster clouds experiments failures keep page plan profile project record report s3 \
     script_check slurm software text) \
-  $(addprefix test_,$(addsuffix .py,examples explain make_venv pictures ec2_server hub_server paperspace_server)))
+  $(addprefix test_,$(addsuffix .py,examples explain interrupted_commands make_venv pictures ec2_server hub_server paperspace_server)))
 unit-newest: ## Unit tests with the newest ansible-core, if a suitable Python is installed
 	@if tests/newest_python >/dev/null; then \
 	  $(MAKE) --no-print-directory $(NEWEST_READY); \

@@ -74,7 +74,6 @@ from ansible_collections.muster.training.plugins.plugin_utils._command_line.must
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.yaml_errors import (
     YAML_ERROR,
     find_yaml_error,
-    locate_yaml_error,
 )
 
 MAX_NODES = 8
@@ -350,7 +349,7 @@ class CallbackModule(Default):
     def describe_failure(self, result: Any) -> str:
         """Return the text for a failed task; for a YAML file that cannot be parsed, with its name and the line."""
         text = reason(result.result)
-        error = (locate_yaml_error(result.result) or self.find_yaml_error()) if YAML_ERROR in text else ""
+        error = self.find_yaml_error() if YAML_ERROR in text else ""
         if error:
             self.yaml_errors.add(error)
         return error or text

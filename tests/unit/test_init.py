@@ -237,6 +237,7 @@ def test_passed_machines_become_the_inventory(shell: Shell, arguments: str, host
     assert listed["training"]["hosts"] == hosts
 
 
+@pytest.mark.one_core  # the launch needs torch
 def test_next_steps_for_local_nodes_work_as_printed(shell: Shell) -> None:
     """The project's path contains a space and a non-ASCII character."""
     project = shell.directory / "mein projekt ü"

@@ -8,8 +8,6 @@ Ansible drops it if the file belongs to group_vars or host_vars: its plugin rais
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
 from typing import Any
 
 from ansible.errors import AnsibleParserError
@@ -18,7 +16,6 @@ from yaml import MarkedYAMLError
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.muster_command import path_as_typed
 
 YAML_ERROR = "YAML parsing failed: "  # the beginning of Ansible's message about a YAML error
-ORIGIN = re.compile(r"Origin: (?P<path>/.*?):(?P<line>\d+)(?::(?P<column>\d+))?(?:\n|\Z)")
 
 
 def describe_position(path: str, line: object, column: object) -> str:
@@ -43,18 +40,6 @@ def describe_yaml_error(error: BaseException | None) -> str:
     if isinstance(cause, MarkedYAMLError) and cause.context_mark and cause.context_mark.line + 1 < origin.line_num:
         start = f" It begins in line {cause.context_mark.line + 1}."  # in YAML, an error may appear much later
     return f"{describe_position(origin.path, origin.line_num, origin.col_num)}: {error}{start}"
-
-
-def locate_yaml_error(result: Mapping[str, Any]) -> str:
-    """Return the position and message of the YAML error because of which a task failed, or "" if it is unknown."""
-    summary = result.get("exception")
-    event = getattr(summary, "event", None)
-    while event is not None:
-        position = ORIGIN.search(event.formatted_source_context or "")
-        if event.msg.startswith(YAML_ERROR) and position:
-            return f"{describe_position(position['path'], position['line'], position['column'])}: {event.msg}"
-        event = event.chain.event if event.chain else None
-    return ""
 
 
 def find_yaml_error(play: Any) -> str:

@@ -209,6 +209,7 @@ def test_missing_collection_is_named_before_nodes_are_contacted(directory: Path,
     assert (REACH_NODES_TASK in output) != refused, output
 
 
+@pytest.mark.one_core  # the environment of this ansible-core has ansible.posix
 @pytest.mark.parametrize(
     ("arguments", "refused"),
     [

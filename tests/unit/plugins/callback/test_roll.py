@@ -16,15 +16,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ansible._internal._errors._error_utils import result_dict_from_exception
-from ansible.errors import AnsibleError
-from ansible.parsing.dataloader import DataLoader
 from ansible.plugins.callback import CallbackBase
 from ansible.plugins.callback.default import CallbackModule as Default
 
 from ansible_collections.muster.training.plugins.callback import roll
-from ansible_collections.muster.training.plugins.plugin_utils._command_line.muster_command import path_as_typed
-from ansible_collections.muster.training.plugins.plugin_utils._command_line.yaml_errors import locate_yaml_error
 from tests.unit.typed import give_collection, typed
 
 PLAY = """\
@@ -357,17 +352,6 @@ def test_yaml_error_in_the_variables_of_a_plays_nodes_is_located(tmp_path: Path)
     completed = play(tmp_path, "env.yml")
     output = " ".join(completed.stdout.split())
     assert output == f"[ERROR]: {BROKEN_TEXT} env: not possible {BROKEN_AT}" and completed.returncode == 4
-
-
-def test_yaml_error_that_ansible_locates_is_shown_with_its_position(tmp_path: Path) -> None:
-    (tmp_path / "group_vars").mkdir()
-    (tmp_path / "group_vars/training.yml").write_text(BROKEN)
-    loader = DataLoader()
-    with pytest.raises(AnsibleError) as caught:
-        loader.load_from_file(str(tmp_path / "group_vars/training.yml"))
-    result = result_dict_from_exception(caught.value)
-    assert locate_yaml_error(result) == f"{path_as_typed(str(tmp_path))}/{BROKEN_AT}: {BROKEN_TEXT}"
-    assert locate_yaml_error({"msg": BROKEN_TEXT}) == "" == locate_yaml_error({"exception": "Traceback"})
 
 
 def test_every_event_of_the_default_callback_is_overridden() -> None:
