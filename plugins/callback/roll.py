@@ -75,6 +75,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._command_line.yaml
     YAML_ERROR,
     find_yaml_error,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._text.output_reader import discard_unread_output
 
 MAX_NODES = 8
 MAX_OUTPUT_LINES = 10  # number of output lines shown from a failed program
@@ -288,7 +289,7 @@ class CallbackModule(Default):
             sys.stdout.reconfigure(line_buffering=True)
         # A worker does not inherit the timer's handler: Ansible refuses tasks with a time limit if it finds a handler.
         os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGALRM, signal.SIG_DFL))
-        atexit.register(self.show_remaining)  # even if nothing else is called, as after Ctrl-C
+        atexit.register(discard_unread_output()(self.show_remaining))  # even if nothing else is called, as after Ctrl-C
 
     # --- output
 
@@ -643,7 +644,8 @@ class CallbackModule(Default):
         if self._display.verbosity:
             super().v2_playbook_on_stats(stats)
         else:
-            self.show_summary(stats)
+            with discard_unread_output():
+                self.show_summary(stats)
 
     def show_summary(self, stats: Any) -> None:
         """Show the last line."""

@@ -6,11 +6,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import select
 import signal
 import stat
+import sys
+from collections.abc import Iterator
 
 
 def has_reader(pid: int) -> bool:
@@ -38,3 +41,12 @@ def end_play_without_reader(pid: int) -> None:
     """
     if not has_reader(pid):
         os.kill(pid, signal.SIGTERM)
+
+
+@contextlib.contextmanager
+def discard_unread_output() -> Iterator[None]:
+    """Discard the output of this process if its reader has ended, as in `./muster check train.py | head -1`."""
+    try:
+        yield
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python writes the rest when it exits

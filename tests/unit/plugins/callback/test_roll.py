@@ -20,7 +20,7 @@ from ansible.plugins.callback import CallbackBase
 from ansible.plugins.callback.default import CallbackModule as Default
 
 from ansible_collections.muster.training.plugins.callback import roll
-from tests.unit.typed import give_collection, typed
+from tests.unit.typed import give_collection, own_environment, typed
 
 PLAY = """\
 - hosts: node3  # so that it is the first that answers
@@ -352,6 +352,26 @@ def test_yaml_error_in_the_variables_of_a_plays_nodes_is_located(tmp_path: Path)
     completed = play(tmp_path, "env.yml")
     output = " ".join(completed.stdout.split())
     assert output == f"[ERROR]: {BROKEN_TEXT} env: not possible {BROKEN_AT}" and completed.returncode == 4
+
+
+def test_reader_that_ends_early_leads_to_no_error(tmp_path: Path) -> None:
+    """As in `./muster check train.py | head -1`."""
+    task = {"name": "Refuse", "ansible.builtin.fail": {"msg": "not like this"}}
+    (tmp_path / "check.yml").write_text(json.dumps([{"hosts": "localhost", "gather_facts": False, "tasks": [task]}]))
+    assert "not like this" in play(tmp_path, "check.yml").stdout
+    reader, writer = os.pipe()
+    os.close(reader)
+    completed = subprocess.run(
+        ["ansible-playbook", "-i", "hosts.yml", "check.yml"],
+        cwd=tmp_path,
+        env=own_environment(tmp_path),
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    os.close(writer)
+    assert (completed.returncode, completed.stderr) == (2, "")
 
 
 def test_every_event_of_the_default_callback_is_overridden() -> None:
