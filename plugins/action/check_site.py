@@ -17,6 +17,7 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible.utils.vars import load_extra_vars
 
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.local_connection import is_local
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.command_hints import adapt_commands
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.declared_variables import (
     ROLES,
@@ -51,7 +52,6 @@ from ansible_collections.muster.training.plugins.plugin_utils._command_line.unus
     names_in_templates,
     required_collections,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._plan.debug_tunnel import LOCAL_CONNECTIONS
 from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
 
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {}
@@ -266,7 +266,7 @@ def other_roles_options(roles: set[str]) -> dict[str, str]:
 
 def describe_shared_machine(roles: Iterable[PlayRole], hosts: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Return a message if several nodes are this machine, which cannot have a host name for each of them."""
-    names = [name for name, variables in hosts.items() if variables.get("ansible_connection") in LOCAL_CONNECTIONS]
+    names = [name for name, variables in hosts.items() if is_local(variables)]
     if len(names) < 2 or not any(role.name == "hosts_file" for role in roles):
         return []
     launch = "ansible-playbook launch.yml -e launch_working_directory=$PWD -e launch_script=train.py"

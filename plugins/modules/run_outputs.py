@@ -106,8 +106,8 @@ incomplete:
   type: bool
   sample: false
 unlisted:
-  description: Numbers of files in the job's working directory that changed between the begin and the end of the run and
-    are not outputs, by the name of their directory in it.
+  description: Numbers of files in the job's working directory that changed during the run and are not outputs, by the
+    name of their directory in it.
   returned: when O(state=listed)
   type: dict
   sample: {logs: 5}

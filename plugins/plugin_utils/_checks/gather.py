@@ -28,9 +28,9 @@ from ansible_collections.muster.training.plugins.plugin_utils._checks.findings i
 from ansible_collections.muster.training.plugins.plugin_utils._checks.job_request import plain_environment
 from ansible_collections.muster.training.plugins.plugin_utils._checks.ssh_errors import strip_wrapper
 from ansible_collections.muster.training.plugins.plugin_utils._checks.start_conditions import check_order
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.local_connection import is_local
 from ansible_collections.muster.training.plugins.plugin_utils._cluster.rank_table import RankTable, build_rank_table
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.command_hints import adapt_commands
-from ansible_collections.muster.training.plugins.plugin_utils._plan.debug_tunnel import LOCAL_CONNECTIONS
 from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_selection import limit_facts
 from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_vendors import vendor_of
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job, parse_nnodes
@@ -103,11 +103,7 @@ def collect_replies(args: Mapping[str, Any], hostvars: Any) -> dict[str, Any]:
 def find_local_nodes(nodes: Iterable[Mapping[str, Any]], hostvars: Any) -> list[str]:
     """Return the names of the nodes that are this machine, because Ansible uses no connection for them."""
     names = [str(node.get("name")) for node in nodes]
-    return [
-        name
-        for name in names
-        if name in (hostvars or ()) and hostvars.raw_get(name).get("ansible_connection") in LOCAL_CONNECTIONS
-    ]
+    return [name for name in names if name in (hostvars or ()) and is_local(hostvars.raw_get(name))]
 
 
 def find_unreached_nodes(names: list[str], facts: Mapping[str, Any]) -> dict[str, str]:

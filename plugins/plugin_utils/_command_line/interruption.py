@@ -10,8 +10,6 @@ import os
 import signal
 import time
 
-from ansible_collections.muster.training.plugins.module_utils._run.processes import descendants
-
 READING = "nothing was changed"
 CONTINUING = "completed work is kept; run the same command again to resume from there"
 COSTING = (
@@ -45,6 +43,9 @@ def interrupt_if_stuck(pid: int) -> None:
 
     Ansible waits forever if Ctrl-C ended a worker while it was sending a message, and so held the lock of the queue.
     """
+    # only after Ctrl-C: importing it takes 5 ms
+    from ansible_collections.muster.training.plugins.module_utils._run.processes import descendants
+
     since = time.monotonic()
     while True:
         time.sleep(STUCK_SECONDS / 10)

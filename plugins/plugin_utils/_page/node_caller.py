@@ -20,6 +20,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
     NODE_CALL_GRACE_PERIOD,
     PAGE_STREAM_TIMEOUT,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.local_connection import is_local
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import (
     REPLY_MARK,
     NodeRequestError,
@@ -32,13 +33,11 @@ from ansible_collections.muster.training.plugins.plugin_utils._node_call.ssh_rea
 from ansible_collections.muster.training.plugins.plugin_utils._page.feed import NodeCallError
 from ansible_collections.muster.training.plugins.plugin_utils._page.node_stream import NodeStream, stream_argv
 
-LOCAL_CONNECTIONS = ("local", "ansible.builtin.local")
-
 
 def connect_locally(action: ActionBase, name: str, variables: Mapping[str, Any]) -> ActionBase:
     """Return a copy of the action that runs commands on this machine. Raise NodeCallError for any other connection."""
-    kind = str(variables.get("ansible_connection"))
-    if kind not in LOCAL_CONNECTIONS:
+    if not is_local(variables):
+        kind = variables.get("ansible_connection")
         raise NodeCallError(f"{name} is reached via {kind}: the page needs ssh", is_final=True)
     context = copy.copy(action._play_context)
     context.connection = "local"

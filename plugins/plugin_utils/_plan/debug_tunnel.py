@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any
 
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.local_connection import is_local
 from ansible_collections.muster.training.plugins.plugin_utils._plan.shell_command import ssh_options
 
-LOCAL_CONNECTIONS = ("local", "ansible.builtin.local")
 END_TIMEOUT = 5.0  # seconds for the tunnel to exit
 
 
@@ -50,7 +50,7 @@ def tunnel_argv(variables: Mapping[str, Any], name: str, port: int, local_port: 
 
     Return [] if the node is this machine. variables: those of the node, rendered.
     """
-    if variables.get("ansible_connection") in LOCAL_CONNECTIONS:
+    if is_local(variables):
         return []
     forward = ["-o", "ExitOnForwardFailure=yes", "-L", f"127.0.0.1:{local_port or port}:127.0.0.1:{port}"]
     host = str(variables.get("ansible_host") or name)

@@ -79,8 +79,8 @@ def explain_deliberate(chain: list[RaisedError], replaceable: str | None) -> Exp
     origin = chain[1]
     message = shorten(origin.message, MAX_SHOWN).removesuffix(".")
     text = f"{shorten(origin.exception, MAX_SHOWN)}: {message}" if message else shorten(origin.exception, MAX_SHOWN)
-    place = describe_place(origin)
-    at = f", at {place}" if place else ""
+    location = describe_place(origin)
+    at = f", at {location}" if location else ""
     return {**explanation, "cause": f"{explanation['cause'].removesuffix('.')}, because of {text}{at}."}
 
 

@@ -101,8 +101,8 @@ def test_packages_are_installed_with_the_users_python(error: str, remedy: str) -
     code = {"path": "/home/ubuntu", "same": True, "counts": {}, "names": {}, "script": True, "required_by": ""}
     facts["node2"]["code"] = {**code, "required": "old"}
     project = {"source": "/me/project", "problem": "", "requirements": "job.yml", "required": "new"}
-    found = findings(facts, code=project, interpreter="/opt/conda/bin/python")
-    finding = next(finding for finding in found if finding.id == "import-fails")
+    result = findings(facts, code=project, interpreter="/opt/conda/bin/python")
+    finding = next(finding for finding in result if finding.id == "import-fails")
     assert remedy in finding.remedy and "site.yml" not in finding.remedy and "requirements" not in finding.remedy
 
 
