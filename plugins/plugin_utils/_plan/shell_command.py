@@ -12,6 +12,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.local_connection import is_local
 from ansible_collections.muster.training.plugins.plugin_utils._plan.container_command import shell_argv
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
 from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import network_environment
@@ -63,6 +64,6 @@ def login_argv(variables: Mapping[str, Any], name: str, user: str, script: str) 
         script: the script, for sh.
     """
     argv = ["sudo", "-u", user, "-H", "sh", "-c", script] if user else ["sh", "-c", script]
-    if variables.get("ansible_connection") == "local":
+    if is_local(variables):
         return argv
     return ["ssh", "-t", *ssh_options(variables), str(variables.get("ansible_host") or name), shlex.join(argv)]

@@ -8,6 +8,8 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
+import pytest
+
 from ansible_collections.muster.training.plugins.plugin_utils._plan.shell_command import login_argv, shell_script
 from tests.unit.supervised import make_job
 
@@ -56,6 +58,10 @@ def test_login_uses_ansibles_connection_settings() -> None:
     assert arguments == shlex.split("ssh -t -o ProxyJump=gate -p 2222 -l me 203.0.113.2")
     assert shlex.split(remote) == ["sh", "-c", "cd '/a b'; exec sh"]
     assert login_argv({}, "gpu2", "", "x")[:3] == ["ssh", "-t", "gpu2"]
-    assert login_argv({"ansible_connection": "local"}, "here", "bob", "x") == [
+
+
+@pytest.mark.parametrize("connection", ["local", "ansible.builtin.local"])
+def test_shell_on_this_machine_needs_no_ssh(connection: str) -> None:
+    assert login_argv({"ansible_connection": connection}, "here", "bob", "x") == [
         *("sudo", "-u", "bob", "-H", "sh", "-c", "x")
     ]
