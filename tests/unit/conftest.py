@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,3 +33,11 @@ def pytest_configure(config: pytest.Config) -> None:
     namespace.mkdir(parents=True)
     (namespace / "training").symlink_to(CHECKOUT)
     init_plugin_loader([tree.name])
+
+
+@pytest.fixture(autouse=True)
+def interrupt_handler() -> Iterator[None]:
+    """Restore the handler of SIGINT, which each callback object replaces."""
+    previous = signal.getsignal(signal.SIGINT)
+    yield
+    signal.signal(signal.SIGINT, previous)

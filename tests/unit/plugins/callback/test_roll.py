@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import queue
 import re
 import signal
 import subprocess
@@ -447,14 +448,14 @@ def test_interruption_is_explained_after_ansible_has_handled_it(
     def fail(_number: int, _frame: Any) -> None:
         raise ValueError("process object is closed")
 
-    previous = signal.signal(signal.SIGINT, fail)
-    try:
-        callback = roll.CallbackModule()
-        with pytest.raises(KeyboardInterrupt):
-            os.kill(os.getpid(), signal.SIGINT)
-            signal.pause()
-    finally:
-        signal.signal(signal.SIGINT, previous)
+    checked: queue.Queue[int] = queue.Queue()
+    monkeypatch.setattr(roll, "interrupt_if_stuck", checked.put)  # it would interrupt the tests after this one
+    signal.signal(signal.SIGINT, fail)
+    callback = roll.CallbackModule()
+    with pytest.raises(KeyboardInterrupt):
+        os.kill(os.getpid(), signal.SIGINT)
+        signal.pause()
+    assert checked.get(timeout=60) == os.getpid()
     messages: list[str] = []
     monkeypatch.setattr(callback, "say", messages.append)
     monkeypatch.setenv("MUSTER_COMMAND", "./muster")
