@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -56,11 +57,17 @@ def test_any_existing_file_is_replaced(tmp_path: Path, kind: str) -> None:
     assert (tmp_path / "target").read_text() == "mine" if kind == "link" else True
 
 
-@pytest.mark.parametrize("kind", ["pipe", "link", "directory", "device"])
-def test_only_the_target_is_opened_for_writing(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "number"),
+    [("pipe", errno.ENXIO), ("link", errno.ELOOP), ("directory", errno.EISDIR), ("device", errno.ELOOP)],
+)
+def test_only_regular_files_are_opened_for_writing(tmp_path: Path, kind: str, number: int) -> None:
     path = tmp_path / "events.jsonl"
     make_bad_file(path, kind)
-    with pytest.raises(OSError, match=""), open(path, "w", encoding="utf-8", opener=bounded.open_regular):
+    with (
+        pytest.raises(OSError, match=os.strerror(number)),
+        open(path, "w", encoding="utf-8", opener=bounded.open_regular),
+    ):
         pass
 
 
