@@ -17,6 +17,7 @@ from ansible.module_utils.common.yaml import yaml_load
 from ansible.module_utils.parsing.convert_bool import boolean
 
 from ansible_collections.muster.training.plugins.plugin_utils._cluster.rank_table import abbreviate
+from ansible_collections.muster.training.plugins.plugin_utils._command_line.type_errors import describe_type_errors
 
 SIMILAR_STEM = 0.5  # similarity of two names without the role's prefix: nproc is like nproc_per_node
 SIMILAR_NAME = 0.9  # for full names: sh_mesh_port is like ssh_mesh_port, but torch_home is not like python_home
@@ -55,7 +56,8 @@ def find_wrong_values(
         if options[name].get("type") == "dict" and isinstance(value, str)  # the text may contain a secret
     ]
     if not problems:
-        problems = ArgumentSpecValidator(options).validate(values, validate_role_argument_spec=True).error_messages
+        result = ArgumentSpecValidator(options).validate(values, validate_role_argument_spec=True)
+        problems = describe_type_errors(result.error_messages, values)
     return problems
 
 

@@ -172,10 +172,10 @@ def test_wrong_values_of_all_roles_are_refused_before_nodes_are_contacted(direct
     for role, where, reason in (
         ("wandb", " on a", "value of wandb_mode must be one of: online, offline, disabled, got: True"),
         ("firewall", " on b", "missing required arguments: port found in firewall_open"),
-        ("ssh_mesh", " on b", "argument 'ssh_mesh_port' is of type str and we were unable to convert to int: "),
+        ("ssh_mesh", " on b", "ssh_mesh_port is 'x', but must be an integer"),
         ("docker_engine", "", "docker_engine_enabled cannot be evaluated: 'nobody_says' is undefined"),
-        ("hosts_file", "", "argument 'hosts_file_enabled' is of type int and we were unable to convert to bool: "),
-        ("firewall", "", "argument 'firewall_close' is of type str and we were unable to convert to bool: "),
+        ("hosts_file", "", "hosts_file_enabled is 7, but must be true or false"),
+        ("firewall", "", "firewall_close is 'maybe', but must be true or false"),
     ):
         text = f"the role {role} rejects a value{where}: {reason}"
         # a second time as JSON

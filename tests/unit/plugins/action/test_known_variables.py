@@ -64,6 +64,14 @@ def test_values_are_validated_against_role_argument_spec() -> None:
     ]
 
 
+def test_wrong_type_is_described_in_the_terms_of_yaml() -> None:
+    main = read_entry_points(CHECKOUT / "roles" / "launch")["main"]
+    values = {"launch_environment": ["A=1"]}
+    assert find_wrong_values(main, values.__getitem__, values) == [
+        "launch_environment is a list, but must be a dictionary"
+    ]
+
+
 def test_string_for_a_dict_variable_is_refused_without_showing_it() -> None:
     values = {"launch_environment": "TOKEN=s3cr3t", "launch_accelerate_config": {}}
     (output,) = find_wrong_values(read_entry_points(CHECKOUT / "roles" / "launch")["main"], values.__getitem__, values)
