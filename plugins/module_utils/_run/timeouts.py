@@ -169,5 +169,6 @@ STEP_POLL_INTERVAL = 0.2  # between checks of a job that is holding nodes for it
 REQUEUE_CLEANUP_TIMEOUT = 60  # for all nodes to remove what a job keeps for another life; srun may wait for a lost node
 LOST_NODE_JOB_TIMEOUT = 30  # for a node that is only hanging or was cut off to end its part before the job ends
 PREEMPTION_QUERY_TIMEOUT = 3.0  # for Slurm to report whether it is preempting the job; the supervisor waits for it
+SLURM_SIGNAL_SPREAD = 1.0  # for the signal that ends a job to reach the supervisor after it has ended a rank
 TIME_LIMIT_MARGIN = 90.0  # how long before its time limit a job may end: Slurm checks the limit once per minute
 ALLOCATION_HOLD_TIMEOUT = 900.0  # how long a job holds nodes for a launch that checks them and copies code to them

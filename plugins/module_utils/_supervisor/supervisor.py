@@ -35,6 +35,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
     BUSY_STEP_INTERVAL,
     IDLE_STEP_INTERVAL,
     NOTIFICATION_END_TIMEOUT,
+    SLURM_SIGNAL_SPREAD,
 )
 from ansible_collections.muster.training.plugins.module_utils._supervisor.attempt_plan import plan_of_attempt
 from ansible_collections.muster.training.plugins.module_utils._supervisor.debugger import DebuggerWatch
@@ -311,8 +312,18 @@ class Supervisor:
             notices += self.watchers.start_final_checks(now, failed, gpus=not self.launcher.ended_by_us)
         for kind, text in notices:
             self.lifeline.say(kind, text)
+        if ended_phase and failed and self.awaits_signal(now - ended_phase.ending.since):
+            return
         if ended_phase and (not needs_checks or self.watchers.has_finished_checks(now)):
             self.make_report(ended_phase.stuck, ended_phase.container)
+
+    def awaits_signal(self, seconds: float) -> bool:
+        """Return whether Slurm may be ending the job: it signals this process, too, but perhaps after the ranks.
+
+        seconds: how long ago the ranks ended.
+        """
+        is_told = self.launcher.is_saving or self.launcher.stop_reason
+        return "SLURM_JOB_ID" in os.environ and not is_told and seconds < SLURM_SIGNAL_SPREAD
 
     def make_report(self, stuck: list[int], container: str = "") -> None:
         self.write_status(time.monotonic())  # records a full disk, which may be why the job failed

@@ -237,6 +237,34 @@ def test_signal_of_a_preemption_is_a_notice(tmp_path: Path, fake: Path, command:
         end_by_force(run)
 
 
+@pytest.mark.parametrize(
+    ("job", "state"),
+    [("JobState=RUNNING PreemptTime={end} EndTime={end}", "interrupted"), ("JobState=CANCELLED", "stopped")],
+)
+def test_ranks_may_end_before_their_supervisors_are_signaled(tmp_path: Path, fake: Path, job: str, state: str) -> None:
+    """Slurm signals the processes of a step one after another."""
+    end = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() + 90))
+    (fake / "scontrol").write_text(
+        f'#!/bin/sh\ncase "$*" in "show node"*) cat "$FAKE/nodes";; *) echo "JobId=12 {job.format(end=end)}";; esac\n'
+    )
+    run = make_run(tmp_path / "runs", [["/bin/sleep", "600"]] * 2)
+    try:
+        write_runs(run)
+        submit(run, fake)
+        with batch(fake, SLURM_JOB_END_TIME="9999999999") as script:
+            run.wait_for("running")
+            supervisors = [run.supervisor(rank) for rank in (0, 1)]
+            for pid in (pids := descendants(supervisors[0])):
+                os.kill(pid, signal.SIGTERM)
+            eventually(lambda: not set(pids) & set(descendants(supervisors[0])))
+            for pid in [*supervisors, *descendants(supervisors[1])]:
+                os.kill(pid, signal.SIGTERM)
+            script.wait(60)
+        assert run.result()["state"] == state, run.result()
+    finally:
+        end_by_force(run)
+
+
 def test_cancelled_job_ends_with_a_verdict(tmp_path: Path, fake: Path) -> None:
     """Slurm sends SIGTERM to the supervisors as well."""
     run = make_run(tmp_path / "runs", [["/bin/sleep", "600"]] * 2)
