@@ -38,6 +38,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._checks.network im
 from ansible_collections.muster.training.plugins.plugin_utils._checks.software import check_software
 from ansible_collections.muster.training.plugins.plugin_utils._checks.system import check_system
 from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import get_launcher
+from ansible_collections.muster.training.plugins.plugin_utils._software.user_python import install_with_pip, user_python
 
 # All findings, as described in the manual.
 IDS = {
@@ -81,7 +82,7 @@ IDS = {
     "duplicate-hostname": "two nodes have the same hostname",
     "environment-left-over": "RANK, WORLD_SIZE, PET_* or similar variables are set on the node",
     "environment-missing": "the job's project has no Python environment on the node",
-    "fabric-manager": "the NVSwitch fabric is not ready: CUDA does not start",
+    "fabric-manager": "the NVSwitch fabric is not ready, so CUDA cannot initialize",
     "gpu-broken": "a GPU does not respond",
     "gpu-busy": "a process is using a GPU",
     "gpu-count": "fewer GPUs than processes",
@@ -212,7 +213,7 @@ def check_all(context: CheckContext, unreached: Mapping[str, str]) -> list[Findi
     lacking = set(nodes_without_environment(context))
     checked_facts = {name: facts_without_software(item) if name in lacking else item for name, item in facts.items()}
     context = replace(context, facts=checked_facts)
-    return [
+    findings = [
         *start_conditions.check_reachable([node.name for node in table.nodes], unreached),
         *(
             error(
@@ -246,3 +247,5 @@ def check_all(context: CheckContext, unreached: Mapping[str, str]) -> list[Findi
         *check_node_health(context),
         *check_bad_nodes(context, context.bad_nodes),
     ]
+    python = user_python(job.interpreter, job.image)
+    return [replace(finding, remedy=install_with_pip(finding.remedy, python)) for finding in findings]

@@ -90,8 +90,8 @@ def check_torch_vendor(context: CheckContext) -> list[Finding]:
                     f"{built_for}"
                 ),
                 requirement=f"a torch build for {vendor.platform}",
-                remedy="install it (ansible-playbook site.yml --tags pytorch), with pytorch_cuda at auto; or set "
-                "launch_python to the interpreter that has it",
+                remedy=f"install torch for {vendor.platform} (ansible-playbook site.yml --tags pytorch -e "
+                "pytorch_cuda=auto), or set launch_python to the interpreter that has it",
             )
         )
     return findings

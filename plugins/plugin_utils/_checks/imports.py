@@ -17,13 +17,11 @@ from ansible_collections.muster.training.plugins.plugin_utils._checks.interconne
 from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_vendors import vendor_of
 from ansible_collections.muster.training.plugins.plugin_utils._software.user_python import (
     MISSING_MODULE,
-    install_with_pip,
     package_of_module,
     user_python,
 )
 
 MAX_ERROR = 700  # number of characters of an exception in a finding
-REQUIREMENTS_TAG = "ansible-playbook site.yml --tags python_env"  # what REINSTALL is for in the user's own Python
 SKIP_HINT = "to skip the test: -e launch_import_test=false"
 REINSTALL = "ansible-playbook site.yml --tags pytorch,python_env"
 # The remedy for an exception, by its text; the first match is used.
@@ -110,7 +108,7 @@ CUDA_REMEDIES: tuple[tuple[str, str], ...] = (
     (r"driver.*(too old|insufficient)|\b35\b", "ansible-playbook site.yml --tags nvidia_driver"),
     (
         r"no kernel image|invalid device function",
-        "ansible-playbook site.yml --tags pytorch, with pytorch_version and pytorch_cuda set to auto",
+        "ansible-playbook site.yml --tags pytorch -e pytorch_version=auto -e pytorch_cuda=auto",
     ),
     (r"out of memory", "run nvidia-smi on the node to see which process is holding the memory, and end it"),
 )
@@ -181,12 +179,6 @@ def install_remedy(modules: list[str], is_certain: bool, is_outdated: bool) -> s
         steps.append(f"{condition}{step}")
     owner = "them" if modules[1:] else "it"
     return f"{'; '.join(steps)}, or set launch_python to the interpreter that has {owner}"
-
-
-def adapt_to_python(context: CheckContext, remedy: str) -> str:
-    """Return a remedy that installs packages into the job's Python, even if the user has set it with launch_python."""
-    python = user_python(context.job.interpreter, context.job.image)
-    return install_with_pip(remedy.replace(REINSTALL, REQUIREMENTS_TAG), python) if python else remedy
 
 
 def describe_failures(failures: list[dict[str, Any]], interpreter: str) -> str:
@@ -270,7 +262,7 @@ def check_import_failures(context: CheckContext) -> list[Finding]:
                     [node.name],
                     problem=describe_failures(group, python_name(context, node.name)),
                     requirement="libraries that the job can import",
-                    remedy=f"{adapt_to_python(context, remedy)}; {SKIP_HINT}",
+                    remedy=f"{remedy}; {SKIP_HINT}",
                 )
             )
     return findings
@@ -301,7 +293,7 @@ def check_cuda(context: CheckContext) -> list[Finding]:
                     [node.name],
                     problem=f"{subject} in {python_name(context, node.name)}: {text}",
                     requirement="GPUs on which the job's torch can compute",
-                    remedy=f"{adapt_to_python(context, choose_remedy(text, CUDA_REMEDIES, default))}; {SKIP_HINT}",
+                    remedy=f"{choose_remedy(text, CUDA_REMEDIES, default)}; {SKIP_HINT}",
                 )
             )
     return findings

@@ -212,11 +212,9 @@ def check_host_memory(context: CheckContext) -> list[Finding]:
         warning(
             "host-memory-small",
             small,
-            problem=f"DeepSpeed offloads about {format_gib(needed)} per node to memory ({parameters / 1e9:g} billion "
-            f"parameters), but the node has {format_gib(total)}",
-            requirement=(
-                "enough memory for the optimizer states of the node's ranks; otherwise the kernel kills the job"
-            ),
+            problem=f"DeepSpeed offloads about {format_gib(needed)} per node to CPU memory "
+            f"({parameters / 1e9:g} billion parameters), but the node has {format_gib(total)}",
+            requirement=("enough CPU memory for what the node's ranks offload; otherwise the kernel kills the job"),
             remedy="use more nodes (-e nnodes=N) or machines with more memory, or offload to nvme",
         )
     ]

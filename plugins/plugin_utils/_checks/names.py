@@ -176,7 +176,7 @@ def check_names_known(context: CheckContext) -> list[Finding]:
 
 
 def check_hostnames(context: CheckContext) -> list[Finding]:
-    """Check that hostnames are unique: torchrun uses them to find the store's host, NCCL to find shared machines."""
+    """Check that hostnames are unique: torchrun uses them to find the store's host, NCCL ranks on one machine."""
     owners: dict[str, list[str]] = {}
     for node in context.nodes:
         owners.setdefault(context.facts[node.name]["hostname"].lower(), []).append(node.name)

@@ -14,7 +14,6 @@ from ansible_collections.muster.training.plugins.plugin_utils._checks.context im
 from ansible_collections.muster.training.plugins.plugin_utils._checks.environments import use_project_environment
 from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding, error, warning
 from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_vendors import vendor_name, vendor_of
-from ansible_collections.muster.training.plugins.plugin_utils._software.user_python import install_with_pip, user_python
 from ansible_collections.muster.training.plugins.plugin_utils._software.versions import MIN_DRIVER, version_tuple
 from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
 
@@ -230,11 +229,8 @@ def check_torch(context: CheckContext) -> list[Finding]:
                 problem=f"{context.interpreter_of(lacking[0])} has no torch",
                 requirement="torch, which includes torchrun, in the environment of the job's interpreter",
                 remedy=(f"{alternative}; " if alternative else "")
-                + install_with_pip(
-                    "install torch (ansible-playbook site.yml --tags pytorch), or set launch_python to the interpreter "
-                    "that has it",
-                    user_python(context.job.interpreter, context.job.image),
-                ),
+                + "install torch (ansible-playbook site.yml --tags pytorch), or set launch_python to the interpreter "
+                "that has it",
             )
         )
     cpu_only, too_old = [], {}
@@ -258,10 +254,8 @@ def check_torch(context: CheckContext) -> list[Finding]:
                 problem=f"the node has GPUs, but torch {software[cpu_only[0]]['packages']['torch']} is a CPU-only "
                 "build",
                 requirement="a torch build for CUDA",
-                remedy=install_with_pip(
-                    "install torch from the index for its CUDA version (ansible-playbook site.yml --tags pytorch)",
-                    user_python(context.job.interpreter, context.job.image),
-                ),
+                remedy="install torch from the index for its CUDA version (ansible-playbook site.yml --tags pytorch -e "
+                "pytorch_cuda=auto)",
             )
         )
     if too_old:
@@ -302,10 +296,7 @@ def check_kernels(context: CheckContext) -> list[Finding]:
             problem=f"torch {software['packages']['torch']} for CUDA {software['cuda']} has no kernels for "
             f"{device['name']} (compute capability {capability}): it is built for {', '.join(software['archs'])}",
             requirement="a torch build for this GPU",
-            remedy=(
-                "install one (ansible-playbook site.yml --tags pytorch), with pytorch_version and pytorch_cuda set "
-                "to auto"
-            ),
+            remedy="install one: ansible-playbook site.yml --tags pytorch -e pytorch_version=auto -e pytorch_cuda=auto",
         )
     ]
 

@@ -10,6 +10,7 @@ import difflib
 import os
 import posixpath
 import re
+import shlex
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -355,7 +356,8 @@ def check_runs_directory(table: RankTable, facts: Facts) -> list[Finding]:
             denied,
             problem=f"{first['user']} cannot write to {first['runs_directory']}",
             requirement="a directory for logs and checkpoints that this user can create and write to",
-            remedy=f"chown it to {first['user']}, or choose another directory with launch_node_directory",
+            remedy=f"run sudo install -d -o {first['user']} {shlex.quote(first['runs_directory'])} on each of them, or "
+            "choose another directory with launch_node_directory",
         )
     ]
 

@@ -88,7 +88,7 @@ def check_mounts(context: CheckContext) -> list[Finding]:
                     nodes,
                     problem=f"nothing is mounted at {point}{source}",
                     requirement="the data at the same path on each node",
-                    remedy=f"mount it (mount {point}), and check why it was not mounted: journalctl -b",
+                    remedy=f"run sudo mount {point}; sudo journalctl -b shows why it was not mounted",
                 )
             )
         elif state == "unreadable":

@@ -116,7 +116,8 @@ def decide_unrestricted(facts: Mapping[str, Any], desired: DesiredDriver) -> Dri
         kernel for kernel in dict.fromkeys((driver["kernel"], driver["newest_kernel"])) if not driver["modules"][kernel]
     ]
     if kernels_without_module:
-        reason = f"the module is missing for kernel {' and '.join(kernels_without_module)}"
+        kernels = f"kernel{'s' if len(kernels_without_module) > 1 else ''} {' and '.join(kernels_without_module)}"
+        reason = f"the driver's kernel module is missing for {kernels}"
         if not driver["has_dkms"]:
             return DriverDecision(
                 REINSTALL, f"{reason}, and dkms, which builds it, is not installed", package_names(present)
@@ -127,7 +128,7 @@ def decide_unrestricted(facts: Mapping[str, Any], desired: DesiredDriver) -> Dri
     if library != on_disk:
         return DriverDecision(
             REINSTALL,
-            f"the library is {library or 'missing'}, and the module on disk is {on_disk}",
+            f"the driver's library is {library or 'missing'}, but its kernel module on disk is {on_disk}",
             package_names(present),
         )
     fabric_manager = next(

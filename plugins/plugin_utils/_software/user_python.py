@@ -14,6 +14,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._text.printable im
 
 MAX_PATH = 300  # number of characters of an interpreter's path
 INSTALLED_TAGS = ("python_env", "pytorch", "deepspeed", "flash_attention")  # tags of site.yml that install packages
+REQUIREMENTS_TAGS = ["pytorch", "python_env"]  # install all requirements; if pytorch is last, a build of torch
 TAG = rf"(?:{'|'.join(INSTALLED_TAGS)})"
 COMMAND = rf"ansible-playbook site\.yml --tags (?:\w+,)*{TAG}\b(?:,\w+)*(?: -e \w+=[\w.]*\w)*"
 INSTALLS = re.compile(COMMAND)
@@ -60,10 +61,7 @@ PACKAGE_NAMES = {
 BUILT_FOR_TORCH = ("torchvision", "torchaudio")
 NOT_PACKAGES = ("it",)
 # Parts of remedies that describe what site.yml chooses.
-SITE_ONLY = re.compile(
-    r" with pytorch_version and pytorch_cuda set to auto| \(pytorch_version: auto\)|"
-    r", which chooses a matching torch version and wheel"
-)
+SITE_ONLY = re.compile(r", which chooses a matching torch version and wheel")
 
 
 def user_python(python: Any, image: Any) -> str:
@@ -113,7 +111,8 @@ def install_with_pip(remedy: str, python: str) -> str:
     remedy = PINS.sub(r"\g<verb>", remedy)
     remedy = SITE_ONLY.sub("", remedy)
     torch = " ".join(["torch", *(name for name in BUILT_FOR_TORCH if name in remedy)])
-    return INSTALLS.sub(lambda match: replace_command(match[0], python, torch), remedy)
+    platform = "rocm" if "rocm" in remedy.lower() else "cu"
+    return INSTALLS.sub(lambda match: replace_command(match[0], python, torch, platform), remedy)
 
 
 def replace_addition(match: re.Match[str], python: str) -> str:
@@ -125,10 +124,10 @@ def replace_addition(match: re.Match[str], python: str) -> str:
     return f"install {packages}: run {pip_command(python, 'PACKAGE')}"
 
 
-def replace_command(command: str, python: str, torch: str) -> str:
+def replace_command(command: str, python: str, torch: str, platform: str) -> str:
     """Return what replaces a command of site.yml in the user's Python; its other tags remain.
 
-    torch: The packages that the tag pytorch stands for, torch first.
+    torch: The packages that the tag pytorch stands for, torch first. platform: cu or rocm.
     """
     options = dict(OPTION.findall(command))
     tags = command.split(" --tags ")[1].split(" ")[0].split(",")
@@ -136,22 +135,25 @@ def replace_command(command: str, python: str, torch: str) -> str:
     if "python_env_python" in options:
         version = options["python_env_python"].removeprefix("python")
         return f"set launch_python to an interpreter of Python {version}"
-    pip = pip_command(python, packages_of(tags, options, torch))
+    pip = pip_command(python, packages_of(tags, options, torch, platform))
     return f"ansible-playbook site.yml --tags {others} and {pip}" if others else pip
 
 
-def packages_of(tags: list[str], options: dict[str, str], torch: str) -> str:
-    """Return the arguments of pip for what site.yml would install; PACKAGE for what the requirements list."""
+def packages_of(tags: list[str], options: dict[str, str], torch: str, platform: str) -> str:
+    """Return the arguments of pip for what site.yml would install; PACKAGE for what the requirements list.
+
+    platform: The beginning of the name of torch's index: cu or rocm.
+    """
     if "flash_attention" in tags:
         return "flash-attn --no-build-isolation"
     if "deepspeed" in tags:
         return "deepspeed"
-    if "pytorch" not in tags:
+    if "pytorch" not in tags or tags == REQUIREMENTS_TAGS:
         return "PACKAGE"
     version, cuda = options.get("pytorch_version", "auto"), options.get("pytorch_cuda")
     if version != "auto":
         torch = torch.replace("torch", f"torch=={version}", 1)
     if cuda is not None:
-        build = "cuVERSION" if cuda == "auto" else f"cu{cuda.replace('.', '')}"
+        build = f"{platform}VERSION" if cuda == "auto" else f"cu{cuda.replace('.', '')}"
         return f"--force-reinstall {torch} --index-url https://download.pytorch.org/whl/{build}"
     return f"--upgrade {torch}" if version == "auto" else torch

@@ -156,4 +156,5 @@ def test_requirements_are_ignored_for_other_environments_and_images() -> None:
     assert "requirements-changed" not in {
         item.id for item in code_findings({"node1": part(required="old")}, image="img")
     }
+    assert code_findings({"node1": part(required="old")}, interpreter="/opt/conda/bin/python") == []
     assert code_findings({"node1": part(required="old")}, code={"required": "", "requirements": ""}) == []

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.healthy import nothing, spoilt
+from tests.unit.healthy import cluster, findings, nothing, spoilt
 
 
 def install(*nodes: str) -> Any:
@@ -36,7 +36,14 @@ def test_a_rank_that_cannot_be_debugged_is_reported(spoil: Any, rank: int | None
     assert spoilt(spoil, nproc_per_node=1, debug_rank=rank) == expected
 
 
+def test_debugpy_is_installed_into_the_users_python() -> None:
+    result = findings(cluster(2), nproc_per_node=1, debug_rank=1, interpreter="/opt/conda/bin/python")
+    assert [finding.remedy for finding in result if finding.id == "debugpy-missing"] == [
+        "run `/opt/conda/bin/python -m pip install debugpy` on each node"
+    ]
+
+
 @pytest.mark.parametrize(("slots", "expected"), [(1, []), (2, [("error", "debug-rank", ("node2",))])])
 def test_a_rank_started_by_the_script_itself_cannot_be_debugged(slots: int, expected: Any) -> None:
-    findings = spoilt(install("node1", "node2"), nproc_per_node=slots, launcher="env", debug_rank=slots)
-    assert [finding for finding in findings if finding[1].startswith("debug")] == expected
+    result = spoilt(install("node1", "node2"), nproc_per_node=slots, launcher="env", debug_rank=slots)
+    assert [finding for finding in result if finding[1].startswith("debug")] == expected

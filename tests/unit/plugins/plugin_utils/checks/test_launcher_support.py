@@ -88,20 +88,20 @@ def test_missing_or_old_software_of_a_launcher_is_reported(
 
 
 @pytest.mark.parametrize(
-    ("launcher", "todo"),
+    ("launcher", "interpreter", "command"),
     [
-        ("accelerate", "install it there (pip install accelerate), or set launch_python to "),
-        (
-            "deepspeed",
-            "install it there (ansible-playbook site.yml --tags deepspeed -e deepspeed_enabled=true), or set ",
-        ),
+        ("accelerate", "python3", "pip install accelerate"),
+        ("deepspeed", "python3", "ansible-playbook site.yml --tags deepspeed -e deepspeed_enabled=true"),
+        ("deepspeed", "/opt/job/bin/python", "`/opt/job/bin/python -m pip install deepspeed` on each node"),
     ],
 )
-def test_missing_package_is_reported_with_reason_and_install_command(launcher: str, todo: str) -> None:
-    (result,) = findings(cluster(2), launcher=launcher, interpreter="/opt/job/bin/python")
+def test_missing_package_is_reported_with_reason_and_install_command(
+    launcher: str, interpreter: str, command: str
+) -> None:
+    (result,) = findings(cluster(2), launcher=launcher, interpreter=interpreter)
     assert result.problem == f"/home/ubuntu/venv/bin/python has no {launcher}, but launch_launcher is {launcher}"
     assert result.requirement == f"{launcher} in the environment of the job's interpreter"
-    assert result.remedy.startswith(todo)
+    assert result.remedy == f"install it there ({command}), or set launch_python to the interpreter that has it"
 
 
 def test_pdsh_needs_the_same_interpreter_path_on_all_nodes() -> None:

@@ -252,7 +252,14 @@ def test_missing_kernels_are_reported_with_gpu_and_architectures() -> None:
         "torch 2.7.1 for CUDA 12.8 has no kernels for Quadro P4000 (compute capability 6.1): "
         "it is built for sm_75, sm_80"
     )
-    assert "site.yml --tags pytorch" in result.remedy
+    assert result.remedy == (
+        "install one: ansible-playbook site.yml --tags pytorch -e pytorch_version=auto -e pytorch_cuda=auto"
+    )
+    result = next(item for item in findings(facts, interpreter="/opt/python") if item.id == "torch-no-kernels")
+    assert result.remedy == (
+        "install one: `/opt/python -m pip install --force-reinstall torch --index-url "
+        "https://download.pytorch.org/whl/cuVERSION` on each node"
+    )
 
 
 def test_versions_are_compared_as_numbers() -> None:

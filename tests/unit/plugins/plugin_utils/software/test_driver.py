@@ -139,14 +139,14 @@ TABLE: list[tuple[str, dict[str, Any], DesiredDriver, str, str]] = [
         {"loaded": None, "module": "", "said": "no_driver.txt"},
         DesiredDriver(),
         "rebuild",
-        f"the module is missing for kernel {KERNEL}",
+        f"the driver's kernel module is missing for kernel {KERNEL}",
     ),
     (
         "the kernel of the next boot lacks the module",
         {"newest": NEWER, "newest_module": ""},
         DesiredDriver(),
         "rebuild",
-        f"the module is missing for kernel {NEWER}",
+        f"the driver's kernel module is missing for kernel {NEWER}",
     ),
     (
         "no module, and no dkms to build it",
@@ -160,14 +160,14 @@ TABLE: list[tuple[str, dict[str, Any], DesiredDriver, str, str]] = [
         {"library": "535.161.07", "said": "mismatch.txt"},
         DesiredDriver(),
         "reinstall",
-        "the library is 535.161.07, and the module on disk is 535.183.01",
+        "the driver's library is 535.161.07, but its kernel module on disk is 535.183.01",
     ),
     (
         "the library is gone",
         {"library": None, "said": "no_driver.txt"},
         DesiredDriver(),
         "reinstall",
-        "the library is missing",
+        "the driver's library is missing",
     ),
     (
         "an installation was interrupted",

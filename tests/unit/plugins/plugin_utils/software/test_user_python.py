@@ -43,6 +43,12 @@ PIP = "`/opt/env/bin/python -m pip install"
             f"{SITE} python_env,pytorch -e pytorch_cuda=12.4",
             f"{PIP} --force-reinstall torch --index-url https://download.pytorch.org/whl/cu124` on each node",
         ),
+        (
+            f"install a build for ROCm ({SITE} pytorch -e pytorch_version=auto -e pytorch_cuda=auto)",
+            f"install a build for ROCm ({PIP} --force-reinstall torch --index-url "
+            "https://download.pytorch.org/whl/rocmVERSION` on each node)",
+        ),
+        (f"run {SITE} pytorch,python_env", f"run {PIP} PACKAGE` on each node"),
         (f"run {SITE} nvidia_driver,pytorch", f"run {SITE} nvidia_driver and {PIP} --upgrade torch` on each node"),
         (
             f"use a newer Python: {SITE} python_env -e python_env_python=python3.10; or",
