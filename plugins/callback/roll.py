@@ -374,6 +374,8 @@ class CallbackModule(Default):
     def catch_interruption(self) -> None:
         """Record Ctrl-C before Ansible handles it, and ensure that Ansible ends."""
         handler, pid = signal.getsignal(signal.SIGINT), os.getpid()
+        if handler == signal.SIG_IGN:  # a script started this process in the background
+            return
 
         def interrupt(number: int, frame: Any) -> None:
             if not self.interrupted and os.getpid() == pid:  # a worker has this handler when it starts

@@ -126,6 +126,18 @@ def test_signal_to_the_process_group_is_explained_on_stderr(
     assert process.returncode in statuses
 
 
+@pytest.mark.parametrize("name", ["HUP", "INT"])
+def test_ignored_signal_does_not_hide_how_a_command_ends(
+    name: str, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    """As with nohup, or with & in a script: ansible-playbook ignores the signal, too."""
+    (tmp_path / "bin/ansible-playbook").write_text(f"#!/bin/sh\nkill -{name} $PPID\necho the run failed >&2\nexit 2\n")
+    command = f"trap '' {name}; {sys.executable} {tmp_path}/muster status"
+    completed = subprocess.run(["sh", "-c", command], env=environment, capture_output=True, text=True, check=False)
+    assert completed.stderr == "+ ansible-playbook status.yml\nthe run failed\n"
+    assert completed.returncode == 2
+
+
 IMPORTING = 'Traceback (most recent call last):\n  File "ansible-playbook", line 3, in <module>\nKeyboardInterrupt\n'
 HANDLED = "[ERROR]: User interrupted execution\n"
 

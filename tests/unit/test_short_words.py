@@ -416,6 +416,11 @@ EXAMPLE = "Write `job:` and, indented below it, settings such as `script: train.
             ", line 3, column 10: YAML parsing failed: Mapping values are not allowed in this context.",
         ),
         ("job:\n\tnnodes: 1\n", ", line 2, column 1: YAML parsing failed: Tabs are usually invalid in YAML."),
+        (
+            "job: \x01\n",
+            ": YAML parsing failed: unacceptable character #x0001: control characters are not allowed in "
+            '"<unicode string>", position 5',
+        ),
         ("", f" is empty. {EXAMPLE}"),
         ("---\n# nnodes: 1\n", f" is empty. {EXAMPLE}"),
         ("# first\n- a\n", f" is not a dictionary. {EXAMPLE}"),

@@ -107,7 +107,7 @@ MEANINGS = {
     "lines": "Also show the lines of code that differ.",
     "allow_differences": "Start the repeated run despite differences.",
     "runs": "Names of runs to compare, separated by commas.",
-    "fetch": "Fetch measurements from the nodes again.",
+    "fetch": "Fetch logs and measurements from the nodes, even if they were fetched before.",
     "bundle": "Also write an archive without secrets, to share when you ask for help.",
     "template": "Name of the template to create.",
     "keep": "How many of the newest runs to keep on the nodes; older ones are removed. Default: all.",
@@ -347,9 +347,10 @@ def is_foreground() -> bool:
 
 def variables_error(text: str) -> str:
     """Return why a file after -e cannot be read, from the output of ansible-playbook's inventory plugins."""
-    invalid = re.search(r">>>\n\n(YAML parsing failed: .*)\nOrigin: (/.*):(\d+):(\d+)\n", text)
+    invalid = re.search(r">>>\n\n(YAML parsing failed: .*)\nOrigin: (/.*?)(:(\d+):(\d+))?\n", text)
     if invalid and f"inventory source {invalid[2]}\n" not in text:
-        return f"{os.path.relpath(invalid[2])}, line {invalid[3]}, column {invalid[4]}: {invalid[1]}"
+        position = f", line {invalid[4]}, column {invalid[5]}" if invalid[3] else ""  # none for invalid characters
+        return f"{os.path.relpath(invalid[2])}{position}: {invalid[1]}"
     if not (wrong := re.search(r">>>\n\nInvalid extra vars data supplied\. '@(.*)' could not be made into", text)):
         return ""
     path = os.path.join(HERE, os.path.expanduser(wrong[1]))
@@ -419,13 +420,17 @@ def follow(argv: list[str]) -> int:
         if number != signal.SIGINT or not is_foreground():  # otherwise the terminal interrupts the command, too
             process.send_signal(number)
 
-    signal.signal(signal.SIGINT, interrupt)
+    def catch(*numbers: int) -> None:
+        for number in numbers:
+            if signal.getsignal(number) != signal.SIG_IGN:  # the command inherits it, too: nohup, or & in a script
+                signal.signal(number, interrupt)
+
+    catch(signal.SIGINT)
     with tempfile.TemporaryDirectory() as directory:
         started, state_path = time.monotonic(), f"{directory}/state"
         environment = {**os.environ, "MUSTER_STATE_FILE": state_path}
         with subprocess.Popen(argv, cwd=HERE, env=environment, stderr=subprocess.PIPE) as process:
-            for other in (signal.SIGTERM, signal.SIGHUP):
-                signal.signal(other, interrupt)
+            catch(signal.SIGTERM, signal.SIGHUP)
             assert process.stderr is not None
             held = b""
             while True:

@@ -345,6 +345,14 @@ def test_yaml_error_in_group_variables_is_shown_with_its_position(tmp_path: Path
     assert completed.stdout == f"ping: not possible\n    {BROKEN_AT}: {BROKEN_TEXT} It begins in line 1.\n"
 
 
+def test_invalid_character_in_group_variables_has_no_position(tmp_path: Path) -> None:
+    (tmp_path / "group_vars").mkdir()
+    (tmp_path / "group_vars/training.yml").write_text("a: \x01\n")
+    (tmp_path / "env.yml").write_text('[{"hosts": "training", "gather_facts": false, "tasks": [{"debug": {}}]}]')
+    completed = play(tmp_path, "env.yml")
+    assert completed.stdout.endswith("env: not possible\n    group_vars/training.yml\n"), completed.stdout
+
+
 def test_yaml_error_in_the_variables_of_a_plays_nodes_is_located(tmp_path: Path) -> None:
     """Ansible shows its message outside of any task."""
     (tmp_path / "group_vars").mkdir()
@@ -437,6 +445,13 @@ def test_interruption_names_the_playbook_at_any_verbosity(verbosity: int, monkey
     monkeypatch.setattr(Default, "v2_playbook_on_start", lambda *_arguments: None)  # requires a command line
     callback.v2_playbook_on_start(SimpleNamespace(_file_name="/project/playbooks/status.yml"))
     assert callback.playbook == "status"
+
+
+def test_ignored_interruption_stays_ignored() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in a process that a script starts with &
+    callback = roll.CallbackModule()
+    os.kill(os.getpid(), signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN and not callback.interrupted
 
 
 @pytest.mark.parametrize("launched", [False, True])
