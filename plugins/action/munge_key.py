@@ -25,7 +25,7 @@ class ActionModule(ActionBase):
     _requires_connection = True
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return the node's key, or whether the key was replaced."""
+        """Return the node's key or, if a key is given, install it and return whether this changed the node."""
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)

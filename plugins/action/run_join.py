@@ -174,7 +174,10 @@ class ActionModule(ActionBase):
             price = price_of(args["name"], task_vars["hostvars"])
             update_record(record, recorded, node_rank, args["facts"], price)
         except OSError as error:
-            Display().warning(f"{record / 'plan.json'} still contains the node that was replaced: {error}")
+            Display().warning(
+                f"cannot update {record / 'plan.json'}: {error.strerror or error}. Commands on this run will still "
+                f"contact the node that {args['name']} replaced"
+            )
         when = "takes part now" if plan["elastic"] else "will take part from the next attempt onward, if needed"
         Display().display(f"[muster] {args['name']} has joined run {args['run_id']}, and {when}")
         return {"changed": bool(started["changed"]), "node_rank": node_rank, "directory": started["directory"]}

@@ -60,7 +60,7 @@ def parse_ranks(text: str) -> list[int]:
         if match is None or int(match[2] or match[1]) < int(match[1]):
             raise AnsibleActionFail(
                 adapt_commands(
-                    f"ranks is {ascii(text)[:60]}: use numbers, such as "
+                    f"profile_ranks is {ascii(text)[:60]}. Use numbers and ranges of ranks: "
                     "ansible-playbook profile.yml -e profile_ranks=0,3-7"
                 )
             )

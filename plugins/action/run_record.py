@@ -21,6 +21,7 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ansible_collections.muster.training.plugins.module_utils._files.bounded import replace_non_finite
+from ansible_collections.muster.training.plugins.module_utils._run.job_results import add_report
 from ansible_collections.muster.training.plugins.module_utils._run.status import UNFINISHED_STATES
 from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import validate_result
 from ansible_collections.muster.training.plugins.plugin_utils._cluster.training_group import group_members
@@ -164,9 +165,12 @@ def drop_record(directory: Path, run_id: str) -> dict[str, Any]:
 def read_document(path: Path) -> dict[str, Any]:
     """Return a JSON object of a record. Raise FileNotFoundError if it does not exist."""
     try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
+        document = dict(json.loads(path.read_text(encoding="utf-8")))
+        if path.name == "plan.json" and not isinstance(document.get("nodes"), list):
+            raise ValueError("not a plan")
+        return document
     except (ValueError, TypeError):  # for example, because the disk was full
-        damaged = path if path.name == "result.json" else path.parent  # the former is written again
+        damaged = path if path.name == "result.json" else path.parent.resolve()  # the former is written again
         raise UserError(f"{path} is damaged; remove it: rm -r {shlex.quote(str(damaged))}") from None
 
 
@@ -231,7 +235,8 @@ def close_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
         )
         raise UserError(adapt_commands(message), result={"changed": False})
     verdict = verdict_on(plan, result, runs_by_node)
-    reported = job_report(runs_by_node.get(hub_name(plan, result))) | args["job_results"]
+    reported = dict(job_report(runs_by_node.get(hub_name(plan, result))))
+    add_report(reported, args["job_results"])
     watched = (0, 0) if args["result"] is not None else None
     outcome = write_verdict(record, plan, verdict, reported, watched)
     show_bad_nodes(args.get("bad_nodes"), plan, verdict)

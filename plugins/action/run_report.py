@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of the module run_report: writes a report about one or more runs. Connects to no node."""
+"""Controller side of the module run_report: writes a report about one or more runs, without connecting to nodes."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ansible_collections.muster.training.plugins.module_utils._run.compilers import COMPILERS
-from ansible_collections.muster.training.plugins.module_utils._run.job_results import parse_report
+from ansible_collections.muster.training.plugins.module_utils._run.job_results import add_report, parse_report
 from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import (
     TIME,
     Between,
@@ -88,9 +88,9 @@ NEWS = {
 }
 
 
-def add_report(reported: dict[str, Any], report: dict[str, Any]) -> None:
+def keep_report(reported: dict[str, Any], report: dict[str, Any]) -> None:
     """Add a job's report to the values reported so far, of which the newest MAX_REPORTED are kept."""
-    reported.update(report)
+    add_report(reported, report)
     for name in list(reported)[: max(0, len(reported) - MAX_REPORTED)]:
         del reported[name]
 
@@ -264,7 +264,7 @@ class ActionModule(ActionBase):
                     visible_line = visible_text(line, args["control_sequences"])
                     report = parse_report(visible_line)
                     if report is not None:
-                        add_report(reported, report)
+                        keep_report(reported, report)
                         newest_report = format_report(report) or newest_report
                     elif visible_line:
                         last_line = visible_line.strip() or last_line

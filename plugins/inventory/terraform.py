@@ -155,7 +155,8 @@ class InventoryModule(ConstructedInventory):
                 return stream.read(MAX_BYTES)
         except OSError as error:
             raise StateError(
-                f"{path} cannot be read: {error.strerror}. Write it with `tofu show -json`, or correct `file`"
+                f"{path} cannot be read: {error.strerror}. Create it with `terraform show -json > FILE` (or tofu), "
+                "or correct `file`"
             ) from None
 
     def _run_program(self, base: str) -> str:

@@ -71,7 +71,7 @@ def results_by_node(name: str, variables: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class LookupModule(LookupBase):
-    """Reads the registered variable on all hosts."""
+    """Lookup plugin that collects the results of a registered variable from all hosts."""
 
     def run(self, terms: list[Any], variables: dict[str, Any] | None = None, **kwargs: Any) -> list[dict[str, Any]]:
         """Return a list with a dictionary for each name."""

@@ -50,7 +50,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._project.requireme
 
 
 class LookupModule(LookupBase):
-    """Reads files on the controller."""
+    """Lookup plugin that reads the requirements of projects from files on the controller."""
 
     def run(self, terms: list[Any], variables: dict[str, Any] | None = None, **kwargs: Any) -> list[dict[str, Any]]:
         """Return the requirements of each project."""

@@ -79,6 +79,8 @@ def main() -> None:
         changed, former = data_root.ensure(path, spare, delete, module.check_mode)
     except (data_root.DataRootError, OSError) as error:
         module.fail_json(msg=f"Docker's data was not moved: {error}.")
+    except data_root.OldDataError as error:
+        module.fail_json(msg=f"{error}.")
     diff = {"before": f"data-root {former}\n", "after": f"data-root {path}\n"}
     module.exit_json(changed=changed, previous=former, diff=diff)
 

@@ -13,7 +13,7 @@ short_description: Write the report of a run, or compare several
 description:
   - Creates C(report.html) from the record of a run, a page without scripts that opens from disk, with C(report.json)
     (all its numbers), C(curves.json), and in C(plots) each plot as C(.svg), C(.png) and a Vega-Lite specification.
-  - Writes a page about the run and the table of all runs into the log book. Anything below the line C(<!-- notes -->)
+  - Writes a page about the run and the table of all runs into the logbook. Anything below the line C(<!-- notes -->)
     of such a page is kept.
   - For several runs, creates a page that compares them, differing settings first. Also creates missing reports.
   - Plots need the Python package C(vl-convert-python) on the controller. Without it, the report has no plots and
@@ -43,14 +43,14 @@ options:
     default: ""
   logbook:
     description:
-      - Directory of the log book.
+      - Directory of the logbook.
       - If empty, defaults to C(logbook) next to the directory of the records.
     type: path
     default: ""
   report_directory:
     description:
       - Directory for a comparison.
-      - If empty, defaults to one in the log book that is named after the runs.
+      - If empty, defaults to one in the logbook that is named after the runs.
     type: path
     default: ""
   required:

@@ -36,7 +36,7 @@ SIZES = (Size(1, 1, 1), Size(2, 8, 8), Size(8, 8, 24))
 LIMITS = {"seconds": 10.0, "of a core": math.inf, "memory (MB)": 300.0, "page (MB)": 2.0}
 """Limits for the last of SIZES."""
 EXPLANATION = """\
-Time and peak memory of a separate process that writes the page, numbers, plots (SVG and PNG) and log book from a record
+Time and peak memory of a separate process that writes the page, numbers, plots (SVG and PNG) and logbook from a record
 with a sample of each GPU every 15 s and 12 curves of 20,000 values."""
 
 

@@ -49,7 +49,7 @@ def test_set_that_has_not_been_worked_on_has_no_later_figures() -> None:
 
 @pytest.mark.one_core
 @pytest.mark.parametrize(
-    "step", ["`nvidia-smi > log.txt`", "a log book (.md) of", "`tensorboard dev upload", "`scp -r "]
+    "step", ["`nvidia-smi > log.txt`", "a logbook (.md) of", "`tensorboard dev upload", "`scp -r "]
 )
 def test_guide_step_links_to_the_section_that_replaces_it(step: str) -> None:
     (row,) = [

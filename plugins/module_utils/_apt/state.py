@@ -185,7 +185,7 @@ def highest_limit(kind: int, unit: int) -> int:
 
 
 def parse_size(text: str, memory: int) -> int:
-    """Return a size such as 50% or 64G in bytes."""
+    """Convert a size such as 64G, or a share of `memory` such as 50%, to bytes."""
     match = re.fullmatch(r"([0-9]+)(%|[kKmMgG])", text)
     if not match:
         raise AptStateError(

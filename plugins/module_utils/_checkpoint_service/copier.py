@@ -100,7 +100,10 @@ class CheckpointCopier:
         return head["ContentLength"], self.content_etag(head)
 
     def copy_file(self, path: str, file: CheckpointFile, key: str) -> str:
-        """Copy a file, or its missing parts; return its SHA-256. Raise FileChangedError or StepError."""
+        """Copy a file, or its missing parts; return its SHA-256.
+
+        Raise FileChangedError if the file changes meanwhile, and StepError if S3's copy differs.
+        """
         length = choose_part_size(file.size)
         single_request = file.size <= length
         size, etag = self.stat_object(key)

@@ -104,7 +104,7 @@ def read_status(run: LocalRun) -> dict[str, Any]:
 
 
 def find_runs(settings: dict[str, Any]) -> list[LocalRun]:
-    """Return the runs on this node whose checkpoints need to be copied, newest first."""
+    """Return the runs whose checkpoints this node is responsible for copying, newest first."""
     runs = []
     pattern = os.path.join(glob.escape(os.path.expanduser(settings["runs_directory"])), "*", "node*", "plan.json")
     for path in glob.glob(pattern):

@@ -27,6 +27,10 @@ class DataRootError(Exception):
     """The data cannot be moved; the message explains why, with a remedy."""
 
 
+class OldDataError(Exception):
+    """The data was moved, but the old data could not be deleted; the message explains why, with a remedy."""
+
+
 def run(*command: str) -> str:
     """Run a command and return its output. Raise DataRootError if it fails."""
     try:
@@ -258,7 +262,7 @@ def is_empty(directory: str) -> bool:
 
 
 def delete_old(target: str) -> bool:
-    """Delete the old data left by a move to `target`; return whether there was any."""
+    """Delete the old data left by a move to `target`; return whether there was any. Raise OldDataError."""
     try:
         with open(RECORD, encoding="utf-8") as stream:
             record = json.load(stream)
@@ -266,7 +270,13 @@ def delete_old(target: str) -> bool:
         return False
     if record["to"] != target or not os.path.isdir(record["from"]):
         return False
-    shutil.rmtree(record["from"])
+    try:
+        shutil.rmtree(record["from"])
+    except OSError as error:
+        raise OldDataError(
+            f"Docker's data is in {target}, but the old data in {record['from']} could not be deleted: "
+            f"{error.strerror or error}. Delete it: sudo rm -r {record['from']}"
+        ) from error
     return True
 
 
@@ -279,6 +289,7 @@ def ensure(path: str, spare_gib: int, delete: bool, check: bool) -> tuple[bool, 
         delete: whether to remove the old data once the engine runs with the new data.
 
     Raise DataRootError or OSError if it cannot be moved; everything is then restored, or the message says what is not.
+    Raise OldDataError if it was moved, but the old data could not be deleted.
     """
     source = data_root()
     if os.path.realpath(source) == os.path.realpath(path):

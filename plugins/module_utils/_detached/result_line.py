@@ -27,7 +27,7 @@ class ProgramError(StepError):
 
 
 def print_line(text: str) -> None:
-    """Print a line for the user who is waiting."""
+    """Print a line and flush it, because a user or a program is waiting for it."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 

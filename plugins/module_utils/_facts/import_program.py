@@ -97,8 +97,9 @@ def loaded_imports(body: list[ast.stmt], is_main: bool) -> Iterator[ast.Import |
 
 
 def accepts_local_rank(tree: ast.AST) -> bool:
-    """Return whether a file has an option --local_rank, or a class with a field of that name, as argument parsers read
-    it.
+    """Return whether a file contains the option --local_rank, or a class with a field local_rank.
+
+    Some argument parsers turn the fields of a class into options.
     """
     import ast
 

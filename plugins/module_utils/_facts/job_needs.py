@@ -308,9 +308,7 @@ class ServiceQuery:
         self.results[name] = function()
 
     def result(self) -> dict[str, Any]:
-        """Return hub, wandb, s3 (each host and error), credentials, models and buckets, omitting those that are not
-        needed.
-        """
+        """Return models, buckets and, if the job needs them, credentials, hub, wandb and s3 (host and error)."""
         for thread in self.threads:
             thread.join(max(0.0, self.deadline - time.monotonic()))
         results = dict(self.results)

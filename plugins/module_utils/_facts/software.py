@@ -172,7 +172,7 @@ def torch_build(search_path: list[str]) -> dict[str, str | None]:
 
 
 def parse_torch_version(text: str) -> dict[str, str | None]:
-    """Parse torch/version.py, with lines such as `cuda: Optional[str] = '12.4'` since torch 1.0."""
+    """Parse torch/version.py, which has lines such as `cuda = '12.1'` or `cuda: Optional[str] = '12.4'`."""
     versions: dict[str, str | None] = {"cuda": None, "hip": None}
     for name, single, double in re.findall(
         r"^(cuda|hip)\b[^=\n]*=\s*(?:'([^'\n]*)'|\"([^\"\n]*)\")", text, re.MULTILINE

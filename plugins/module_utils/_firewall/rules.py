@@ -155,9 +155,9 @@ def plan_commands(ruleset: list[dict[str, Any]], rules: Rules) -> str:
         if is_iptables_chain(chain):
             if rejects_unmatched(ruleset, chain):
                 raise StepError(
-                    f"this node's firewall is managed by iptables (table {location}) without ufw. This role "
-                    "cannot change it. Accept all traffic from the nodes in iptables, and set firewall_enabled "
-                    "to false for this host"
+                    f"this node's firewall is managed by iptables (chain {location}) and not by ufw, so this role "
+                    "cannot change it. Accept all traffic from the other nodes in iptables, and set "
+                    "firewall_enabled to false for this host"
                 )
             continue
         existing = [rule for rule in chain_rules(ruleset, chain) if is_own_rule(rule)]

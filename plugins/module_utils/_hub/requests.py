@@ -159,9 +159,14 @@ def look_up_repository(request: dict[str, Any], item: dict[str, Any]) -> Reposit
         for sibling in selected
     )
     unsafe = [sibling.path for sibling in files if not is_inside(sibling.path)]
-    if unsafe or not COMMIT.fullmatch(str(info.sha)):
+    if unsafe:
         raise StepError(
-            f"{request['endpoint']} lists {(unsafe or [info.sha])[0]!r} in {item['name']}, which is invalid. "
+            f"{request['endpoint']} lists the file {unsafe[0]!r} in {item['name']}, which is outside the repository. "
+            "Nothing was written"
+        )
+    if not COMMIT.fullmatch(str(info.sha)):
+        raise StepError(
+            f"{request['endpoint']} lists {info.sha!r} as the commit of {item['name']}, which is not a commit hash. "
             "Nothing was written"
         )
     if not files:

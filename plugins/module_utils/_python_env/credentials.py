@@ -37,8 +37,8 @@ def extract_credentials(request: Data) -> tuple[Data, dict[str, tuple[str, str]]
         login = urllib.parse.unquote(user), urllib.parse.unquote(password)
         if logins.setdefault(match[3].lower(), login) != login:
             raise StepError(
-                f"different credentials for {match[3]}. Use one user and password per host in the URLs of indexes and "
-                "packages, or this node's ~/.netrc"
+                f"the URLs contain different credentials for {match[3]}. Use the same user and password for this host "
+                "in all URLs of indexes and packages, or put them into ~/.netrc on this node instead"
             )
         if any(re.search(r"[\s\\\"]", word) for word in login):
             raise StepError(

@@ -71,8 +71,8 @@ def check(request: Data) -> Data:
     if lock and lock["python"].split(".")[:2] != (installed_version or version or lock["python"]).split(".")[:2]:
         raise StepError(
             f"Python is {installed_version or version} here, but the packages were chosen for {lock['python']}, "
-            "the version on the first node. Install that version, or set python_env_manager to uv and "
-            "python_env_python to it"
+            "the version on the first node. Install that version, or let uv install it: set "
+            f"python_env_manager to uv and python_env_python to {'.'.join(lock['python'].split('.')[:2])}"
         )
     return {
         "missing": missing,

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def pip_setting(name: str) -> str:
-    """Return pip's value for a setting on this machine, from its files and environment."""
+    """Return the value of a pip setting on this machine, from pip's configuration files and environment variables."""
     setting = ""
     for path in ("/etc/pip.conf", "~/.pip/pip.conf", "~/.config/pip/pip.conf"):
         for line in read(os.path.expanduser(path)).splitlines():

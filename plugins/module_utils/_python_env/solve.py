@@ -305,7 +305,7 @@ def build_requirements(paths: EnvironmentPaths, request: Data) -> list[str]:
 
 
 def read_lock(request: Data) -> Data:
-    """Return a layer's lock, which is empty until it has been solved for the current request."""
+    """Return a layer's lock, which is empty if the layer has not been solved for the current request."""
     paths = EnvironmentPaths(request)
     lock = json.loads(read(paths.lock(request["layer"])) or "{}")
     files_exist = all(os.path.exists(os.path.join(paths.store, file["file"])) for file in lock.get("files", []))

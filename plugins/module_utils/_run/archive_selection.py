@@ -84,7 +84,7 @@ def is_log(name: str) -> bool:
 
 
 def output_paths(plan: Data, extra: list[str]) -> list[str]:
-    """Return the absolute paths in the plan's launch_outputs and in `extra`, each once."""
+    """Return the absolute paths that match the plan's launch_outputs or `extra`, each once."""
     work = plan["working_directory"]
     patterns = [
         os.path.join(work, os.path.expanduser(output))

@@ -75,9 +75,9 @@ def is_private_run_directory(directory: str) -> bool:
 
 
 def check_ownership(path: str) -> None:
-    """Raise RunError if another user could replace a file below a path, as far as it exists.
+    """Raise RunError if another user could replace a file below a path. Only existing directories are checked.
 
-    Checks from the root down, so that no owner of a parent can replace a directory that was already checked.
+    Checks from the root down, so that the owner of a parent cannot replace a directory that was already checked.
     """
     for component in path_components(path):
         try:

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The GPUs used by the runs on a node, so that runs with different GPUs can share the node.
 
-GPUs are numbered as nvidia-smi does. An empty list means all GPUs of the node.
+GPUs are numbered as in nvidia-smi. An empty list means all GPUs of the node.
 """
 
 from __future__ import annotations

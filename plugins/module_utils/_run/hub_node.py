@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Determine which nodes lead a run, or may lead it later."""
+"""Determine whether a node leads a run, and whether another node can take over."""
 
 from __future__ import annotations
 

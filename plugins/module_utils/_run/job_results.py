@@ -80,11 +80,18 @@ def restore_report(report: Mapping[str, Any]) -> Data:
     return restored
 
 
+def add_report(values: Data, report: Data) -> None:
+    """Add a report to the last value of each key. The keys of the newest report are the last ones."""
+    for key in report:
+        values.pop(key, None)
+    values.update(report)
+
+
 def merge_reports(lines: str) -> Data:
-    """Return the last value of each key in the lines of job_results.jsonl."""
+    """Return the last value of each key in the lines of job_results.jsonl, in the order of their reports."""
     values: Data = {}
     for line in lines.splitlines():
-        values.update(restore_report(read_object(line) or {}))
+        add_report(values, restore_report(read_object(line) or {}))
     return values
 
 

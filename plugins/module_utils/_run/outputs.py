@@ -51,7 +51,7 @@ def path_of(name: str, directory: str, plan: Data) -> str:
 def job_files(
     directory: str, plan: Data, extra: list[str], walks: list[FileWalk]
 ) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield name and lstat result of each file that the job wrote; only links in launch_outputs are followed.
+    """Yield the name and lstat result of each file that the job wrote; only links in launch_outputs are followed.
 
     walks: list to which the walk of each directory is appended.
     """

@@ -30,10 +30,10 @@ def command_line(pid: int) -> list[str]:
 
 
 def supervisor_of(argv: list[str]) -> Data | None:
-    """Return run_id, address and directory of the run whose supervisor or guard has these arguments, or None otherwise.
+    """Return the run_id, address and directory of the run whose supervisor or guard has these arguments, or None.
 
-    guard: whether it is the guard. The arguments are those that start() uses: the program is in the run directory that
-    follows it.
+    The result's `guard` tells whether it is the guard. Only the arguments that start() passes are accepted:
+    DIRECTORY/supervisor.py [--guard] DIRECTORY RUN_ID ADDRESS.
     """
     guard = argv[-4:-3] == [GUARD]
     if len(argv) < 4 + guard:

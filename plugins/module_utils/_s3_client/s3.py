@@ -33,7 +33,7 @@ ERROR_MESSAGES = {
     "SignatureDoesNotMatch": "the secret access key does not match the access key. " + FIX_CREDENTIALS,
     "ExpiredToken": "the credentials have expired. " + FIX_CREDENTIALS,
     "InvalidToken": "the session token is invalid. " + FIX_CREDENTIALS,
-    "RequestTimeTooSkewed": "this node's clock differs from S3's. Correct it: timedatectl set-ntp true",
+    "RequestTimeTooSkewed": "this node's clock differs from S3's. Correct it: sudo timedatectl set-ntp true",
     "PermanentRedirect": "bucket {bucket} is in another region. Correct s3_client_region",
     "AuthorizationHeaderMalformed": "bucket {bucket} is in another region. Correct s3_client_region",
     "400": "bucket {bucket} may be in another region. Correct s3_client_region",

@@ -64,7 +64,8 @@ def configuration_errors(settings: dict[str, str], main_file: str, revoked_file:
     if revoked not in ("none", revoked_file):
         errors.append(
             f"sshd already uses {revoked} as its list of revoked keys, and supports only one list. Remove "
-            "RevokedKeys from /etc/ssh/sshd_config, or set ssh_mesh_enabled to false"
+            "RevokedKeys from sshd's configuration (grep -r RevokedKeys /etc/ssh shows where it is), after which sshd "
+            "accepts the keys in that list again, or set ssh_mesh_enabled to false"
         )
     return errors
 
@@ -121,7 +122,8 @@ def state(options: Data) -> Data:
     )
     if not public:
         errors.append(
-            f"the host key {host_key}.pub is missing. Create it with `sudo ssh-keygen -A`, or set ssh_mesh_host_key"
+            f"the host key {host_key}.pub is missing. Create it with `sudo ssh-keygen -A` or, if {host_key} exists, "
+            f"`sudo ssh-keygen -y -f {host_key} | sudo tee {host_key}.pub`, or set ssh_mesh_host_key"
         )
     try:
         entry = pwd.getpwnam(user)

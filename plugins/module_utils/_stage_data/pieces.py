@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The files that the role stage_data copies: split into pieces that the nodes share, and as a list for sending."""
+"""Split the files that the role stage_data copies into pieces that the nodes share, and serialize the list of files."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def parse_plan(plan: bytes) -> list[FileEntry]:
         raise StepError("the first node sent an invalid file list. Run this again") from None
     if unsafe:
         raise StepError(
-            f"the first node names {unsafe[0]!r}, which is not a path inside the directory. Nothing was written. "
-            "Check whether someone else has access to the first node"
+            f"the first node's list contains {unsafe[0]!r}, which is not a path inside the directory. Nothing "
+            "was written. Check whether someone else has access to the first node"
         )
     return entries

@@ -441,10 +441,10 @@ class Hub(LifelineEnd):
     def stop_everywhere(
         self, reason: str, requested: bool = False, shutdown: bool = False, end_class: str = ""
     ) -> None:
-        """Stop the run on all nodes; if its plan allows restarts, only this attempt.
+        """Stop the current attempt on all nodes, and with it the run unless its plan allows another attempt.
 
-        requested: whether a person did. shutdown: whether the machine of rank 0 shuts down. end_class: see
-        restart_policy.py.
+        requested: whether a person requested the stop, which rules out a restart. shutdown: whether rank 0's machine
+        is shutting down. end_class: see restart_policy.py.
         """
         if requested or (shutdown and not can_succeed(self.plan)):
             self.attempts.policy = None

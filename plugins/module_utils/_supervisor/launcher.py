@@ -435,7 +435,7 @@ class LauncherProcess:
             message = final_message(read_tail(self.journal.path("supervisor.log"))) if self.removed else ""
             if not self.removed or ALREADY_REMOVED.search(message):
                 return ""
-            reason = message or f"the container engine ended with {describe_exit(self.removed)}"
+            reason = message or f"the command that removes it ended with {describe_exit(self.removed)}"
         return f"{reason}; remove it there with: {' '.join(self.plan['remove'])}"
 
     def has_failed(self) -> bool:

@@ -71,7 +71,7 @@ def have_succeeded(plan: Plan, nodes: list[NodeView]) -> bool:
 
 
 def status_of(nodes: list[NodeView]) -> list[NodeStatus]:
-    """Return the nodes' fields of status.json."""
+    """Return the nodes' entries for status.json."""
     return [
         {"name": node["name"], "node_rank": node["node_rank"], "state": node["state"], "since": node["since"]}
         for node in nodes

@@ -133,7 +133,10 @@ class Peer(LifelineEnd):
         self.selector.register(sock, selectors.EVENT_READ, connection)
 
     def try_next_port(self) -> None:
-        """Look for the first node's successor on the next port, because another program uses the current port there."""
+        """Try the next port if this node is connecting to the first node's successor.
+
+        The successor may have found the current port in use.
+        """
         if self.candidate:
             self.port_number += 1
 
@@ -163,7 +166,7 @@ class Peer(LifelineEnd):
             self.obey(connection, message, now)
 
     def check_in(self, connection: LifelineConnection, message: Data, now: float) -> None:
-        """Once rank 0 has proved that it holds the token, open the connection and send rank 0 this node's state."""
+        """Open the connection and send this node's state if rank 0 proves that it has the token; otherwise, drop it."""
         if not hmac.compare_digest(
             str(message.get("mac", "")).encode("utf-8", "replace"), connection.expected.encode()
         ):
@@ -200,7 +203,10 @@ class Peer(LifelineEnd):
             connection.send({**message, "attempt": self.attempt} if self.attempt else message)
 
     def begin_attempt(self, attempt: Attempt) -> None:
-        """Prepare for another attempt, unless this node is leaving the run."""
+        """Prepare for another attempt.
+
+        Ignore it if it is not new, or if this node is stopping, leaving the run, stuck or still ending an attempt.
+        """
         is_ending = self.has_started and self.local_report is None
         stuck = self.local_report is not None and self.local_report["stuck"]
         if attempt["number"] <= self.attempt or self.stop_requested or self.leaving or stuck or is_ending:

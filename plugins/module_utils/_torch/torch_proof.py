@@ -39,6 +39,9 @@ COMPANIONS = {
 }
 MAX_ERROR = 400  # number of characters of an error within a sentence
 MAX_OUTPUT = 800  # number of characters of a rank's output
+CHECK_SOURCE = (
+    "Check pytorch_index_url, and run pip check, which names the packages that require a different version of torch"
+)
 RANKS = 2
 TIMEOUT = 300  # seconds for two processes; importing torch alone takes 10 s with cold caches
 RANK = """
@@ -117,23 +120,26 @@ def rocm_version(request: Data) -> str:
     return build[len("rocm") :] if build.startswith("rocm") else ""
 
 
+def platform_name(cuda: str, rocm: str) -> str:
+    """Return the platform of a build. cuda, rocm: the versions that it is for, "" if none."""
+    return f"CUDA {cuda}" if cuda else f"ROCm {rocm}" if rocm else "the CPU"
+
+
 def check_build(request: Data) -> str:
     """Check that the requested torch build is installed; return the details that guides tell users to check."""
     import torch
 
-    cuda = torch.version.cuda or ""
+    cuda, hip = torch.version.cuda or "", torch.version.hip or ""
     rocm = rocm_version(request)
     summary = f"{torch.__version__} {torch.cuda.is_available()} {torch.version.cuda}"
     if torch.__version__.partition("+")[0] != request["version"] or cuda != request["cuda"]:
         raise StepError(
-            f"torch is {torch.__version__} for {'CUDA ' + cuda if cuda else 'the CPU'} instead of "
-            f"{request['version']} for {'CUDA ' + request['cuda'] if request['cuda'] else 'the CPU'}. Check "
-            "pytorch_index_url, and use pip list to check which package requires a different torch version"
+            f"torch is {torch.__version__} for {platform_name(cuda, hip)} instead of {request['version']} for "
+            f"{platform_name(request['cuda'], rocm)}. {CHECK_SOURCE}"
         )
-    if rocm and not (torch.version.hip or "").startswith(rocm):
+    if rocm and not hip.startswith(rocm):
         raise StepError(
-            f"torch is {torch.__version__} for ROCm {torch.version.hip or 'none'} instead of {rocm}. Check "
-            "pytorch_index_url, and use pip list to check which package requires a different torch version"
+            f"torch is {torch.__version__} for {platform_name(cuda, hip)} instead of ROCm {rocm}. {CHECK_SOURCE}"
         )
     if request["gpus"] and (cuda or rocm) and torch.cuda.device_count() != request["gpus"]:
         advice = (

@@ -132,8 +132,8 @@ class CloudTemplate(NamedTuple):
 class CloudContext(Generic[ClientT]):
     """The context shared by all steps of a command.
 
-    network_id: chosen if several networks have the cluster's name. show: prints a line for the waiting user. clock:
-    seconds since 1970.
+    network_id: the network to use if several have the cluster's name. show: prints a line for the waiting user.
+    clock: returns the seconds since 1970.
     """
 
     cluster: str

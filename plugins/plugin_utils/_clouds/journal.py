@@ -194,8 +194,9 @@ def read_journal(directory: Path, cluster: str, provider: str, writable: bool = 
     except (OSError, ValueError, KeyError, TypeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is malformed"
         raise JournalError(
-            f"cannot read the journal {path}: {reason}. Move the file away: without it, the whole cluster except fixed "
-            "addresses is found by network and name"
+            f"cannot read the journal {path}: {reason}. Rename the file and run the command again: without a journal, "
+            "the cluster's resources are found by network and name, except the static IP addresses of machines that no "
+            "longer exist"
         ) from None
     if content["provider"] != provider:
         raise JournalError(

@@ -58,8 +58,8 @@ def local_names(table: RankTable, names: Mapping[str, list[str]], node_name: str
         remedy = "On the machine, run `sudo hostnamectl set-hostname NAME`"
         if hostname.lower() in owner:
             remedy = (
-                f"In the inventory, use the machines' own host names ({node_name} is {hostname}). Or, on the machine, "
-                "run `sudo hostnamectl set-hostname NAME`"
+                f"In the inventory, use the machines' own host names (that of {node_name} is {hostname}). Or, on the "
+                "machine, run `sudo hostnamectl set-hostname NAME`"
             )
         raise RankTableError([RankTableProblem(node_name, reason, requirement, remedy)])
     forms = dict.fromkeys([hostname, hostname.partition(".")[0]])

@@ -106,7 +106,8 @@ def render_inventory(hosts: list[ListedHost], source: str, resolve: Callable[[st
             text += f"    {next(unused_names)}:\n      ansible_host: {host.name}\n"
             if literal.is_global:
                 text += "      # the address at which the machines reach each other, if they have a private one\n"
-                text += "      # (on the machine: ip -brief address)\n      # node_address: 10.0.0.10\n"
+                text += "      # (to list its addresses, run on it: ip -brief address)\n"
+                text += "      # node_address: 10.0.0.10\n"
         else:
             address = resolve(host.name)
             text += f"    {yaml_key(host.name)}:\n"
@@ -114,7 +115,8 @@ def render_inventory(hosts: list[ListedHost], source: str, resolve: Callable[[st
                 f"      node_address: {address}\n"
                 if address
                 else (
-                    "      # the address at which the machines reach each other (on the machine: ip -brief address)\n"
+                    "      # the address at which the other machines reach this one (to list its addresses, run on\n"
+                    "      # it: ip -brief address)\n"
                     "      node_address:\n"
                 )
             )

@@ -23,6 +23,8 @@ def read_variable_files(texts: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Return the variables of the files in the texts after -e, by path as typed. Encrypted files are omitted."""
     files = {}
     for path in (Path(text[1:]).expanduser() for text in texts if text.startswith("@")):
+        if not path.is_file():  # a pipe can be read only once, by Ansible
+            continue
         try:
             variables = read_yaml(path.read_text(encoding="utf-8"))
         except (OSError, ValueError, yaml.YAMLError):

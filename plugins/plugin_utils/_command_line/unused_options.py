@@ -120,7 +120,7 @@ def unused_tags(only: Collection[str], skip: Collection[str]) -> list[str]:
 
 
 def unread_variables(typed: Mapping[str, Any], playbooks: Iterable[Path], task_vars: Mapping[str, Any]) -> list[str]:
-    """Return one sentence for each typed variable that is read by neither the playbooks, their roles nor the inventory.
+    """Return a sentence for each variable given with -e that the playbooks, their roles and the inventory do not read.
 
     The module known_variables, which knows a role's options, checks names with the prefix of such a role.
     """
@@ -146,7 +146,7 @@ def describe_misplaced_job_keys(
         return []
     job_keys = read_job_keys(COLLECTION / "roles")
     has_job = "job" in typed or any("job" in variables for variables in files.values())
-    read_names = read_variables([*playbooks, PLAYBOOKS / "launch.yml"])  # a file may serve several playbooks
+    read_names = read_variables([*playbooks, *PLAYBOOKS.glob("*.yml")])  # a file may serve several playbooks
     if find_misplaced_job_keys(files, job_keys, read_names, has_job):
         names = {name for variables in files.values() for name in variables} | typed.keys()
         hosts = [task_vars["hostvars"].raw_get(host) for host in task_vars["hostvars"]]

@@ -20,7 +20,8 @@ YAML_ERROR = "YAML parsing failed: "  # the beginning of Ansible's message about
 
 def describe_position(path: str, line: object, column: object) -> str:
     """Return a position in a file, with the path as the user would type it."""
-    return ", ".join([path_as_typed(path), f"line {line}", *([f"column {column}"] if column else [])])
+    numbers = [f"{name} {number}" for name, number in (("line", line), ("column", column)) if number]
+    return ", ".join([path_as_typed(path), *numbers])
 
 
 def is_located(error: BaseException) -> bool:

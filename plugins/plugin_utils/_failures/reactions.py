@@ -92,10 +92,10 @@ def is_disproved(entry: CatalogueEntry, lines: list[str]) -> bool:
 
 
 def is_raised(entry: CatalogueEntry, lines: Iterable[str], exceptions: Iterable[str]) -> bool:
-    """Return whether a program raised an entry's message, rather than printing it.
+    """Return whether a program raised an exception with an entry's message, rather than only printing the message.
 
     Args:
-        entry: The entry.
+        entry: The entry whose texts are searched for.
         lines: The end of the log.
         exceptions: The messages of its tracebacks.
     """

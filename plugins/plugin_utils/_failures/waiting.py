@@ -223,10 +223,11 @@ def find_departed_rank(result: Mapping[str, Any], failures: list[dict[str, Any]]
 
 
 def name_odd_fingerprint(first: dict[str, Any], failures: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the failure of the only rank that called a different collective from the others, otherwise the first
-    failure.
+    """Return the failure of the rank that called a different collective than the others, or the first failure.
 
-    With TORCH_DISTRIBUTED_DEBUG=DETAIL, each rank reports the collective that it called if they differ.
+    With TORCH_DISTRIBUTED_DEBUG=DETAIL, each rank reports the collective that it called if they differ. Of two groups
+    of ranks, the odd one is a single rank, or the one that was saving or evaluating. Its error then also names the
+    collective of another rank.
     """
     if not FINGERPRINT.search(first["error"]):
         return first

@@ -60,8 +60,9 @@ def run_state(states: Mapping[str, str]) -> str:
 def missing_nodes(nodes: Sequence[Mapping[str, Any]], run_nodes: Collection[str]) -> tuple[MissingNode, ...]:
     """Return the nodes that the run has lost, according to the node that leads it.
 
-    Ignore duplicates and names of nodes outside the run: a machine is created for each entry. If two nodes list any,
-    one of them is cut off and does not know yet that another leads the majority: the one that misses more.
+    Ignore duplicates and names of nodes outside the run: a machine is created for each entry. If two nodes each report
+    missing nodes, the one that reports more has been cut off and does not know yet that the other leads the majority;
+    its report is ignored.
     """
     lists = [valid_entries(node.get("missing"), run_nodes) for node in nodes if node["state"] in UNFINISHED_STATES]
     missing = min(filter(None, lists), key=len, default={})

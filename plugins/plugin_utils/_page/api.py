@@ -55,7 +55,7 @@ class PageApi:
         }
 
     def get(self, path: str, parameters: Parameters) -> Any:
-        """Return the document at a path under /api. Raise ApiError."""
+        """Return the document at a path under /api. Raise ApiError if the path is unknown or the request is invalid."""
         parts = path.strip("/").split("/")
         if parts == ["runs"]:
             return {"runs": self.runs.list(), "directory": str(self.runs.directory), "now": time.time()}

@@ -75,7 +75,7 @@ class NodeStream:
                 return
 
     def next(self, timeout: float) -> dict[str, Any] | None:
-        """Return the next update, or None if none arrives within a timeout in seconds, or there are no more."""
+        """Return the next update, or None if none arrives within `timeout` seconds or there are no more."""
         try:
             return self.replies.get(timeout=timeout)
         except queue.Empty:

@@ -121,5 +121,5 @@ def environment_problems(environment: dict[str, object]) -> list[str]:
             kind = "a list or dictionary" if isinstance(value, (list, dict)) else "true, false or null"
             problems.append(f"{name} is {kind}: put the value in quotes")
         elif "\0" in str(value):
-            problems.append(f"{name} contains a NUL character, which is not allowed in an environment")
+            problems.append(f"{name} contains a NUL character, which an environment variable cannot contain")
     return problems

@@ -52,7 +52,8 @@ def find_environment(variables: Mapping[str, Any]) -> ProjectEnvironment:
         name = re.sub(r"[^A-Za-z0-9._-]+", "-", code_name(variables)).lstrip("-.") or DEFAULT_NAME
     elif not VALID_NAME.fullmatch(name):
         raise ValueError(
-            f"python_env_name is {name!r}. Use letters, digits, dots, hyphens and underscores, such as my-project"
+            f"python_env_name is {name!r}. Use letters, digits, dots, hyphens and underscores, and do not begin "
+            "with a dot or hyphen, such as my-project"
         )
     directory = str(variables.get("python_env_directory") or DEFAULT_DIRECTORY)
     return ProjectEnvironment(name, directory if name == DEFAULT_NAME else posixpath.join(directory, "envs", name))

@@ -92,7 +92,10 @@ def make_entry(node: str, reason: str, run: str, identity: Mapping[str, Any], bl
 
 
 def validate_entry(value: Any) -> BadNode | None:
-    """Return an entry from the file whose fields all have the right types, or None if it has no node."""
+    """Return an entry from the file, or None if it names no node.
+
+    Fields of a wrong type are replaced with empty values.
+    """
     if not isinstance(value, dict) or not isinstance(value.get("node"), str) or not value["node"]:
         return None
     texts = {name: value[name] if isinstance(value.get(name), str) else "" for name in TEXTS}

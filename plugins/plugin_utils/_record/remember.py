@@ -45,8 +45,8 @@ def record_bad_nodes(path: Path, plan: Mapping[str, Any], verdict: Mapping[str, 
         return [f"{', '.join(blame.node for blame in blames)} could not be recorded as bad: {error}"]
     return [
         (
-            f"{blame.node} is recorded as bad: {single_line(blame.reason, 200)}. No run will use it until "
-            f"ansible-playbook forgive.yml -e node={blame.node}"
+            f"{blame.node} is recorded as bad: {single_line(blame.reason, 200)}. No run will use it until you "
+            f"run ansible-playbook forgive.yml -e node={blame.node}"
         )
         for blame in blames
     ]

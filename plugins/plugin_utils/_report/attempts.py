@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The attempts of an automatically restarted run, for its report and the log book."""
+"""The attempts of an automatically restarted run, for its report and the logbook."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""report.json: the report data for the page, the log book, comparisons and other programs.
+"""report.json: the report data for the page, the logbook, comparisons and other programs.
 
 The name of a number ends with its unit; times are seconds since 1970. None means unknown. Each text is one cleaned
 line, but still untrusted: a node or a job wrote it.

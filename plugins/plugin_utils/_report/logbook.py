@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The log book: a Markdown page per run, and a table of all runs. The user's notes below MARK are preserved."""
+"""The logbook: a Markdown page per run, and a table of all runs. The user's notes below MARK are preserved."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class LogbookRow(NamedTuple):
     utilization: float | None
     memory_mib: float | None
     cost: str
-    page: str  # path of the run's page, relative to the log book
+    page: str  # path of the run's page, relative to the logbook
 
 
 def escape(text: str) -> str:
@@ -104,7 +104,7 @@ def render_page(report: Report, record: str, plots: Sequence[tuple[str, str, str
 
     Args:
         report: The run's report.
-        record: The run's directory, relative to the log book.
+        record: The run's directory, relative to the logbook.
         plots: Each picture's title, caption and file in the record.
         previous: The previous text of the page.
     """

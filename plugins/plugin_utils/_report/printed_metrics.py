@@ -460,7 +460,7 @@ def find_position(text: str) -> Line:
 
 
 def find_phase(text: str) -> str:
-    """Return val or test if the text before the metrics contains it, otherwise an empty string."""
+    """Return val or test if a word before the metrics names that phase, and no word names training; otherwise ""."""
     line_words = {word.lower() for word in WORD.findall(text)}
     if "train" in line_words or "training" in line_words:
         return ""

@@ -282,7 +282,7 @@ def user_variables(plan: Mapping[str, Any]) -> list[str]:
 def job_metrics(job_report: Mapping[str, Any]) -> list[Metric]:
     """Return the values that the job reported, as numbers and short texts."""
     entries: list[Metric] = []
-    for name, value in list(job_report.items())[:MAX_METRICS]:
+    for name, value in list(job_report.items())[-MAX_METRICS:]:
         metric_value: float | str | None = to_number(value)
         if metric_value is None:
             metric_value = clean_text(value, 300) or ("true" if value is True else "false" if value is False else None)

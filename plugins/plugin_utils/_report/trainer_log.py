@@ -87,7 +87,10 @@ class TrainerLog:
         return None
 
     def interval(self, last_epoch: float, count: int) -> int | None:
-        """Return the number of steps between two of `count` values, where the last value is from `last_epoch`."""
+        """Return the number of steps between consecutive values, or None if it cannot be determined.
+
+        There are `count` values, and the last is from `last_epoch`.
+        """
         if self.steps is None or self.end is None or count < 1:
             return None
         exact = self.steps.value * last_epoch / self.end.value / count

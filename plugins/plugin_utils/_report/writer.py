@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Write the report on one or several runs: page, numbers, plots and log book.
+"""Write the report on one or several runs: page, numbers, plots and logbook.
 
-All files are in the record of the run and in the log book, which only their user can read: arguments and output of a
+All files are in the record of the run and in the logbook, which only their user can read: arguments and output of a
 job may contain secrets. Each file is written completely or not at all.
 """
 
@@ -48,7 +48,7 @@ PAGE, NUMBERS, PLOTS = "report.html", "report.json", "plots"
 # them
 CURVES = "curves.json"
 PICTURES = (".svg", ".png", ".vl.json")
-MAX_PAGE_SIZE = 4 << 20  # size in bytes of a page in the log book, which is read again to preserve the user's notes
+MAX_PAGE_SIZE = 4 << 20  # size in bytes of a page in the logbook, which is read again to preserve the user's notes
 MAX_RUNS = 10_000  # number of runs in the table
 # Keys that are missing in reports from earlier releases.
 ADDED_KEYS: dict[str, Any] = {"program": [], "variables": [], "origin": []}
@@ -121,7 +121,7 @@ def split_plots(
 
 
 def write_report(record: Path, book: Path, now: float, adapt: Callable[[str], str] = str) -> WrittenReport:
-    """Write the report on one run to its record, and its page to the log book.
+    """Write the report on one run to its record, and its page to the logbook.
 
     now: seconds since 1970; adapt: returns a message with its commands as this user types them.
     """
@@ -201,7 +201,7 @@ def write_logbook(report: Report, record: Path, book: Path, pictures: Sequence[t
 
 
 def read_page(path: Path) -> str:
-    """Return the text of a page in the log book, or an empty string if it does not exist.
+    """Return the text of a page in the logbook, or an empty string if it does not exist.
 
     Raise OSError if it is too large.
     """
@@ -261,8 +261,8 @@ def write_comparison(
 
     Args:
         records: Directories of the runs.
-        book: Directory of the log book.
-        target: Directory of the page; by default one in the log book.
+        book: Directory of the logbook.
+        target: Directory of the page; by default one in the logbook.
         now: Seconds since 1970.
         adapt: Returns a message with its commands as this user types them.
 

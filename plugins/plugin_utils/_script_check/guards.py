@@ -45,7 +45,7 @@ def negate_polarity(polarity: int) -> int:
 
 
 def is_rank_expression(program: Program, module: Module, node: ast.AST) -> bool:
-    """Return whether an expression is a rank: rank, args.rank, dist.get_rank(), int(os.environ["RANK"]), ..."""
+    """Return whether an expression depends on a rank: rank + 1, args.rank, int(os.environ["RANK"]), ..."""
     for child in ast.walk(node):
         if is_any_rank(Site(module, child)):
             return True

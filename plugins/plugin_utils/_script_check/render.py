@@ -36,7 +36,7 @@ def render_findings(findings: Sequence[ScriptFinding]) -> str:
 
 
 def summarize(findings: Sequence[ScriptFinding]) -> str:
-    """Return how many findings of each severity there are, such as "2 errors, 1 warning", or "nothing"."""
+    """Return the number of findings of each severity, such as "2 errors, 1 warning", or "no problem"."""
     counts = Counter(finding.severity for finding in findings)
     parts = [f"{counts[name]} {name}{'' if counts[name] == 1 else 's'}" for name in SEVERITIES if counts[name]]
     return ", ".join(parts) or "no problem"

@@ -98,7 +98,7 @@ def find_errors(cluster: Cluster, states: Mapping[str, Mapping[str, Any]]) -> li
 
 
 def name_errors(nodes: Sequence[SlurmNode]) -> list[str]:
-    """Return an error for each Slurm name that several nodes would share."""
+    """Return an error for each Slurm name that is empty or that several nodes would share."""
     counts = Counter(node.name for node in nodes)
     return [
         f"{', '.join(node.inventory_name for node in nodes if node.name == name)}: all of them would be named {name!r} "

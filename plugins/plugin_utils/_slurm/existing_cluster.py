@@ -89,7 +89,7 @@ def parse_number(text: str) -> int:
 
 
 def is_address(text: str) -> bool:
-    """Return whether a text is an IP address."""
+    """Return whether a string is an IP address."""
     try:
         ipaddress.ip_address(text)
     except ValueError:

@@ -48,7 +48,10 @@ def test_a_running_job_is_profiled_and_the_late_rank_is_named(tmp_path: Path) ->
         timeline = json.loads(gzip.decompress((record / "profiles" / "timeline.json.gz").read_bytes()))
         assert {event["pid"] // 10 for event in timeline["traceEvents"]} == {0, 1}
         refused = typed(tmp_path, [*profile, "-e", "profile_ranks=one"])
-        assert refused.returncode == 2 and "use numbers, such as ansible-playbook" in refused.stdout
+        assert (
+            refused.returncode == 2
+            and "profile_ranks is 'one'. Use numbers and ranges of ranks: ansible-playbook" in refused.stdout
+        )
         (tmp_path / "over").touch()
         eventually(lambda: state_of(tmp_path, "first") == "succeeded", 400)
         report = typed(tmp_path, ["ansible-playbook", "muster.training.report", "-i", "machines.yml"])

@@ -63,7 +63,7 @@ def test_failed_run_writes_its_report_and_still_fails(directory: Path) -> None:
     assert completed.stdout.count(f"\nreport: {page}") == 1, completed.stdout
     assert completed.stdout.index("run failing failed after") < completed.stdout.index("\nreport: ")
     assert "ValueError: boom &lt;script&gt;" in page.read_text()
-    # an unwritable log book is only reported
+    # an unwritable logbook is only reported
     shutil.rmtree(directory / "logbook")
     (directory / "logbook").write_text("")
     again = [word.replace("failing", "failing-again").replace("bad.py", "good.py") for word in job]

@@ -289,5 +289,5 @@ def test_full_disk_is_reported_and_next_run_completes(hub: HubServer, nodes: Hub
 
 def test_path_traversal_in_hub_file_names_is_refused(hub: HubServer, nodes: HubCluster) -> None:
     hub.repositories["model", "org/tiny"].commit({"../../../evil": b"1"})
-    assert "lists '../../../evil' in org/tiny, which is invalid" in nodes.fetch_error()
+    assert "lists the file '../../../evil' in org/tiny, which is outside the repository" in nodes.fetch_error()
     assert not list(nodes.root.rglob("evil"))

@@ -46,8 +46,10 @@ def read_safetensors(path: str) -> CheckpointPart:
     with open(path, "rb", opener=open_regular) as stream:
         size = os.fstat(stream.fileno()).st_size
         length = int.from_bytes(stream.read(PREFIX), "little")
+        if not size:
+            return {"problem": "it is empty"}
         if size < PREFIX or length > MAX_HEADER or length + PREFIX > size:
-            return {"problem": f"it is truncated: {size} bytes, shorter than its header" if size else "it is empty"}
+            return {"problem": f"it is truncated or not a safetensors file: {size} bytes, shorter than its header"}
         if length > MAX_PARSED_HEADER:
             return {}
         try:

@@ -171,7 +171,7 @@ class NodeHealth:
         return texts[-MAX_FINDINGS:]
 
     def close(self) -> None:
-        """End the children."""
+        """Kill the child processes."""
         for child in (self.follower, self.reader):
             if child is not None:
                 child.kill()

@@ -99,7 +99,10 @@ class NodePreparation:
         return [task.process.pid for task in self.tasks if task.process is not None]
 
     def begin(self, request: Any, now: float) -> None:
-        """Carry out a request from rank 0: kind, number of the attempt, and for a copy name, sources and parts."""
+        """Start a task that rank 0 requested, in place of any earlier task of the same kind.
+
+        request: kind, number of the attempt and, for a copy, the checkpoint's name, sources and parts.
+        """
         kind = request.get("kind") if isinstance(request, dict) else None
         if not isinstance(kind, str) or kind not in OPTIONS or len(json.dumps(request)) > MAX_REQUEST:
             return

@@ -77,7 +77,7 @@ def format_numbers(numbers: Iterable[int]) -> str:
 
 
 def parse_numbers(text: str) -> list[int]:
-    """Return the numbers in a tag, or none if it is not in the format of format_numbers()."""
+    """Return the numbers in a tag, or [] if it is not in the format of format_numbers()."""
     numbers: list[int] = []
     for part in text[:MAX_TAG_LENGTH].split(" "):
         match = re.fullmatch(r"(\d{1,5})(?:-(\d{1,5}))?", part, re.ASCII)

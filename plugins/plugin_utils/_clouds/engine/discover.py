@@ -54,7 +54,7 @@ def _adopt(cloud: AnyCloud, resources: AccountResources, entry: JournalEntry) ->
             to_cloud_terms(
                 cloud,
                 (
-                    f"found {entry['kind']} {entry['name']} ({resource_id}), which was requested earlier, but the "
+                    f"found {entry['kind']} {entry['name']} ({resource_id}), which was requested earlier; the "
                     "reply was lost"
                 ),
             )

@@ -113,7 +113,10 @@ def _try_offers(cloud: AnyCloud, request: CloudRequest, offers: Offers[Offer]) -
 def _try_each(
     cloud: AnyCloud, request: CloudRequest, possible: Sequence[Offer], current: bool, failures: list[str]
 ) -> ProvisionResult | None:
-    """Try each offer once; append reasons for failures to `failures`. current: whether the first plan is up to date."""
+    """Try each offer once; return the result of the first that succeeds, or None.
+
+    current: whether the first offer is up to date. failures: list to which reasons for failures are appended.
+    """
     exhausted = set()
     for number, planned in enumerate(possible):
         if planned.pool in exhausted:

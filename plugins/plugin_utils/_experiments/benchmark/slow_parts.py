@@ -416,7 +416,7 @@ def describe_slowdown(measurements: BenchmarkMeasurements, node: str) -> str:
         return ""
     largest = max(all_reduces, key=lambda collective: collective["bytes"])
     rate = 8 * largest["busbw_gbytes"]
-    return f"; all_reduce over all nodes reaches {rate:.3g} Gb/s, because it runs at the pace of {node}"
+    return f"; all_reduce over all nodes reaches only {rate:.3g} Gb/s, because it runs at the pace of {node}"
 
 
 def check_network_rate(

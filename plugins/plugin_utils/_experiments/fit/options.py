@@ -44,5 +44,8 @@ def find_option_error(args: dict[str, Any]) -> str:
             "be at least 0 and below 1"
         )
     if not SAFE_RUN_ID.match(args["run_id"]) or len(args["run_id"]) > 40:
-        return "run_id is not a safe name: use at most 40 letters, digits, '.', '_' and '-'"
+        return (
+            "run_id is not a valid name: use at most 40 characters (letters, digits, '.', '_' and '-'), of which the "
+            "first is a letter or digit"
+        )
     return ""

@@ -311,8 +311,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         remedy=(
             "run `python -c 'import torch; print(torch.version.cuda, torch.cuda.is_available())'` with the job's "
             "Python on that node to see which of these is the case. Run ansible-playbook ping.yml to see the "
-            "GPUs, and ansible-playbook site.yml --tags nvidia_driver,python_env,pytorch to install a matching "
-            "driver and torch build"
+            "GPUs, and ansible-playbook site.yml --tags nvidia_driver,python_env,pytorch -e pytorch_cuda=auto to "
+            "install a matching driver and torch build"
         ),
         source="microsoft/mattergen#217",
     ),

@@ -111,7 +111,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             "process ended earlier."
         ),
         remedy=(
-            f"first check whether a rank on the first node failed on its own. Then: {OPEN_NETWORK}; run "
+            f"first check whether a rank on the first node failed on its own. If none did, {OPEN_NETWORK}; run "
             "ansible-playbook site.yml --tags hosts_file to fix the names"
         ),
         source="pytorch/pytorch#107021",

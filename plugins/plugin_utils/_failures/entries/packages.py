@@ -65,8 +65,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             "older than the GPU, or so new that it no longer supports the GPU."
         ),
         remedy=(
-            "run ansible-playbook site.yml --tags python_env,pytorch to install a torch build that supports all "
-            "GPUs in the cluster (pytorch_version: auto), and rebuild any extensions against it"
+            "run ansible-playbook site.yml --tags python_env,pytorch -e pytorch_version=auto -e pytorch_cuda=auto to "
+            "install a torch build that supports all GPUs in the cluster, and rebuild any extensions against it"
         ),
         source="jiangyzy/GOAE#16",
         recoverable=True,
@@ -398,8 +398,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"AttributeError: `np\.\w{1,20}` was removed in the NumPy",
         ),
         cause=(
-            "numpy 1.24 and 2.0 removed names such as np.bool, np.int and np.float_, and the package in the last "
-            "line of the traceback still uses one of them."
+            "numpy 1.24 and 2.0 removed names such as np.bool, np.int and np.float_, and the package or script that "
+            "the traceback shows just before numpy still uses one of them."
         ),
         remedy=(
             "upgrade that package, or add numpy<1.24 (or numpy<2 for the names that numpy 2 removed) to the "

@@ -41,8 +41,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         remedy=(
             "remove HSA_OVERRIDE_GFX_VERSION from the script and launch_environment, and run ansible-playbook "
-            "site.yml --tags python_env,pytorch with pytorch_version and pytorch_cuda set to auto to install a "
-            "matching build. Rebuild extensions with PYTORCH_ROCM_ARCH set to the GPU's architecture, which amd-smi "
+            "site.yml --tags python_env,pytorch -e pytorch_version=auto -e pytorch_cuda=auto to install a matching "
+            "build. Rebuild extensions with PYTORCH_ROCM_ARCH set to the GPU's architecture, which amd-smi "
             "static --asic shows"
         ),
         source="etched-ai/open-oasis#27",

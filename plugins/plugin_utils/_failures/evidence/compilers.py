@@ -123,8 +123,8 @@ RULES: tuple[EvidenceRule, ...] = (
         shows=(r"^(?P<line>[\w./+-]{1,160}[:(]\d{1,6}[):][^\n]{0,40}error: [^\n]{1,160})",),
         cause="The compiler rejected the extension's code ({line}).",
         remedy=(
-            "check the extension's version, which usually does not match torch or CUDA: install one that names "
-            f"this torch version in its requirements, {REBUILD}"
+            "install a version of the extension that supports this version of torch and of CUDA (usually, the "
+            f"installed one does not), {REBUILD}"
         ),
     ),
 )

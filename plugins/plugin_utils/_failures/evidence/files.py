@@ -110,10 +110,10 @@ RULES: tuple[EvidenceRule, ...] = (
             "seconds."
         ),
         remedy=(
-            "save to a drive that all nodes share: run `ls -ld` on that directory on each node to see whether "
-            "they do; ansible-playbook site.yml --tags data mounts one. If the drive is shared over NFS, mount "
-            "it with lookupcache=none or actimeo=0 (noac) on all nodes; checkpoint formats in which each rank "
-            "creates its own files (torch_dist in place of zarr) do not need this"
+            "save to a drive that all nodes share (ansible-playbook site.yml --tags data mounts one): on such a "
+            "drive, `ls -ld` shows the directory on each node. If it is shared over NFS, mount it with "
+            "lookupcache=none or actimeo=0 on all nodes; checkpoint formats in which each rank creates its own "
+            "files (torch_dist instead of zarr) do not need this"
         ),
         condition=is_not_rank_0,
     ),

@@ -20,7 +20,7 @@ LAUNCHER = (
 )
 VARIABLE = r"[^'\"\n]{0,60}(?:\$\{?[A-Za-z_]\w{0,60}\}?|\{\{[^\n}]{1,60}\}\}|%[A-Z_]{2,40}%)[^'\"\n]{0,60}"
 STARTS_RANKS = (
-    "leave these values out of launch_args, and launch_launcher out of the job: muster starts torchrun on each "
+    "Leave these values out of launch_args, and launch_launcher out of the job: muster starts torchrun on each "
     "node with them"
 )
 UNDER_SLURM = r"\bsrun: |\bslurmstepd: |\bSLURM_\w"
@@ -31,8 +31,8 @@ SEVERAL_RANK_0 = (
     "numbers were not passed on to the processes, so several try to listen"
 )
 OWN_RANKS = (
-    "let muster start the ranks (leave launch_launcher out), and read RANK, LOCAL_RANK and WORLD_SIZE from the "
-    "environment"
+    "let muster start the ranks (leave launch_launcher out), and make the script read RANK, LOCAL_RANK and "
+    "WORLD_SIZE from the environment"
 )
 NO_LOCAL_RANK = (
     "launch with torchrun, which does not pass --local_rank (leave launch_launcher out); to make deepspeed leave "

@@ -213,7 +213,7 @@ RULES: tuple[EvidenceRule, ...] = (
         shows=(r"TCPStore\(|rendezvous\.py|host not found: ",),
         cause=(
             "This node cannot resolve the name in MASTER_ADDR (--master_addr): the name is misspelled or missing "
-            "from /etc/hosts, or its machine or Service is not up yet."
+            "from /etc/hosts, or its machine (in Kubernetes, its Service) is not up yet."
         ),
         remedy=(
             "set MASTER_ADDR to the address of the first node, {first_address}, instead of a name: muster does "

@@ -418,8 +418,8 @@ RULES: tuple[EvidenceRule, ...] = (
         shows=(CALLED, r"Tensor shapes: (?P<first>[\d, ]{1,60}?) {0,2}vs (?P<second>[\d, ]{1,60})"),
         unless=r"Op type: ",
         cause=(
-            "All ranks call {name}, but with tensors of different shapes ({first} and {second}): a last or padded "
-            "batch is shorter on one rank, or a length is not divisible by the number of ranks."
+            "All ranks call {name}, but with tensors of different shapes ({first} and {second}): the last batch "
+            "or a padded one is shorter on one rank, or a length is not divisible by the number of ranks."
         ),
         remedy=(
             "pad to the same shape on all ranks (accelerator.pad_across_processes, or a length that is a multiple of "
@@ -463,7 +463,7 @@ RULES: tuple[EvidenceRule, ...] = (
         ),
         remedy=(
             "compare the tracebacks of both ranks (ansible-playbook logs.yml -e rank={other}), and move the call "
-            f"that only one of them makes out of its branch. {SAME_STEPS}"
+            f"that only one of them makes out of the `if`; {SAME_STEPS}"
         ),
     ),
     EvidenceRule(
@@ -481,7 +481,7 @@ RULES: tuple[EvidenceRule, ...] = (
         ),
         remedy=(
             "compare the tracebacks of both ranks (ansible-playbook logs.yml -e rank={other}), and move the call "
-            f"that only one of them makes out of its branch. {SAME_STEPS}"
+            f"that only one of them makes out of the `if`; {SAME_STEPS}"
         ),
     ),
     *map(make_short_limit_rule, ACTIVITIES),

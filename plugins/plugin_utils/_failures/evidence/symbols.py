@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Evidence in the name of an undefined symbol: its namespace tells which library is of another release."""
+"""Evidence in the name of an undefined symbol: its namespace or prefix identifies the library that does not match."""
 
 from __future__ import annotations
 

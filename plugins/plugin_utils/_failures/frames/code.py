@@ -388,7 +388,8 @@ RULES: tuple[FrameRule, ...] = (
         cause="{package} rejects a setting or an argument when {where} calls it: {message}",
         remedy=(
             "change the option that the message names, in the script, its configuration or launch_args; if it worked "
-            "before, compare the versions of {package} (ansible-playbook preflight.yml compares the nodes)"
+            "before, check whether the version of {package} has changed (ansible-playbook preflight.yml compares the "
+            "nodes)"
         ),
     ),
     FrameRule(
@@ -471,8 +472,8 @@ RULES: tuple[FrameRule, ...] = (
         fallback=True,
         cause="{package} rejects what {where} passes to it: {message}",
         remedy=(
-            "change the argument or option that the message names; if the code worked before, compare the versions "
-            "of {package}"
+            "change the argument or option that the message names; if the code worked before, check whether the "
+            "version of {package} has changed"
         ),
         certain=False,
     ),

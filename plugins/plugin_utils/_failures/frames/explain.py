@@ -113,7 +113,7 @@ def explain_crash(lines: Iterable[str]) -> Explanation | None:
         return None
     crash = RaisedError("Fatal", frames)
     innermost = frames[-1]
-    package = next(iter(crash.packages), "")
+    package = next((frame.installed_package for frame in reversed(frames) if frame.installed_package), "")
     inner = "" if innermost.is_user_code or crash.user_frame is None else f" (inside {describe_frame(innermost)})"
     return {
         "id": CRASH,

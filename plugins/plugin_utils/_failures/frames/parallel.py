@@ -161,9 +161,10 @@ RULES: tuple[FrameRule, ...] = (
             "sharded, without gathering them."
         ),
         remedy=(
-            "assemble the weights from DeepSpeed's files with python zero_to_fp32.py CHECKPOINT_DIRECTORY OUTPUT; "
-            'for the next save, set "stage3_gather_16bit_weights_on_model_save": true (zero3_save_16bit_model in '
-            "accelerate) and call trainer.save_model(), or use ZeRO 2"
+            "with DeepSpeed, assemble the weights with python zero_to_fp32.py CHECKPOINT_DIRECTORY OUTPUT (the "
+            "program is in the checkpoint directory); for the next save, set "
+            '"stage3_gather_16bit_weights_on_model_save": true (zero3_save_16bit_model in accelerate) and call '
+            "trainer.save_model(), or use ZeRO 2. With FSDP, save a full state dict (FULL_STATE_DICT)"
         ),
     ),
     FrameRule(
@@ -440,9 +441,9 @@ RULES: tuple[FrameRule, ...] = (
             "limit, and fullgraph=True does not allow the code to run uncompiled."
         ),
         remedy=(
-            "use torch.compile(model, dynamic=True), or pad batches to a few fixed lengths; leave fullgraph=True "
-            "out; or raise torch._dynamo.config.recompile_limit (cache_size_limit before torch 2.6) to 64; set "
-            "TORCH_LOGS=recompiles in launch_environment to see the reasons"
+            "use torch.compile(model, dynamic=True), pad batches to a few fixed lengths, leave fullgraph=True out, "
+            "or raise torch._dynamo.config.recompile_limit (cache_size_limit before torch 2.6) to 64. To see the "
+            "reasons for recompiling, set TORCH_LOGS=recompiles in launch_environment"
         ),
         over=("compile-failed",),
     ),

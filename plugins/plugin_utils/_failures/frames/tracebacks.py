@@ -68,11 +68,16 @@ class Frame:
         return not INSTALLED.search(self.path)
 
     @property
+    def installed_package(self) -> str:
+        """The package that the file belongs to; "" for the user's code and the standard library."""
+        match = PACKAGE.search(self.path)
+        return "" if match is None else match["name"] or match["compiled"]
+
+    @property
     def package(self) -> str:
         """The package that the file belongs to; "" if there is none, "Python" for most of the standard library."""
-        match = PACKAGE.search(self.path)
-        if match is not None:
-            return match["name"] or match["compiled"]
+        if self.installed_package:
+            return self.installed_package
         match = STANDARD.search(self.path)
         if match is not None:
             return match["name"]
@@ -176,7 +181,7 @@ def read_tracebacks(lines: Iterable[str]) -> list[RaisedError]:
 
 
 def is_head(line: str) -> bool:
-    """Return whether a line without trailing whitespace is the first line of a traceback."""
+    """Return whether a line is the first line of a traceback. line: without trailing whitespace."""
     return line.endswith((TRACEBACK, ORIGINAL)) or bool(SENT.search(line[-80:]))
 
 

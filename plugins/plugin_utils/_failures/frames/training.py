@@ -358,8 +358,8 @@ RULES: tuple[FrameRule, ...] = (
         r"have different metadata",
         cause=(
             "{where}: with gradient checkpointing, a block computed something different in the backward pass "
-            "than in the forward pass: its cache is on, it depends on state that changed (autocast, random "
-            "numbers, experts), or FSDP wraps it inside the checkpoint."
+            "than in the forward pass: it uses a key-value cache (use_cache), it depends on state that changed "
+            "(autocast, random numbers, the choice of experts), or FSDP wraps it inside the checkpoint."
         ),
         remedy=(
             "set model.config.use_cache = False; set gradient_checkpointing_kwargs={{'use_reentrant': True}} (or "

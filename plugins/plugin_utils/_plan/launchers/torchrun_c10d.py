@@ -57,8 +57,9 @@ class TorchrunC10d(TorchrunStatic):
         return {**super().environment(job, table, node), "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 
     def attempt_fields(self, job: Job) -> AttemptFields:
-        """Return the arguments that change in each attempt, because the agents' store keeps the state of a
-        rendezvous.
+        """Return the arguments that change in each attempt.
+
+        Each attempt needs a new endpoint, because the agents' store keeps the state of the previous rendezvous.
         """
         arguments = dict(super().attempt_fields(job)["arguments"])
         del arguments["--node-rank="], arguments["--master-addr="], arguments["--master-port="]

@@ -145,6 +145,14 @@ def test_reading_returns_plan_and_nodes_in_inventory(tmp_path: Path) -> None:
     assert read_record(tmp_path, "", ["node1"])["record"] == str(record), "the link is followed"
 
 
+@pytest.mark.parametrize("content", ["{}", "[]"])
+def test_plan_without_nodes_is_damaged(tmp_path: Path, content: str) -> None:
+    record = open_run(tmp_path)
+    (record / "plan.json").write_text(content)
+    with pytest.raises(AnsibleActionFail, match="plan.json is damaged"):
+        read_record(tmp_path, "first", ["node0"])
+
+
 @pytest.mark.parametrize("content", ["", '{"nodes": [', "7"])
 def test_damaged_record_is_named_with_the_command_that_removes_it(tmp_path: Path, content: str) -> None:
     directory = tmp_path / "my runs"
@@ -155,8 +163,9 @@ def test_damaged_record_is_named_with_the_command_that_removes_it(tmp_path: Path
     (record / "plan.json").write_text(content)
     with pytest.raises(AnsibleActionFail, match=f"plan.json is damaged; remove it: rm -r '{record}'$"):
         judge_run(directory, {})
-    with pytest.raises(AnsibleActionFail, match=f"rm -r '{record}'$"):
-        read_record(directory, "first", ["node0"])
+    for run_id in ("first", ""):  # not the link to the latest record
+        with pytest.raises(AnsibleActionFail, match=f"rm -r '{record}'$"):
+            read_record(directory, run_id, ["node0"])
 
 
 def test_unique_prefix_of_run_id_finds_the_run(tmp_path: Path) -> None:

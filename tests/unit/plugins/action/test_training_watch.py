@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.action import training_watch
-from ansible_collections.muster.training.plugins.action.training_watch import MAX_REPORTED, ActionModule, add_report
+from ansible_collections.muster.training.plugins.action.training_watch import MAX_REPORTED, ActionModule, keep_report
 from ansible_collections.muster.training.plugins.module_utils._run.job_results import parse_report
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import NodeRequestError
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import visible_text
@@ -415,5 +415,6 @@ def test_invalid_result_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_newest_reported_values_are_kept() -> None:
     reported: dict[str, Any] = {}
     for step in range(2 * MAX_REPORTED):
-        add_report(reported, {f"loss_{step}": step})
-    assert list(reported) == [f"loss_{step}" for step in range(MAX_REPORTED, 2 * MAX_REPORTED)]
+        keep_report(reported, {"loss": step, f"loss_{step}": step})
+    oldest, newest = MAX_REPORTED + 1, 2 * MAX_REPORTED - 1
+    assert list(reported) == [*(f"loss_{step}" for step in range(oldest, newest)), "loss", f"loss_{newest}"]

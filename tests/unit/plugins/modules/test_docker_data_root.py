@@ -42,6 +42,18 @@ def test_missing_docker_is_reported(capsys: pytest.CaptureFixture[str], monkeypa
     assert result["msg"] == "Docker's data was not moved: docker cannot be run: No such file or directory."
 
 
+def test_old_data_that_cannot_be_deleted_are_reported(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_arguments: Any) -> tuple[bool, str]:
+        raise data_root.OldDataError("Docker's data is in /data/docker, but the old data could not be deleted")
+
+    monkeypatch.setattr(data_root, "ensure", fail)
+    result = run_module(capsys, delete_old=True)
+    assert result["failed"]
+    assert result["msg"] == "Docker's data is in /data/docker, but the old data could not be deleted."
+
+
 def test_check_mode_accounts_for_an_engine_that_would_be_installed_first(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -93,7 +93,7 @@ class Machine:
             target = path or str(self.home / "disk/docker")
             try:
                 return {"changed": data_root.ensure(target, spare_gib, delete_old, check)[0], "error": ""}
-            except (data_root.DataRootError, OSError) as problem:
+            except (data_root.DataRootError, data_root.OldDataError, OSError) as problem:
                 return {"changed": False, "error": str(problem)}
 
     @property
@@ -132,6 +132,22 @@ def test_old_data_are_deleted_only_on_request(machine: Machine) -> None:
     assert machine.move(delete_old=True) == {"changed": True, "error": ""}
     assert not (machine.home / "old").exists()
     assert machine.move(delete_old=True) == {"changed": False, "error": ""}
+
+
+def test_old_data_that_cannot_be_deleted_are_not_called_a_failed_move(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.move()
+
+    def fail(_path: str) -> None:
+        raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+
+    monkeypatch.setattr("shutil.rmtree", fail)
+    old = machine.home / "old"
+    assert machine.move(delete_old=True)["error"] == (
+        f"Docker's data is in {machine.home}/disk/docker, but the old data in {old} could not be deleted: Device or "
+        f"resource busy. Delete it: sudo rm -r {old}"
+    )
 
 
 def test_check_mode_changes_nothing(machine: Machine) -> None:

@@ -333,7 +333,7 @@ def test_credentials_are_stripped_from_index_and_wheel_urls(settings: dict[str, 
     assert stripped["requirements"][:2] == ["numpy", "name @ https://index.host/a.whl"]
     assert stripped["requirements"][2] == request["requirements"][2], "git has its own ways"
     assert logins == {"index.host": ("user", "se@cret"), "extra.host": ("token", "")}
-    with pytest.raises(StepError, match=r"different credentials for b\.host\. Use one user") as result:
+    with pytest.raises(StepError, match=r"different credentials for b\.host\. Use the same user") as result:
         credentials.extract_credentials(
             {**settings, "find_links": ["https://u:one1@b.host/", "https://u:two2@b.host/"]}
         )

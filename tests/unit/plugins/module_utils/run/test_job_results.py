@@ -51,6 +51,12 @@ def test_results_are_read_only_on_the_first_node_after_the_run(tmp_path: Path, m
     assert not list(tmp_path.rglob("job_results.jsonl"))
 
 
+def test_keys_of_the_newest_report_are_last() -> None:
+    lines = ['{"loss": 2, "lr": 0.1}', '{"val": 1}', '{"loss": 1, "lr": 0.2}']
+    values = job_results.merge_reports("\n".join(lines))
+    assert list(values.items()) == [("val", 1), ("loss", 1), ("lr", 0.2)]
+
+
 def test_invalid_or_oversized_reports_are_omitted(tmp_path: Path) -> None:
     deep = "[" * 30 + "]" * 30
     lines = ['{"a": 1', "[1]", "{'a': 1}", f'{{"a": {deep}}}', f'{{"a": "{"x" * 70000}"}}', '{"b": "\\u0000"}', "\x00"]

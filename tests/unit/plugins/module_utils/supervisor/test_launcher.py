@@ -135,10 +135,10 @@ def test_slow_container_removal_is_not_reported_as_a_stuck_process(
         (["/bin/sh", "-c", "echo Error: No such container: muster-first-node0 >&2; exit 1"], ""),
         (["/bin/sh", "-c", "echo removal of container muster-first-node0 is already in progress; exit 1"], ""),
         (["/bin/sh", "-c", "echo Cannot connect to the Docker daemon >&2; exit 1"], "Cannot connect to the Docker"),
-        (["/bin/false"], "the container engine ended with exit code 1; remove it there with: /bin/false"),
+        (["/bin/false"], "the command that removes it ended with exit code 1; remove it there with: /bin/false"),
         (
             ["/nowhere/docker", "rm"],
-            "the container engine ended with exit code 127; remove it there with: /nowhere/docker rm",
+            "the command that removes it ended with exit code 127; remove it there with: /nowhere/docker rm",
         ),
     ],
 )

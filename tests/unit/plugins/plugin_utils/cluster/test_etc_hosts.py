@@ -120,7 +120,7 @@ def test_unusable_hostname_is_refused(node: str, hostname: str, result: str) -> 
 
 
 def test_renaming_in_the_inventory_is_proposed_for_exchanged_names() -> None:
-    with pytest.raises(RankTableError, match=r"the machines' own host names \(node0 is node2\)"):
+    with pytest.raises(RankTableError, match=r"the machines' own host names \(that of node0 is node2\)"):
         merge_etc_hosts("", TABLE, "node0", "node2")
 
 

@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible import context
 
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.declared_variables import (
     PLAYBOOKS,
@@ -17,6 +19,9 @@ from ansible_collections.muster.training.plugins.plugin_utils._command_line.decl
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.misplaced_job_keys import (
     find_misplaced_job_keys,
     read_variable_files,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._command_line.unused_options import (
+    describe_misplaced_job_keys,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job_file import read_job_keys
 
@@ -85,6 +90,14 @@ def test_every_playbook_accepts_its_own_variables() -> None:
         assert find_misplaced_job_keys({"a.yml": dict.fromkeys(names, "1")}, KEYS, {*READ, *names}, False) == []
 
 
+def test_settings_of_another_playbook_are_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file may serve several playbooks: image.yml reads `image`, which is a key of a job, too."""
+    (tmp_path / "settings.yml").write_text("{cluster: bert, image: absent, template: golden}\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(context, "CLIARGS", {"extra_vars": ("@settings.yml",)})
+    assert describe_misplaced_job_keys({}, [Path("status.yml")], {"hostvars": {}}) == []
+
+
 def test_files_that_ansible_reads_in_another_way_are_left_to_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,5 +110,6 @@ def test_files_that_ansible_reads_in_another_way_are_left_to_it(
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
     monkeypatch.chdir(tmp_path)
-    arguments = [*(f"@{name}" for name in texts), "@missing.yml", "a=b", '{"c": 1}']
+    os.mkfifo("pipe.yml")
+    arguments = [*(f"@{name}" for name in texts), "@pipe.yml", "@missing.yml", "a=b", '{"c": 1}']
     assert read_variable_files(arguments) == {"a.yml": {"jobs": "{{ x }}", "1": 2}, "b.json": {"a": 1}}

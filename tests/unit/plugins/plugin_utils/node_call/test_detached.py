@@ -131,7 +131,7 @@ def test_run_code_uses_the_requested_interpreter(tmp_path: Path, monkeypatch: py
     assert verify() == {"changed": False, "summary": "verified before"}
     failed = verify(marker=str(tmp_path / "other"), version="0.1")
     assert failed["failed"] and failed["msg"].startswith("node0: proving: torch is ")
-    assert failed["msg"].endswith("use pip list to check which package requires a different torch version"), (
+    assert failed["msg"].endswith("which names the packages that require a different version of torch"), (
         "the fault alone, without its output"
     )
 

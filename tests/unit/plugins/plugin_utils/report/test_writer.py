@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The files of a report: the page, the log book, a comparison; with hostile text from nodes and jobs."""
+"""The files of a report: the page, the logbook, a comparison; with hostile text from nodes and jobs."""
 
 from __future__ import annotations
 

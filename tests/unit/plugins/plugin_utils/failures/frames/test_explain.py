@@ -436,6 +436,22 @@ def test_faulthandler_dump_shows_where_a_process_crashed(error: str) -> None:
     assert "PYTHONFAULTHANDLER" not in explanation["remedy"]
 
 
+def test_standard_library_is_not_called_a_package_that_crashed() -> None:
+    lines = [
+        "Fatal Python error: Segmentation fault",
+        "",
+        "Thread 0x00007f2c (most recent call first):",
+        '  File "/usr/lib/python3.10/socket.py", line 705 in readinto',
+        '  File "/venv/lib/python3.10/site-packages/torch/hub.py", line 9 in load',
+        '  File "/home/me/train.py", line 12 in main',
+    ]
+    explanation = explain_failure("Signal 11 (SIGSEGV) received by PID 77", lines)
+    assert explanation is not None and explanation["remedy"].startswith("reinstall or upgrade torch; ")
+    explanation = explain_failure("Signal 11 (SIGSEGV) received by PID 77", [*lines[:4], lines[5]])
+    assert explanation is not None and "socket;" not in explanation["remedy"]
+    assert "socket was" not in explanation["cause"]
+
+
 def test_crash_in_a_function_without_a_python_frame_is_in_the_line_that_calls_it() -> None:
     lines = [
         "Fatal Python error: Segmentation fault",
