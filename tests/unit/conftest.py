@@ -20,6 +20,8 @@ settings.load_profile("busy")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # started with & by a script; programs under test inherit it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         from ansible.plugins.loader import init_plugin_loader
         from ansible.utils.collection_loader import AnsibleCollectionConfig
