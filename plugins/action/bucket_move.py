@@ -77,7 +77,7 @@ def refuse_conflicts(plan: Survey, args: dict[str, Any]) -> None:
         )
     if plan.archived:
         raise MoveError(
-            f"{len(plan.archived)} objects in {args['source']} are archived and cannot be read: "
+            f"{args['source']} has archived objects, which cannot be read ({len(plan.archived)} in total): "
             f"{format_list(plan.archived, MAX_KEYS)}. Restore them first (aws s3api restore-object)"
         )
 

@@ -26,7 +26,7 @@ class ActionModule(ActionBase):
     _requires_connection = True
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """List this node's environments, and remove one."""
+        """List this node's environments, and remove the one that `remove` names, if any."""
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         _result, request = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)

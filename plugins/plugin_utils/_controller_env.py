@@ -14,7 +14,7 @@ from typing import Any
 
 
 def parse_patterns(terms: Iterable[Any]) -> list[str]:
-    """Return the names and patterns in terms: single values, lists, or texts separated by commas or spaces."""
+    """Return the names and patterns in terms: lists, or strings of names separated by commas or spaces."""
     patterns: list[str] = []
     for term in terms:
         if isinstance(term, str):

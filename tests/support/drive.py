@@ -190,7 +190,7 @@ def run(playbook: str, inventory: Path | str, *, timeout: float = 400, **more: A
 
 
 def launch(lab: Lab, job: str, *args: str, **extra: Any) -> Play:
-    """Start launch.yml with one of tests/jobs."""
+    """Start launch.yml with one of the scripts in tests/jobs."""
     return start("launch.yml", lab.inventory, launch_script=str(JOBS / job), launch_args=list(args), **extra)
 
 

@@ -50,7 +50,8 @@ class Project:
     def set_up(self, lab: Lab, settings: dict[str, Any], inventory: Callable[[str, str], str]) -> None:
         """Let init write the project, and configure the login to the test hosts and the job.
 
-        settings: more group variables. inventory: derives the inventory from init's and the test hosts' user.
+        settings: more group variables. inventory: returns the inventory, given the one that init wrote and the user
+        name on the test hosts.
         """
         self.run(f"ansible-playbook muster.training.init -e source={self.source}")
         hosts = yaml.safe_load(lab.inventory.read_text())["training"]["vars"]

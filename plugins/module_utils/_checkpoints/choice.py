@@ -53,7 +53,7 @@ def is_of_rank(path: str) -> bool:
 def missing_parts(
     union: Checkpoint, copies: Mapping[str, Checkpoint], nodes: Sequence[str]
 ) -> dict[str, dict[str, str]]:
-    """Return {node: {part: a node that has it}} for all parts that each node lacks."""
+    """Return {node: {part: a node that has it}} for the parts that nodes lack, except for ranks' random state."""
     owners: dict[str, str] = {}
     for node, copy in copies.items():
         for path in copy["parts"]:

@@ -89,7 +89,7 @@ def parse_operand(opcode: int, argument: bytes) -> Token:
 def tokens(data: bytes) -> Iterator[Token]:
     """Yield a pickle's strings and integers in order, or None for each other opcode that pushes or builds.
 
-    Texts and integers that the pickle refers to again are yielded again.
+    Strings and integers that the pickle refers to again are yielded again.
     """
     memo: dict[int, Token] = {}
     size, last = 0, None

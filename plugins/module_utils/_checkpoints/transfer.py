@@ -314,7 +314,7 @@ def require_copyable(directory: str, name: str) -> None:
 
 
 def require_checkpoint(directory: str, name: str) -> None:
-    """Raise TransferError if the target of the copy exists and is not a checkpoint."""
+    """Raise TransferError if the target of the copy exists and is neither a checkpoint nor an empty directory."""
     target = os.path.normpath(os.path.join(directory, name))
     with contextlib.suppress(OSError):
         if not os.path.islink(target) and not os.listdir(target):

@@ -4,8 +4,9 @@
 
 """Copy a working tree from a source to the first node, and from there to the other nodes.
 
-A list in the tree itself records the copied files. Files that a job has written, or changed since then, are not copied,
-compared or removed. Runs on the nodes as the owner of the tree, and on the controller, which lists the source.
+A list in the tree itself records the copied files. Other files, such as those that a job has written, are not copied or
+compared. Without `delete`, neither they nor copied files that have changed since then are removed. Runs on the nodes
+as the owner of the tree, and on the controller, which lists the source.
 """
 
 from __future__ import annotations

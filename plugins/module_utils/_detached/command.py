@@ -142,7 +142,7 @@ def log_directory() -> str:
 
 
 def remove_old_logs(directory: str) -> None:
-    """Remove the oldest logs that exceed MAX_LOGS and MAX_LOG_BYTES."""
+    """Remove the oldest logs that exceed MAX_LOGS or MAX_LOG_BYTES; always keep the newest."""
     paths = [os.path.join(directory, name) for name in os.listdir(directory) if name.endswith(".log")]
     logs = [(os.stat(path).st_mtime_ns, os.stat(path).st_size, path) for path in paths]
     used = 0

@@ -72,7 +72,7 @@ def read_service() -> dict[str, Any] | None:
 
 
 def read_checkpoints(path: str, source: str) -> dict[str, Any]:
-    """Return the facts about a checkpoint directory. Accesses the disk only in child processes, which may hang."""
+    """Return the facts about a checkpoint directory. Accesses it only in child processes, since its disk may hang."""
     from ansible_collections.muster.training.plugins.module_utils._checkpoints.find import find_checkpoints
 
     facts: dict[str, Any] = {"path": path, "source": source, "listing": [], "location": None, "service": read_service()}

@@ -2,7 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Read a node's interfaces, routes, names and ports from the kernel over netlink, without starting programs."""
+"""Read a node's interfaces and routes over netlink, its names from the resolver, and its TCP listeners from /proc.
+
+Starts a program only to find the processes that own listening sockets.
+"""
 
 from __future__ import annotations
 

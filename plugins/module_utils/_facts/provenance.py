@@ -148,7 +148,7 @@ def input_arguments(arguments: Sequence[str]) -> dict[str, str]:
 
 
 def describe_inputs(paths: dict[str, str]) -> dict[str, dict[str, Any]]:
-    """Return path, files, bytes and digest for the paths that exist; the digest is "" if there are too many files."""
+    """Return path, files, bytes and digest for the paths that exist; the digest is "" if not all files were listed."""
     inputs: dict[str, dict[str, Any]] = {}
     budget = MAX_HASHED_BYTES
     for option, path in paths.items():

@@ -224,7 +224,7 @@ def existing_parent(path: str) -> str:
 
 
 def disk_space(path: str) -> dict[str, Any]:
-    """Return path, total_bytes, free_bytes and free_inodes (None if the file system does not count inodes)."""
+    """Return path, device, total_bytes, free_bytes and free_inodes (None if the file system does not count inodes)."""
     status = os.statvfs(path)
     return {
         "path": path,

@@ -22,7 +22,7 @@ class PathError(Exception):
 
 
 def has_other_members(gid: int) -> bool:
-    """Return whether a group has a member who is not root."""
+    """Return whether a group other than root's has, or may have, a member who is not root."""
     if gid == 0:
         return False
     try:

@@ -168,8 +168,8 @@ def read(path: str) -> str | None:
 def set_line(text: str, line: str, mark: str) -> str:
     """Return the text with a line that replaces the line ending with the mark, or is appended.
 
-    Without a mark, nothing is replaced. A line that ends with the desired one counts as present: options before a
-    public key, such as from= and command=, restrict it, and sshd uses the first line of a key.
+    Without a mark, nothing is replaced, and a line that ends with the desired one counts as present: options before a
+    public key, such as from= and command=, restrict it, and sshd uses the first line that contains a key.
     """
     lines = text.splitlines()
     if not mark and any(

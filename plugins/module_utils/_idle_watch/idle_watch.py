@@ -166,7 +166,7 @@ def amd_signs(usage: str, processes: str) -> list[str]:
 
 
 def unit_signs(unit_list: str) -> list[str]:
-    """Return the muster runs listed by systemd, one unit per line."""
+    """Return a sign of work for each muster unit in the output of `systemctl list-units`."""
     names = [line.split()[0] for line in unit_list.splitlines() if line.split()]
     return [f"{name} runs" for name in names if re.fullmatch(r"muster-\S+\.(service|scope)", name)]
 

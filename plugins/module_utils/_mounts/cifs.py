@@ -24,8 +24,8 @@ from ansible_collections.muster.training.plugins.module_utils._mounts.unit impor
 
 ECHO_INTERVAL = 5
 """Seconds between echo requests. After three missed requests, the server is considered lost, and waiting calls fail
-after one to five reconnects of 20 s each (39 to 106 s in total observed, no less with 2). The kernel's default of 60
-would let a job hang for minutes.
+after one to five reconnects of 20 s each (39 to 106 s in total; an interval of 2 s was no faster). The kernel's
+default of 60 would let a job hang for minutes.
 """
 MAX_PASSWORD_BYTES = 512
 """mount.cifs refuses longer passwords: Converted password too long."""

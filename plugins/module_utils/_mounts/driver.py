@@ -66,7 +66,7 @@ class MountDriver:
     causes: tuple[KnownFailure, ...] = ()
 
     def problems(self, mount: DesiredMount) -> list[str]:
-        """Return the reasons for refusing a mount, each with a remedy."""
+        """Return the reasons for refusing a mount."""
         return [
             f"option {name} has the value {value!r}: mount options cannot contain commas, quotes, backslashes, spaces "
             "or control characters"

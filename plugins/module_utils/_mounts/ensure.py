@@ -45,7 +45,7 @@ JOURNAL_TIMEOUT = 2.0  # seconds allowed for the journal to record a program's m
 
 @dataclass(frozen=True)
 class MountFiles:
-    """The paths and contents of a mount's files; the credentials' content is empty if there is no file."""
+    """The paths and contents of a mount's files; the credentials' content is empty if there is no credentials file."""
 
     unit: str
     unit_file: str

@@ -78,8 +78,8 @@ def earlier_packages(paths: EnvironmentPaths, request: Data) -> dict[str, Data]:
 def torch_index_url(request: Data, earlier: dict[str, Data]) -> str:
     """Return the index that torch was installed from, or "" if torch is missing or its index is unknown.
 
-    Role pytorch, which chooses the build, does not always run together with this one: if it does not, return the index
-    of the installed version.
+    If the role pytorch, which chooses the build, has not run in this play, the URL in the request still contains BUILD;
+    the build of the installed version replaces it.
     """
     url = str(request["torch_index_url"])
     if "torch" not in earlier:

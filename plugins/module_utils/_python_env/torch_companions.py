@@ -25,8 +25,9 @@ PARTIAL_COMPANIONS = ("xformers", "torchao", "torchtext")
 
 
 def companion_pins(resolved: list[Data], earlier: dict[str, Data], companions: Sequence[str] = COMPANIONS) -> list[str]:
-    """Return requirements for torch's index from a pip report: companion packages that no earlier layer has
-    installed.
+    """Return pins of torch's companion packages, to be downloaded from torch's index.
+
+    resolved: packages in a pip report. Packages from a URL or path, or from an earlier layer, are omitted.
     """
     if "torch" not in earlier:
         return []

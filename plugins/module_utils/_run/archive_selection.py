@@ -79,7 +79,7 @@ def is_log_directory(name: str) -> bool:
 
 
 def is_log(name: str) -> bool:
-    """Return whether a file name in a run directory is packed when all logs are requested."""
+    """Return whether a file or directory with this name in a run directory is packed when all logs are requested."""
     return name.endswith(".log") or name.startswith("flight_recorder_rank_") or is_log_directory(name)
 
 

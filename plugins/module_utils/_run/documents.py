@@ -369,7 +369,7 @@ class NodeStatus(TypedDict):
 
 
 class NodeResult(NodeStatus):
-    """Rank 0's view of a node at the end of the run."""
+    """The final state of a node, as seen by the supervisor that leads the run."""
 
     report: NodeReport | None
     lost_reason: str  # reason why it is considered lost

@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
 
 def share_gpus(first: Iterable[int], second: Iterable[int]) -> bool:
-    """Return whether two runs on a node use the same GPU."""
+    """Return whether two runs on a node use any GPU in common. An empty selection means all GPUs."""
     return not first or not second or not set(first).isdisjoint(second)
 
 

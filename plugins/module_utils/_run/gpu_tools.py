@@ -39,5 +39,5 @@ def tool_of(plan: Plan) -> GpuTool:
 
 
 def health_command(plan: Plan) -> list[str]:
-    """Return the sample command of a node whose GPUs' health is read, or [] on others."""
+    """Return the command that samples a node's GPUs, or [] if the GPUs' health is not monitored."""
     return plan.get("gpu_samples", []) if tool_of(plan).reads_health else []

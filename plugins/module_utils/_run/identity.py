@@ -69,7 +69,7 @@ def user_name(uid: int) -> str:
 
 
 def restore_privileges() -> None:
-    """Undo drop_privileges()."""
+    """Regain root's privileges after drop_privileges(), without its supplementary groups or environment variables."""
     os.seteuid(0)
     os.setegid(0)
     os.setgroups([])

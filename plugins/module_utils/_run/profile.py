@@ -89,7 +89,10 @@ def profile(request: Data) -> Data:
 
 
 def query_supervisor(path: str, plan: Data, order: Data) -> Data:
-    """Return the processes that the supervisor has signaled. Raise RunError."""
+    """Send a profile request to the supervisor; return its reply, with the processes that it has signaled.
+
+    Raise RunError if it does not reply in time.
+    """
     with contextlib.suppress(OSError):
         write_json(os.path.join(path, PROFILE_REQUEST), order)
     deadline = time.monotonic() + PROFILE_REQUEST_TIMEOUT

@@ -21,7 +21,10 @@ PART_SIZE = 16 * MIB  # bytes per part of an upload; S3 allows at most 10000 par
 MAX_PARTS = 9999
 # Part sizes that upload tools use, the most common first: an ETag does not reveal which one was used.
 COMMON_PART_SIZES = tuple(size * MIB for size in (8, 16, 5, 64, 32, 15, 10, 50, 100, 128, 256, 512))
-FIX_CREDENTIALS = "Correct s3_client_access_key_id and s3_client_secret_access_key and run the same command again"
+FIX_CREDENTIALS = (
+    "Set the right s3_client_access_key_id and s3_client_secret_access_key (with temporary credentials, also "
+    "s3_client_session_token), then run the same command again"
+)
 ERROR_MESSAGES = {
     "NoSuchBucket": "bucket {bucket} does not exist. Correct its name, or create it",
     "404": "bucket {bucket} does not exist. Correct its name, or create it",

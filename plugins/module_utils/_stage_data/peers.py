@@ -144,7 +144,7 @@ class Peers:
             if response.status != 200:
                 return ""
             if not re.match(r"[0-9]{1,15}\Z", length) or int(length) > limit:
-                self.reject(peer, f"the reply to {path} has {length[:20]} bytes, more than is allowed")
+                self.reject(peer, f"the reply to {path} has the length {length[:20]!r}; at most {limit} is allowed")
                 return ""
             received_hash = hashlib.sha256()
             for chunk in read_chunks(response, int(length)):

@@ -10,7 +10,7 @@ import sys
 
 
 def write_to(log: str) -> None:
-    """Redirect the output of this process and its children to a log, opened with the run's user's rights."""
+    """Redirect the output of this process and its children to a log, opened with the rights of the run's user."""
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK, 0o600)
     for standard in (1, 2):
         os.dup2(descriptor, standard)

@@ -770,8 +770,8 @@ class Hub(LifelineEnd):
     def after_start(self, started: bool) -> None:
         """Tell the other nodes to start.
 
-        Rank 0's launcher must open the store first: a torch that finds it closed retries after 0.25 to 0.75 s, and
-        all other nodes wait for it.
+        Rank 0's launcher must open the store first: a torch process that finds it closed retries after 0.25 to
+        0.75 s, and all other nodes wait for it.
         """
         if started:
             self.set_node(self.nodes[self.own], "running")

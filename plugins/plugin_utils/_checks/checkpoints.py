@@ -119,7 +119,12 @@ def check_room(context: CheckContext, contract: Contract) -> list[Finding]:
                         f"{format_size(free)} is free in {contract.path}, and a checkpoint takes {format_size(size)}"
                     ),
                     requirement=f"{format_size(limit)}: "
-                    + ("the next checkpoint" if limit == size else f"{kept} checkpoints, plus one that is being saved"),
+                    + (
+                        "the next checkpoint"
+                        if limit == size
+                        else f"{kept + 1 - contract.existing} more checkpoints (the job keeps {kept}, and removes an "
+                        "old one only after it has saved a new one)"
+                    ),
                     remedy=f"remove old ones (du -sh {shlex.quote(contract.path)}/*), keep fewer (save_total_limit), "
                     "or save to a larger disk",
                 )

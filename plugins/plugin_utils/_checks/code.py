@@ -24,7 +24,10 @@ DIFFERENCE_TEXTS = {
 COPY_HINT = "copy it with: ansible-playbook site.yml --tags code"
 # Reasons why modified code was not copied, and how to fix each, keyed by launch_plan's code_skip_reason.
 NOT_COPIED_TEXTS = {
-    "": ("even after copying", f"check whether code_ignore_existing keeps it; {COPY_HINT}"),
+    "": (
+        "even after copying",
+        f"check whether code_ignore_existing is true, which keeps files that exist on the node; {COPY_HINT}",
+    ),
     "as_is": ("not copied because code is as_is", f"remove code: as_is to have the launch copy it, or {COPY_HINT}"),
     "later": ("not copied yet", f"no action needed: a launch copies it before it starts. To copy it now, {COPY_HINT}"),
     "in_use": (

@@ -206,7 +206,7 @@ def check_ports(context: CheckContext) -> Iterator[Finding]:
 
 
 def check_memory(context: CheckContext) -> Iterator[Finding]:
-    """Report nodes that have little available memory or are using most of their swap."""
+    """Report nodes that have little available memory, or less than twice that limit and most of their swap in use."""
     for node, health in context.nodes_with("health"):
         memory = health["memory"]
         total, available = memory.get("total_bytes", 0), memory.get("available_bytes", 0)

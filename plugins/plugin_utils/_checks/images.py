@@ -49,9 +49,9 @@ def check_engine(context: CheckContext) -> list[Finding]:
     user = context.facts[next(iter(errors))].get("user", "")
     remedy = (
         (
-            "start it (systemctl start docker); if the user is not allowed to use it, run ansible-playbook site.yml "
-            f'--tags docker_engine -e docker_engine_enabled=true -e \'{{"docker_engine_users": ["{user}"]}}\', and '
-            "log in again"
+            "start it on the node (sudo systemctl start docker); if the user is not allowed to use it, run "
+            "ansible-playbook site.yml --tags docker_engine -e docker_engine_enabled=true -e "
+            f'\'{{"docker_engine_users": ["{user}"]}}\', and log in again'
         )
         if engine == "docker"
         else f"check the output of `{engine} info` as {user} on the node"

@@ -53,8 +53,8 @@ def check_checkpoints(context: CheckContext) -> list[Finding]:
                     problem=f"{option} is {path}, which does not exist {where}",
                     requirement="the checkpoint at the same path on all nodes: each rank reads it, or its own part "
                     "of it",
-                    remedy="correct the argument, or put the checkpoint on a drive that all nodes mount (./muster runs "
-                    "lists earlier runs with their arguments)"
+                    remedy="correct the argument, or put the checkpoint on a drive that all nodes mount "
+                    "(ansible-playbook runs.yml lists earlier runs with their arguments)"
                     if is_everywhere_missing
                     else "copy it to these nodes, or put checkpoints on a drive that all nodes mount",
                 )

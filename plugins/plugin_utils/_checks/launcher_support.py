@@ -170,9 +170,9 @@ def check_config(context: CheckContext) -> list[Finding]:
                 "deepspeed-config",
                 names,
                 problem=f"the DeepSpeed configuration {broken[names[0]]['path']} cannot be read: {problem}",
-                requirement="the file named in the job's arguments, on each node",
-                remedy="copy it to the nodes (ansible-playbook site.yml --tags code -e code_source=DIRECTORY), or "
-                "correct the arguments",
+                requirement="a valid JSON file at the path in the job's arguments, on each node",
+                remedy="correct the file or its path in the arguments; if it is not on the nodes, copy it to them "
+                "(ansible-playbook site.yml --tags code -e code_source=DIRECTORY)",
             )
         )
     configs = {name: entry["config"] for name, entry in entries.items() if entry["config"] is not None}
@@ -262,7 +262,7 @@ def check_precision(context: CheckContext) -> list[Finding]:
             }
             precision = "bf16" if bf16_nodes == set(gpus) else "fp32 (fp16 and bf16 both disabled)"
             remaining = [node.name for node in context.nodes if node.name not in unsupported]
-            exclusion = f", or exclude these nodes with -e nodes={','.join(remaining)}" if remaining else ""
+            exclusion = f", or use only the other nodes: -e nodes={','.join(remaining)}" if remaining else ""
             findings.append(
                 error(
                     "deepspeed-precision",

@@ -165,7 +165,7 @@ KNOWN_FAILURES = (
 )
 UNKNOWN_FAILURE = ConnectionFailure(
     "",
-    "the node is not responding: {message}",
+    "no usable reply from the node: {message}",
     "a node reachable by SSH, with Python 3.8 or newer",
     "run this command again with -vvv to see details, or exclude the node with -e nodes=NAME,NAME",
 )

@@ -260,8 +260,8 @@ def check_limits(context: CheckContext) -> list[Finding]:
                     f"{context.facts[next(iter(nodes))]['system']['limits']['from']})",
                     requirement=requirement,
                     remedy=(
-                        "set DefaultLimitMEMLOCK=infinity in /etc/systemd/system.conf.d and memlock in "
-                        "/etc/security/limits.d; start containers with --ulimit memlock=-1"
+                        "run ansible-playbook site.yml --tags base_packages, which sets the limit to unlimited "
+                        "(base_packages_memlock); start containers with --ulimit memlock=-1"
                     ),
                 )
             )

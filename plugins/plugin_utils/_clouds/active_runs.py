@@ -13,7 +13,7 @@ from pathlib import Path
 def find_active_runs(directory: Path, addresses: Collection[str]) -> list[str]:
     """Return the names of runs on these addresses that may still be active.
 
-    A run record in the directory contains the run's token until the run's end was observed. Unreadable records are
+    A run record in the directory contains the run's token until the run's end has been observed. Unreadable records are
     ignored.
     """
     runs = []

@@ -66,7 +66,7 @@ class CloudRequest(Protocol):
 
     @property
     def price_per_hour(self) -> float | None:
-        """Return the price of a machine if the user set one."""
+        """Return a machine's hourly price as set by the user, or None if the user set no price."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -285,7 +285,7 @@ class Cloud(CloudContext[ClientT], Generic[ClientT, RequestT, OfferT, AccountT],
 
     @abc.abstractmethod
     def delete(self, step: Step) -> str:
-        """Remove another kind of resource; return the reason if this fails, otherwise ""."""
+        """Remove a resource other than a machine or a template; return the reason if this fails, otherwise ""."""
 
     def delete_template(self, template: CloudTemplate) -> None:
         """Remove a template."""

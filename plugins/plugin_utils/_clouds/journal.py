@@ -207,7 +207,7 @@ def read_journal(directory: Path, cluster: str, provider: str, writable: bool = 
 
 
 def _validate(content: Any) -> JournalContent:
-    """Validate a journal's contents field by field, and return them. Raise KeyError, TypeError or ValueError."""
+    """Return a journal's contents with each field converted to its type. Raise KeyError, TypeError or ValueError."""
     return {
         "cluster": str(content["cluster"]),
         "provider": str(content["provider"]),

@@ -219,8 +219,8 @@ def _plan_absent(
         )
     if other_drives:
         retained.append(
-            f"the network {network['name']} is kept: it contains "
-            f"{', '.join(_format_drive(drive) for drive in other_drives)}, not part of this cluster"
+            f"the network {network['name']} is kept: it contains drives that are not part of this cluster: "
+            f"{', '.join(_format_drive(drive) for drive in other_drives)}"
         )
     if not plan["foreign_machines"] and not other_drives and (desired["remove_drive"] or not drives):
         steps.append({"action": "remove", "kind": "network", "name": network["name"], "id": network["id"]})

@@ -99,7 +99,7 @@ def _is_state(document: Any) -> bool:
 
 
 def _resources(module: Mapping[str, Any], depth: int = 0) -> Iterator[Mapping[str, Any]]:
-    """Yield the resources of a module and its submodules."""
+    """Yield the managed resources, without data sources, of a module and its child modules."""
     if depth > MAX_DEPTH:
         raise StateError(f"its modules are nested more than {MAX_DEPTH} levels deep")
     for resource in module.get("resources") or []:

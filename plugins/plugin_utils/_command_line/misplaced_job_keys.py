@@ -74,7 +74,7 @@ def is_like_job(name: str) -> bool:
 
 
 def has_keys(value: object, job_keys: Collection[str]) -> bool:
-    """Return whether a value has settings of a job, or is empty because they are not indented below its name."""
+    """Return whether a value contains job settings, or is empty, as `job:` is if its settings are not indented."""
     if isinstance(value, list):
         return any(has_keys(item, job_keys) for item in value if item is not None)
     return value is None or (isinstance(value, Mapping) and any(key in job_keys for key in value))

@@ -114,7 +114,7 @@ def describe_unknown_variables(  # noqa: PLR0913
 ) -> list[str]:
     """Return one sentence for each misspelled variable.
 
-    other_roles_variables: returns other roles' variables, called if in doubt.
+    other_roles_variables: returns other roles' variables; called only if a name may be misspelled.
     """
     extra = list(extra)
     messages = []

@@ -94,8 +94,12 @@ def describe_unused_switches(
 ) -> list[str]:
     """Return one sentence for each role that was enabled with -e but is excluded by the tags."""
     return [
-        f"{role.name}_enabled is set (with -e), but the tags exclude the role {role.name}; add {role.name} to --tags, "
-        "or remove the variable"
+        f"{role.name}_enabled is set (with -e), but "
+        + (
+            f"--skip-tags {','.join(skip)} excludes the role {role.name}; remove one of them"
+            if not role.tags.isdisjoint(skip)
+            else f"the tags exclude the role {role.name}; add {role.name} to --tags, or remove the variable"
+        )
         for role in roles
         if f"{role.name}_enabled" in switched_on and not is_selected(role, only, skip)
     ]

@@ -114,7 +114,7 @@ DOWNLOADING = Activity(
         "timeout."
     ),
     (
-        "download the model before the job: run huggingface-cli download NAME on each node, or run "
+        "download the model before the job: run hf download NAME on each node, or run "
         f"ansible-playbook stage_data.yml; then set HF_HUB_OFFLINE=1 in launch_environment. Otherwise, {LIMIT}"
     ),
 )

@@ -45,7 +45,7 @@ class Work:
 def read_works(failures: Iterable[Mapping[str, Any]]) -> list[Work]:
     """Return the operation in which each rank was waiting, based on its error or log, including ranks that share a log.
 
-    Excludes a rank that reports several without the process group, since their numbers cannot be compared.
+    Excludes ranks that report several different operations, and point-to-point operations, which differ between ranks.
     """
     works: dict[int, set[Work]] = {}
     for failure in failures:

@@ -151,9 +151,10 @@ def describe_culprits(ranks: RunRanks, culprits: Sequence[int], ended: Sequence[
     if set(culprits) <= set(ended):
         return f"{waited}, but {pronoun if pronoun == 'it' else 'they'}{shown} had already ended with exit code 0"
     if not groups:
-        return f"{waited}{shown}. {was.capitalize()} the only rank without an error, and left no stack"
+        only = "the only ranks" if culprits[1:] else "the only rank"
+        return f"{waited}{shown}. {was.capitalize()} {only} without an error, and left no stack"
     if groups[0]["kind"] == NO_STACK:
-        return f"{waited}{shown}. {pronoun.capitalize()} left no Python stack"
+        return f"{waited}{shown}. {'They' if culprits[1:] else 'It'} left no Python stack"
     clause = re.sub(r"^(is|are) ", "", activity({**groups[0], "ranks": [culprits[0]]}))
     clause = re.sub(r"^waits ", "waiting ", clause)
     return f"{waited}{shown}: {was} {clause}"

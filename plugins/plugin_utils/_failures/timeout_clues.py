@@ -107,8 +107,8 @@ OUTPUT_CLUES = (
             ),
             (
                 "let all ranks evaluate with the same number of batches (use drop_last=True or padding, and "
-                "synced_gpus=True for generate with ZeRO 3 or FSDP); if only rank 0 is to evaluate, with "
-                f"model.module, {LIMIT}"
+                "synced_gpus=True for generate with ZeRO 3 or FSDP); if only rank 0 is to evaluate, use model.module "
+                f"for it, and {LIMIT}"
             ),
         ),
     ),

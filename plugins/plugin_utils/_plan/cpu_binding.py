@@ -60,8 +60,10 @@ def bind_ranks(job: Job | PlannedJob, slots: int, starts_ranks: bool, facts: Map
     if set(VISIBLE_DEVICES).intersection(job.variables):
         return empty_binding("the job's variables select the GPUs")
     selected = job.gpus or tuple(range(len(numa["gpus"])))
-    if len(selected) != slots or max(selected, default=0) >= len(numa["gpus"]):
-        return empty_binding(f"the node has {slots} ranks and {len(selected)} GPUs")
+    if max(selected, default=0) >= len(numa["gpus"]):
+        return empty_binding("the node does not expose which NUMA nodes its GPUs belong to")
+    if len(selected) != slots:
+        return empty_binding(f"the numbers of ranks ({slots}) and of GPUs ({len(selected)}) on the node differ")
     names = {device["name"] for device in (facts.get("gpus") or {}).get("devices") or ()}
     if len(names) > 1 and not job.gpus:
         return empty_binding("the node has different GPU models, which CUDA numbers by speed")

@@ -17,5 +17,8 @@ def explain_first_node_loss(nnodes: int, remote_start: bool) -> str:
     if remote_start:
         return "the launcher runs there; torchrun starts on each node by itself"
     if nnodes < LEAST_NODES:
-        return "two nodes have no majority; with a spare (launch_spares: 1), another node could lead the run"
+        return (
+            "the other node alone is not a majority of the two; with a spare (launch_spares: 1), another node could "
+            "lead the run"
+        )
     return ""

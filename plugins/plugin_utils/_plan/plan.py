@@ -101,10 +101,10 @@ class Launcher(Protocol):
         """Return the files of a node's run directory, by name. They contain no secrets."""
 
     def programs(self, node: Node) -> list[str]:
-        """Return our programs in bin of a node's run directory."""
+        """Return the names of this collection's programs in the bin directory of a node's run directory."""
 
     def attempt_fields(self, job: Job) -> AttemptFields:
-        """Return the parts of command, environment and files that change in each attempt, with their new values."""
+        """Return the parts of command, environment and files that change in each attempt, as templates of values."""
 
 
 LAUNCHERS: dict[str, Callable[[Job], Launcher]] = {

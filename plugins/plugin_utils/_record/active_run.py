@@ -127,8 +127,9 @@ def choose_run(directory: Path, members: Collection[str], replies: Mapping[str, 
         # a run from another inventory, or one that ended unwatched: its nodes know how it ended
         if not last or is_open(directory / last):
             return ChosenRun(last, bool(last), "")
-        end = f"{last} {describe_end(directory / last)}"
-        return ChosenRun(last, False, f"nothing to stop: {end}" if stop else f"no run is active; the last one, {end}")
+        end = describe_end(directory / last)
+        text = f"nothing to stop: {last} {end}" if stop else f"no run is active; the last one, {last}, {end}"
+        return ChosenRun(last, False, text)
     chosen, notes = runs[0], []
     if last and last != chosen.run_id and (not is_open(directory / last) or last in {run.run_id for run in known_runs}):
         notes.append(f"run {chosen.run_id} is active; {last}, launched later, {describe_end(directory / last)}")

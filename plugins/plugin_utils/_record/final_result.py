@@ -18,10 +18,11 @@ from ansible_collections.muster.training.plugins.plugin_utils._record.node_repli
 def final_result(plan: Mapping[str, Any], watched: Any, reads: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the result that counts, or None if there is none yet.
 
+    A result counts only if it was read from the node that wrote it; that of the last node that led the run decides. An
+    isolated node's result does not count while other nodes continue.
+
     watched: the result that the watch has seen, None if there was no watch. reads: by node name, its run as read by
     training_run.
-    Each result is that of the node that wrote it; the last node that led the run decides. An isolated node does
-    not while others continue.
     """
     runs = {name: validate_run(run) for name, run in reads.items()}
     results = [validate_result(watched)]

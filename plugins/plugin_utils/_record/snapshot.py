@@ -376,7 +376,7 @@ def wheel_hashes(environment: Mapping[str, Any]) -> dict[str, str]:
 
 
 def uneven_environments(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Difference]:
-    """Return the nodes whose packages differ from those of the first node, unless they differ in both runs."""
+    """Return the nodes whose packages differ from the first node's; [] if none changed between the runs."""
     nodes = to_mappings(after.get("nodes"))
     digests = [[node.get("packages") for node in to_mappings(snapshot.get("nodes"))] for snapshot in (before, after)]
     if digests[0] == digests[1]:

@@ -84,7 +84,10 @@ def is_ordinary(name: str) -> bool:
 
 
 def strip_value(match: re.Match[str]) -> str:
-    """Return an assignment without its value, unless the name is an ordinary one or the value is a small number."""
+    """Return an assignment without its value, unless its name is ordinary or its value is harmless.
+
+    Harmless values are numbers of at most 12 characters, true, false, null and none.
+    """
     if is_ordinary(key_of(match)) or re.fullmatch(r"[\d.]{1,12}|true|false|null|none", match["value"], re.I):
         return match[0]
     return match["name"] + REMOVED

@@ -67,8 +67,8 @@ def locate(name: str, roots: Sequence[Path]) -> tuple[Path, str] | None:
 def read_project(script: Path, directories: Sequence[Path] = ()) -> list[Module]:
     """Return the script and the project modules that it imports, directly or indirectly. Raise ScriptError.
 
-    directories: further directories that have modules; the script's own is always one. A module that cannot be parsed
-    is left out, since the script may never import it.
+    directories: directories to search for modules, in addition to the script's own. A module that cannot be parsed is
+    left out, since the script may never import it.
     """
     roots = list(dict.fromkeys([script.parent, *directories]))
     display_root = next((directory for directory in directories if directory in script.parents), script.parent)

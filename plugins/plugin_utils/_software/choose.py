@@ -252,8 +252,8 @@ def list_releases(request: SoftwareRequest) -> list[tuple[str, TorchRelease | No
     release = request.platform.releases.get(parse_minor(request.torch))
     if release is None and request.cuda == AUTO:
         raise SoftwareChoiceError(
-            f"no builds of torch {request.torch} are known. Choose one of these, or set pytorch_cuda to install "
-            f"another release unchecked:\n{known_builds(request.platform)}"
+            f"no builds of torch {request.torch} are known. Set pytorch_cuda to install it unchecked, or choose one of "
+            f"these:\n{known_builds(request.platform)}"
         )
     return [(request.torch, release)]
 
@@ -611,7 +611,7 @@ def explain_choice(
     if chosen.flash:
         lines.append(
             f"flash-attention {chosen.flash}: "
-            + ("the newest with a wheel for them" if request.flash == AUTO else "set by flash_attention_version")
+            + ("the newest with a wheel for this torch" if request.flash == AUTO else "set by flash_attention_version")
         )
     return lines
 

@@ -83,7 +83,7 @@ def decide_unrestricted(facts: Mapping[str, Any], desired: DesiredDriver) -> Dri
         return DriverDecision(
             REFUSE,
             f"driver {loaded or library} was not installed from packages of this system, and "
-            f"{'is not the requested one' if is_working else 'does not work'}. "
+            f"{f'is older than {desired.minimum_version}' if is_working else 'does not work'}. "
             "Remove it with its own installer (nvidia-uninstall), then run this again",
         )
     if len(branches) > 1:

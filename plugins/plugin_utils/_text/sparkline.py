@@ -15,7 +15,10 @@ MAX_BARS = 60
 
 
 def sparkline(values: Any, low: float = 0.0, high: float = 100.0) -> str:
-    """Return a bar for each value between two limits; "" for anything other than a list of at least two numbers."""
+    """Return a bar for each of the last MAX_BARS values, on a scale from low to high.
+
+    Return "" for anything other than a list of at least two numbers.
+    """
     if not conforms(values, [Between(-1e15, 1e15)]) or len(values) < 2:
         return ""
     span = high - low

@@ -78,7 +78,7 @@ COMMANDS: dict[str, tuple[str, str, str, dict[str, str]]] = {
     "stop": ("stop", "launch", "stop a run: ./muster stop [RUN]", RUN),
     "forgive": ("forgive", "", "use a repaired machine again: ./muster forgive [NODE]", FORGIVE),
     "runs": ("runs", "launch", "list runs, and remove old ones: ./muster runs --grep TEXT", RUNS),
-    "env": ("env", "python_env", "list the Python environments, and remove old ones", {"--remove": "remove"}),
+    "env": ("env", "python_env", "list the Python environments, or remove one", {"--remove": "remove"}),
     "provision": ("provision", "", "create machines: ./muster provision bert -n 4", {"": "cluster", "-n": "nnodes"}),
     "cost": ("cost", "", "show what all clusters of the account cost", {"": "cluster"}),
     "teardown": ("teardown", "", "remove the machines of a cluster: ./muster teardown bert", {"": "cluster"}),
@@ -218,8 +218,8 @@ def check_ambiguity(name: str) -> None:
     """Raise UsageError for an option that may belong either to ansible-playbook or to the script."""
     if name in AMBIGUOUS_OPTIONS:
         raise UsageError(
-            f"{name} is an option of ansible-playbook, but may be meant for the script: write it before the job file, "
-            "or after -- to pass it to the script"
+            f"{name} is an option of ansible-playbook, but may be meant for the script: to give it to "
+            "ansible-playbook, write it before the job file; to pass it to the script, write it after --"
         )
 
 

@@ -91,9 +91,9 @@ def pid_namespace(pid: int) -> str:
 
 
 def container_processes(directory: str) -> list[int]:
-    """Return the pids of the processes in the container of a run directory that inherited its environment.
+    """Return the pids of the processes in a run's container, found by the run directory in their environment.
 
-    The engine's client has that environment, too. podman's containers are descendants of the supervisor, its subreaper.
+    The engine's client has that variable, too. podman's containers are descendants of the supervisor, its subreaper.
     """
     outside, namespace = set(descendants(os.getpid())), pid_namespace(os.getpid())
     return [

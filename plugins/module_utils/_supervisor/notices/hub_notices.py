@@ -68,7 +68,7 @@ class HubNotices:
 
     @property
     def ends_run(self) -> bool:
-        """Return whether a notice that ends the run is in force."""
+        """Return whether the current notice ends the run."""
         return self.current is not None and self.current["ends"]
 
     def reason(self) -> str:

@@ -37,7 +37,7 @@ MAX_TEXT = 1800  # number of characters; Discord accepts 2000
 
 
 def message(plan: Mapping[str, Any], event: str, text: str, **fields: Any) -> dict[str, Any]:
-    """Return a message about a run. fields: further values for programs."""
+    """Return a message about a run. fields: additional values for programs that receive it as JSON."""
     run_id = plan["run_id"]
     title = f"run {run_id}: {event}"
     return {"event": event, "run_id": run_id, "title": title, "text": text[:MAX_TEXT], **fields}

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A rank in a run whose launcher is not torchrun; the launcher starts this program instead of the job.
+"""A rank in a run launched with accelerate, deepspeed or mpirun; the launcher starts this program instead of the job.
 
 It is ``bin/muster-rank`` in each node's run directory, first on the launcher's PATH, and reads its settings from files
 there. The launcher passes only this single word from node to node, so it cannot misquote, truncate or expose the job's

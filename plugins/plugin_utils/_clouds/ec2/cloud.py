@@ -199,7 +199,7 @@ class Ec2Cloud(Cloud[AwsClient, Ec2Request, Ec2Offer, Ec2Account]):
                 wait_until_listed(self, what, name, part_id)
 
     def configure(self, creation: Ec2Creation) -> None:
-        """Allow SSH and traffic between the nodes, and route the cluster's own network to the internet."""
+        """Allow SSH from outside and all traffic between the nodes; route the cluster's own network to the internet."""
         name = network_name(self.cluster)
         gateway = creation.ids.get(f"internet gateway {name}")
         if creation.names and gateway and creation.offer.desired.get("address_block"):

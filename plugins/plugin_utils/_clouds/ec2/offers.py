@@ -90,7 +90,7 @@ class Ec2Offer(Offer):
 
 
 def find_instances(context: Ec2Context, account: Ec2Account) -> list[Mapping[str, Any]]:
-    """Return the cluster's machines as EC2 describes them, by number."""
+    """Return the cluster's machines as EC2 describes them, in the order of their numbers."""
     network = find_network(context.cluster, account.resources["networks"], context.network_id)
     return [account.instances[machine["id"]] for machine in find_machines(context.cluster, network, account.resources)]
 

@@ -98,13 +98,14 @@ def build_tags(cluster: str, numbers: Iterable[int] | None = None, **extra: str)
 
 
 def build_client_token(group: str, placement: Sequence[str], names: Iterable[str], requested_at: float) -> str:
-    """Return a token that is equal for identical requests, and differs for earlier sets. Up to 64 ASCII characters.
+    """Return a client token, the same each time a request for these machines is repeated; EC2 allows 64 characters.
 
     Args:
         group: id of the security group, new for each cluster.
         placement: machine type, market and subnet.
-        requested_at: when the set was first requested, from the journal: AWS remembers a token for a day after its
-            instances are gone, and would return those.
+        requested_at: when the machines were first requested, according to the journal. It makes the token differ from
+            that of earlier machines with the same names: AWS remembers a token for a day after its instances are
+            gone, and would return those.
     """
     text = json.dumps([group, *placement, *sorted(names), f"{requested_at:.3f}"])
     return TOKEN_PREFIX + hashlib.sha256(text.encode()).hexdigest()[:48]

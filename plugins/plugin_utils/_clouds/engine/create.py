@@ -43,8 +43,8 @@ class CreationProgress:
 def create_resources(cloud: AnyCloud, creation: Creation[Any, Any]) -> dict[str, str]:
     """Create resources of one kind, and return their ids by name.
 
-    If the reply is lost, search for them; those that are not found within a minute are requested once more. Raise
-    CloudError if that fails too.
+    If the reply is lost, search for them; if any is not found within a minute, send the request once more. Raise
+    CloudError if a request is refused, or if the second reply is lost and any is still not found.
     """
     what, lost = creation.what, False
     while True:

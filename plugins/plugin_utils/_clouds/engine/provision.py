@@ -37,8 +37,9 @@ CAPACITY_INTERVAL = 60.0  # seconds between rounds of trying all offers while wa
 
 
 class ProvisionResult(NamedTuple):
-    """The result of provisioning a cluster. offer: the best offer, including the plan as it was before anything was
-    created.
+    """The result of provisioning a cluster.
+
+    offer: the preferred offer, even if another one was used; its plan is from before anything was created.
     """
 
     changed: bool

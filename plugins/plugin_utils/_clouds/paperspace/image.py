@@ -258,4 +258,7 @@ def _start_machine(context: PaperspaceContext, machine: Machine) -> None:
     failures = wait_until_ready(context, {machine["id"]: machine["name"]})
     if failures:
         details = "; ".join(f"{name} {reason}" for name, reason in failures.items())
-        raise ClusterError(f"the template was created, but {details}. Start the machine with provision.yml")
+        raise ClusterError(
+            f"the template was created, but {details}. Start the machine: ansible-playbook provision.yml -e "
+            f"cluster={context.cluster}"
+        )

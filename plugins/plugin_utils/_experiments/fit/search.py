@@ -186,7 +186,7 @@ def choose_next(history: Sequence[Probe], search: SearchSettings) -> NextStep:
 
 
 def fastest_probe(history: Sequence[Probe]) -> Probe | None:
-    """Return the smallest batch size within 2 % of the best throughput; the largest is often not the fastest."""
+    """Return the probe with the smallest batch within 2 % of the best throughput, or None if none was measured."""
     measured = [probe for probe in history if probe["fits"] and probe["samples_per_second"]]
     if not measured:
         return None

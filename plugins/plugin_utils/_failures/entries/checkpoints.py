@@ -234,7 +234,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "`version`), a web page that was downloaded instead, or a damaged download.",
         remedy=(
             "run `head -c 200 FILE` on the node to see which of these it is. Run `git lfs pull` in the "
-            "repository, or download the file again with huggingface-cli download; then copy it to all nodes "
+            "repository, or download the file again with hf download; then copy it to all nodes "
             "(ansible-playbook stage_data.yml)"
         ),
         source="hhj1897/face_parsing#3",

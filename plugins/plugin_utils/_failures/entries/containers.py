@@ -40,9 +40,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             "downloads by anonymous users."
         ),
         remedy=(
-            "check the name with `docker pull IMAGE` on that node; for a private image, run docker login there as "
-            "the job's user; push an image that you built to a registry, or load it on each node (docker save, "
-            "docker load)"
+            "check the name with `docker pull IMAGE` on that node; for a private image, or if the registry limits "
+            "downloads, run docker login there as the job's user; push an image that you built to a registry, or load "
+            "it on each node (docker save, docker load)"
         ),
         source="dineshreddy91/Occlusion_Net#10",
     ),

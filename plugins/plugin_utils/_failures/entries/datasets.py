@@ -184,7 +184,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "LFS pointer, a web page, or a file in a different format in the same directory.",
         remedy=(
             "run `head -c 200 FILE` on the node to see its content; download the file again (git lfs pull, or "
-            "huggingface-cli download) and copy it to all nodes (ansible-playbook stage_data.yml). Select only the "
+            "hf download) and copy it to all nodes (ansible-playbook stage_data.yml). Select only the "
             'data files with data_files="*.parquet"'
         ),
         source="huggingface/datasets#4077",

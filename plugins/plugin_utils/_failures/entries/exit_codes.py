@@ -106,7 +106,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             "node shows it."
         ),
         remedy=(
-            f"run free -g and dmesg on that node while the job is running; if memory is the cause: {LESS_HOST_MEMORY}"
+            "run `sudo dmesg -T | grep -i 'killed process'` on that node to see whether the kernel killed it, and free "
+            f"-g while the job is running; if memory is the cause: {LESS_HOST_MEMORY}"
         ),
         source="lzhxmu/CPPO#6",
         general=True,

@@ -44,8 +44,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         remedy=(
             "compare the checkpoint, the epoch and the number of batches that the ranks print at startup "
             "(ansible-playbook logs.yml -e rank=0, and the same for other ranks). All nodes must see a checkpoint, "
-            "so save it on a shared drive, or copy it to each node (ansible-playbook stage_data.yml). Run `dmesg` on "
-            "this rank's node to see whether the kernel killed it"
+            "so save it on a shared drive, or copy it to each node (ansible-playbook stage_data.yml). Run `sudo dmesg "
+            "-T` on this rank's node to see whether the kernel killed it"
         ),
         source="https://docs.pytorch.org/docs/stable/distributed.algorithms.join.html",
         weak=True,

@@ -100,8 +100,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         cause="All ranks of all nodes contacted the Hub at the same time.",
         remedy=(
-            'download the files once before the job and run it offline with -e \'{"launch_environment": '
-            '{"HF_HUB_OFFLINE": "1"}}\'; or use a token, which allows more requests'
+            "download the files once before the job, copy the cache to all nodes (ansible-playbook stage_data.yml), "
+            'and launch with -e \'{"launch_environment": {"HF_HUB_OFFLINE": "1"}}\'; or use a token, which allows more '
+            "requests"
         ),
         source="allenai/OLMo#550",
         recoverable=True,

@@ -383,7 +383,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         remedy=(
             "put the version that the message asks for into the job's requirements (requirements: [...]) and run "
             "ansible-playbook site.yml --tags python_env. If the job finds packages from another Python "
-            "installation first, remove PYTHONPATH and ~/.local/lib/python*"
+            "installation first, remove PYTHONPATH from the job's environment, and set PYTHONNOUSERSITE to 1 in "
+            "launch_environment to ignore ~/.local"
         ),
         source="huggingface/transformers#11713",
         recoverable=True,

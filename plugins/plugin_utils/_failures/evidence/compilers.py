@@ -10,7 +10,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence
 
 TOPIC = "Why an extension was not compiled"
 FAILED = ("extension-build-failed", "package-failed", "program-failed")
-REBUILD = "and remove what is left of it: rm -rf ~/.cache/torch_extensions"
+REBUILD = "and remove what the failed build left behind: rm -rf ~/.cache/torch_extensions"
 
 RULES: tuple[EvidenceRule, ...] = (
     EvidenceRule(
@@ -50,8 +50,8 @@ RULES: tuple[EvidenceRule, ...] = (
             "toolkit's parts separately."
         ),
         remedy=(
-            "install the full CUDA toolkit in the version that torch was built with (conda install -c nvidia "
-            "cuda-toolkit, or sudo apt-get install cuda-toolkit-12-4) and set CUDA_HOME to it in launch_environment, "
+            "install the full CUDA toolkit in the version that torch was built with (for 12.4: conda install -c nvidia "
+            "cuda-toolkit=12.4, or sudo apt-get install cuda-toolkit-12-4), set CUDA_HOME to it in launch_environment, "
             f"{REBUILD}"
         ),
         certain=True,
@@ -83,8 +83,8 @@ RULES: tuple[EvidenceRule, ...] = (
             r"[^\n]{0,60}error: ",
         ),
         cause=(
-            "The C++ compiler is newer than those that the CUDA toolkit supports: compilation fails in the "
-            "compiler's own header files."
+            "The C++ compiler is newer than those that the CUDA toolkit supports: nvcc rejects it, or fails in its "
+            "header files."
         ),
         remedy=(
             "run sudo apt-get install g++-10 on all nodes (g++-11 for CUDA 11.8 and 12), and use -e "

@@ -282,7 +282,7 @@ RULES: tuple[EvidenceRule, ...] = (
         shows=(),
         cause=(
             "The nodes have different numbers of ranks, so the rank modulo the number of GPUs is not the local rank: "
-            "this rank's model and input are on different GPUs."
+            "this rank puts some or all of its tensors on another rank's GPU."
         ),
         remedy=(
             f"{OWN_GPU}, not rank % torch.cuda.device_count(); or use the same number of ranks on each node with "
@@ -355,8 +355,8 @@ RULES: tuple[EvidenceRule, ...] = (
             r"in from_pretrained$|zero\.Init\(|partition_parameters\.py",
         ),
         cause="DeepSpeed counts 1 rank, but the batch sizes imply more ({total} = {micro} * {steps} * ranks): the "
-        "model is loaded (zero.Init in from_pretrained) before DeepSpeed's own communication is initialized, for "
-        "example after torch.distributed.init_process_group or in a Ray Trainer.",
+        "model is loaded (zero.Init in from_pretrained) before DeepSpeed's own communication is initialized. Calling "
+        "only torch.distributed.init_process_group, as a Ray Trainer does, is not enough.",
         remedy=(
             "call deepspeed.init_distributed(), or create TrainingArguments, before from_pretrained, and upgrade "
             "accelerate; do not change the batch sizes, which are correct"

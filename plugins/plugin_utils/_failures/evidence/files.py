@@ -163,7 +163,7 @@ RULES: tuple[EvidenceRule, ...] = (
         ),
         remedy=(
             "remove the incomplete file from HF_HOME, and check `df -h` there. Then download the file once on each "
-            "node before the job (huggingface-cli download NAME), and set HF_HUB_OFFLINE=1 in launch_environment"
+            "node before the job (hf download NAME), and set HF_HUB_OFFLINE=1 in launch_environment"
         ),
     ),
     EvidenceRule(
@@ -232,7 +232,7 @@ RULES: tuple[EvidenceRule, ...] = (
             "the data that it protects, or a process that has ended left the lock on a network drive."
         ),
         remedy=(
-            "do that work once before the job (run huggingface-cli download NAME on each node, then set "
+            "do that work once before the job (run hf download NAME on each node, then set "
             "HF_HUB_OFFLINE=1 in launch_environment); if no job is using the lock file anymore, remove it"
         ),
     ),

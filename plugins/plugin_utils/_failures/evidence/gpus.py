@@ -131,11 +131,10 @@ RULES: tuple[EvidenceRule, ...] = (
             r"process (?:is|are) currently unknown",
         ),
         cause=(
-            "Rank {rank} uses GPU 0, which belongs to another rank of its node, for the barrier, since no device was "
-            "set: the ranks wait for each other forever."
+            "No device was set before the barrier, so torch guessed GPU 0 for rank {rank}. If that GPU belongs to "
+            "another rank of its node, the ranks wait for each other forever."
         ),
         remedy=f"{OWN_GPU}; or init_process_group(device_id=torch.device('cuda', local_rank))",
-        certain=True,
     ),
     EvidenceRule(
         id="cuda-call-of-nccl",
@@ -234,13 +233,13 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=FULL,
         shows=(frame_in("all_gather_object|gather_object|broadcast_object"),),
         cause=(
-            "{function} copies the objects of all ranks into the memory of the current GPU, which is full: each rank "
-            "receives the objects of all other ranks, and without torch.cuda.set_device all ranks of a node use GPU "
-            "0."
+            "{function} copies the objects that it exchanges, as bytes, into the memory of the current GPU, which is "
+            "full. Without torch.cuda.set_device, all ranks of a node use GPU 0, and a gather needs room for the "
+            "objects of all ranks."
         ),
         remedy=(
-            f"{OWN_GPU}; gather less (numbers instead of predictions), or gather on the CPU: group = "
-            'dist.new_group(backend="gloo") for {function}'
+            f"{OWN_GPU}; send less (numbers instead of predictions), or use the CPU: call group = "
+            'dist.new_group(backend="gloo") once on all ranks, and pass group=group to {function}'
         ),
     ),
     EvidenceRule(

@@ -179,8 +179,8 @@ RULES: tuple[EvidenceRule, ...] = (
             "separate cable or network."
         ),
         remedy=(
-            f"{OF_MUSTER}; or {BY_HAND}. If that is the right interface, look in the logs of the other ranks for the "
-            "one that ended first with ansible-playbook logs.yml -e fetch=true"
+            f"{OF_MUSTER}; or {BY_HAND}. If that is the right interface, run ansible-playbook logs.yml -e fetch=true, "
+            "and look in the logs of the other ranks for the one that ended first"
         ),
         condition=is_foreign_interface,
         unless=r"ibv_|NET/IB : Got completion",

@@ -154,7 +154,7 @@ IMPORTS = (
     ApiChange(
         "(?:Iterable|Mapping|MutableMapping|Sequence|Callable)",
         r"collections['\"]",
-        "Python 3.10 moved it to collections.abc",
+        "Python 3.10 removed it from collections (it is in collections.abc)",
         "a newer version of the package whose file is last in the traceback",
     ),
     ApiChange("comm", r"deepspeed['\"]", "DeepSpeed is too old for the installed accelerate", "deepspeed>=0.10"),

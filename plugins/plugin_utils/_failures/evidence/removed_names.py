@@ -171,7 +171,7 @@ ATTRIBUTES = (
         r"'(?:\w{0,20}Tokenizer\w{0,10})' object has no attribute 'sp_model'|has no attribute "
         r"'_?(?:special_tokens_map|added_tokens_encoder)'",
         "",
-        "transformers 4.34 changed the argument order of its constructor",
+        "since transformers 4.34, the base class's constructor reads the vocabulary, which this tokenizer loads later",
         "transformers<4.34, or newer model code (trust_remote_code)",
     ),
     ApiChange(

@@ -67,7 +67,7 @@ RULES: tuple[FrameRule, ...] = (
         remedy=(
             "look at the program's own output above the traceback in the log (ansible-playbook logs.yml), which "
             "says why it failed; exit status 127 means that the program is not installed, and 137 or SIGKILL "
-            "means that memory ran out"
+            "usually means that memory ran out"
         ),
         certain=False,
     ),

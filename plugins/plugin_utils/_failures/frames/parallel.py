@@ -717,7 +717,7 @@ RULES: tuple[FrameRule, ...] = (
     ),
     FrameRule(
         id="advice-of-message",
-        title="A message says what to do",
+        title="The error message itself says what to do",
         exceptions=(
             "ValueError",
             "RuntimeError",

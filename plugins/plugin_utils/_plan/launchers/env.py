@@ -40,7 +40,7 @@ class EnvLauncher(BaseLauncher):
         return problems
 
     def command(self, job: Job, table: RankTable, node: Node, interpreter: str, run_directory: str) -> list[str]:
-        """Return the node's command: absolute interpreter path first, no shell."""
+        """Return the node's command: first the interpreter's absolute path, or with launch_no_python the program."""
         return [*job.program_argv(interpreter), *job.args]
 
     def environment(self, job: Job, table: RankTable, node: Node) -> dict[str, str]:

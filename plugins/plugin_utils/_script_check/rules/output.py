@@ -101,7 +101,7 @@ def check_tracker(program: Program) -> Iterator[RuleMatch]:
         yield program.match(
             call.module,
             call.node,
-            f"each rank starts its own run ({call.last})",
+            f"each rank starts its own run ({call.name})",
             f"if torch.distributed.get_rank() == 0: {ast.unparse(call.node)}"[:150],
         )
 

@@ -72,8 +72,8 @@ def test_healthy_nodes_have_no_findings() -> None:
 def test_unreachable_nodes_are_reported_with_their_reasons() -> None:
     findings = check_reachable(["a", "b", "c"], {"c": " out of memory\n", "b": ""})
     assert [(finding.id, finding.nodes) for finding in findings] == [("unreachable", ("b",)), ("unreachable", ("c",))]
-    assert findings[0].problem == "the node is not responding: no reason given"
-    assert findings[1].problem == "the node is not responding: out of memory"
+    assert findings[0].problem == "no usable reply from the node: no reason given"
+    assert findings[1].problem == "no usable reply from the node: out of memory"
     assert "-vvv" in findings[1].remedy
 
 
