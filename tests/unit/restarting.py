@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from collections.abc import Callable, Iterable, Iterator
@@ -85,10 +86,12 @@ def processes_of(run: Run, member: int) -> list[int]:
 
 
 def signal_nodes(run: Run, number: signal.Signals, *members: int) -> list[int]:
-    """Send a signal to all processes of some nodes; return their pids."""
-    pids = [pid for member in members for pid in processes_of(run, member)]
-    for pid in pids:
-        os.kill(pid, number)
+    """Send a signal to all processes of some nodes; return the pids of those that have not ended meanwhile."""
+    pids = []
+    for pid in (pid for member in members for pid in processes_of(run, member)):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+            pids.append(pid)
     return pids
 
 

@@ -38,7 +38,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._checks.network im
 from ansible_collections.muster.training.plugins.plugin_utils._checks.software import check_software
 from ansible_collections.muster.training.plugins.plugin_utils._checks.system import check_system
 from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import get_launcher
-from ansible_collections.muster.training.plugins.plugin_utils._software.user_python import install_with_pip, user_python
+from ansible_collections.muster.training.plugins.plugin_utils._software.user_python import install_with_pip
 
 # All findings, as described in the manual.
 IDS = {
@@ -247,5 +247,4 @@ def check_all(context: CheckContext, unreached: Mapping[str, str]) -> list[Findi
         *check_node_health(context),
         *check_bad_nodes(context, context.bad_nodes),
     ]
-    python = user_python(job.interpreter, job.image)
-    return [replace(finding, remedy=install_with_pip(finding.remedy, python)) for finding in findings]
+    return [replace(finding, remedy=install_with_pip(finding.remedy, context.user_python)) for finding in findings]

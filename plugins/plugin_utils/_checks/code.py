@@ -12,7 +12,6 @@ from typing import Any
 
 from ansible_collections.muster.training.plugins.plugin_utils._checks.context import CheckContext
 from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding, error, warning
-from ansible_collections.muster.training.plugins.plugin_utils._software.user_python import user_python
 
 DIFFERENCE_TEXTS = {
     "missing": ("is missing on the node", "are missing on the node"),
@@ -75,7 +74,7 @@ def facts_after_copy(facts: Mapping[str, Any]) -> Mapping[str, Any]:
 def check_requirements(context: CheckContext) -> list[Finding]:
     """Check that an environment created by python_env meets the project's current requirements."""
     code = context.code
-    if not code.required or context.job.image or user_python(context.job.interpreter, context.job.image):
+    if not code.required or context.job.image or context.user_python:
         return []
     parts = context.nodes_with("code")
     outdated = {node.name: part for node, part in parts if part["required"] not in (None, code.required)}

@@ -14,6 +14,7 @@ from typing import Any
 from ansible_collections.muster.training.plugins.plugin_utils._cluster.rank_table import Node, RankTable, ip_literal
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
 from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import get_launcher
+from ansible_collections.muster.training.plugins.plugin_utils._software.user_python import user_python
 
 Facts = Mapping[str, Mapping[str, Any]]
 
@@ -67,6 +68,11 @@ class CheckContext:
     def nodes(self) -> list[Node]:
         """Return the nodes that replied, in rank order."""
         return [node for node in self.table.nodes if node.name in self.facts]
+
+    @property
+    def user_python(self) -> str:
+        """Return the interpreter that the user has set with launch_python, or "": see _software/user_python.py."""
+        return user_python(self.job.interpreter, self.job.image)
 
     @property
     def all_loopback(self) -> bool:

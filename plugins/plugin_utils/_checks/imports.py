@@ -18,7 +18,6 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_vendors 
 from ansible_collections.muster.training.plugins.plugin_utils._software.user_python import (
     MISSING_MODULE,
     package_of_module,
-    user_python,
 )
 
 MAX_ERROR = 700  # number of characters of an exception in a finding
@@ -154,7 +153,7 @@ def missing_module(failure: Mapping[str, Any]) -> str:
 
 def has_old_requirements(context: CheckContext, name: str) -> bool:
     """Return whether site.yml would install other requirements on a node than it has installed there."""
-    if user_python(context.job.interpreter, context.job.image):
+    if context.user_python:
         return False
     part = context.facts[name].get("code")
     return part is not None and bool(context.code.required) and part["required"] not in (None, context.code.required)

@@ -52,5 +52,5 @@ def describe_type_error(message: str, values: Mapping[str, Any]) -> str:
 
 
 def is_scalar(value: object) -> bool:
-    """Return whether a value is short enough to be shown."""
+    """Return whether a value is shown in the message, shortened, rather than described by its type."""
     return isinstance(value, (str, int, float))

@@ -96,7 +96,7 @@ def describe_unused_switches(
     return [
         f"{role.name}_enabled is set (with -e), but "
         + (
-            f"--skip-tags {','.join(skip)} excludes the role {role.name}; remove one of them"
+            f"--skip-tags {','.join(skip)} excludes the role {role.name}; remove the variable or --skip-tags"
             if not role.tags.isdisjoint(skip)
             else f"the tags exclude the role {role.name}; add {role.name} to --tags, or remove the variable"
         )

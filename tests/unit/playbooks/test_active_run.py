@@ -44,7 +44,7 @@ def test_commands_without_a_name_apply_to_the_active_run(tmp_path: Path) -> None
         assert "run short succeeded" in run("ansible-playbook muster.training.stop -i machines.yml"), "as it turns out"
         stopped = run("ansible-playbook muster.training.stop -i machines.yml")
         assert f"nothing to stop: short {ENDED}" in stopped and "Stop the run" not in stopped
-        assert f"no run is active; the last one, short {ENDED}" in run(
+        assert f"no run is active; the last one, short, {ENDED}" in run(
             "ansible-playbook muster.training.logs -i machines.yml"
         )
     finally:

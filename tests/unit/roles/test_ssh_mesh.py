@@ -26,6 +26,7 @@ VARIABLES = Path(__file__).resolve().parents[3] / "roles" / "ssh_mesh" / "vars" 
         ({}, "ann", "ann", ""),
         ({}, "root", "root", "the inventory names no user"),
         ({"ansible_connection": "local", "ansible_user": "ubuntu"}, "root", "root", ""),
+        ({"ansible_connection": "ansible.builtin.local", "ansible_user": "ubuntu"}, "root", "root", ""),
     ],
 )  # fmt: skip
 def test_node_alone_never_decides_that_its_certificate_is_valid_for_root(

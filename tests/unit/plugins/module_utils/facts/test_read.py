@@ -230,6 +230,13 @@ def test_query_is_repeated_without_unsupported_fields(smi: Path) -> None:
     assert [(gpu["name"], gpu["ecc_uncorrected"]) for gpu in facts["devices"]] == [("L40S", None)]
 
 
+def is_running(pid: str) -> bool:
+    try:
+        return " Z " not in Path(f"/proc/{pid}/stat").read_text()
+    except OSError:  # even between opening and reading
+        return False
+
+
 def test_hanging_nvidia_smi_is_reported_and_killed(smi: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_gpus, "SMI_TIMEOUT", 0.5)
     write_stub(smi, f"echo $$ >> {smi}/pids; exec sleep 1000")
@@ -239,7 +246,7 @@ def test_hanging_nvidia_smi_is_reported_and_killed(smi: Path, monkeypatch: pytes
     assert time.monotonic() - start < 60
     for pid in (smi / "pids").read_text().split():
         deadline = time.monotonic() + 60
-        while Path(f"/proc/{pid}/stat").exists() and " Z " not in Path(f"/proc/{pid}/stat").read_text():
+        while is_running(pid):
             assert time.monotonic() < deadline, f"nvidia-smi {pid} lives on"
             time.sleep(0.02)
 

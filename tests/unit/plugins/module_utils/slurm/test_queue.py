@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -166,6 +168,28 @@ def batch(fake: Path, **environment: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(["/bin/sh", str(fake / "script")], env=variables, stderr=subprocess.DEVNULL)
 
 
+@contextlib.contextmanager
+def running(run: Run, fake: Path, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Submit a run, and yield its batch script as soon as it runs; end all its processes afterwards."""
+    write_runs(run)
+    submit(run, fake)
+    with batch(fake, **environment) as script:
+        try:
+            run.wait_for("running")
+            yield script
+        finally:
+            end_by_force(run)
+
+
+def describe_job(fake: Path, job: str) -> None:
+    """Make scontrol describe the job with these fields. job: may contain `{end}`, which is 90 s from now."""
+    end = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() + 90))
+    (fake / "scontrol").write_text(
+        f'#!/bin/sh\ncase "$*" in "show node"*) cat "$FAKE/nodes";; *) echo "JobId=12 {job.format(end=end)}";; esac\n'
+    )
+
+
+PREEMPTED = "JobState=RUNNING PreemptTime={end} EndTime={end}"
 SAVES = """
 import os, pathlib, signal, sys, time
 directory = pathlib.Path(os.environ["MUSTER_RUN_DIRECTORY"])
@@ -213,74 +237,46 @@ def test_run_is_requeued_after_a_notice_and_restarts(tmp_path: Path, fake: Path)
 @pytest.mark.parametrize("command", [[sys.executable, "-c", SAVES], ["/bin/sleep", "600"]], ids=["saves", "dies"])
 def test_signal_of_a_preemption_is_a_notice(tmp_path: Path, fake: Path, command: list[str]) -> None:
     """Real supervisors: Slurm signals all processes of the step, but not the batch script, and the job continues."""
-    end = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() + 90))
-    job_output = f"JobId=12 JobState=RUNNING PreemptTime={end} EndTime={end}"
-    (fake / "scontrol").write_text(
-        f'#!/bin/sh\ncase "$*" in "show node"*) cat "$FAKE/nodes";; "show job"*) echo "{job_output}";; esac\n'
-    )
+    describe_job(fake, PREEMPTED)
     run = make_run(tmp_path / "runs", [command] * 2)
-    try:
-        write_runs(run)
-        submit(run, fake)
-        with batch(fake) as script:
-            run.wait_for("running")
-            if command[0] == sys.executable:
-                eventually(lambda: all((run.node(rank) / "ready").exists() for rank in (0, 1)))
-            for rank in (0, 1):
-                supervisor = run.supervisor(rank)
-                for pid in [*descendants(supervisor), supervisor]:
-                    os.kill(pid, signal.SIGTERM)
-            script.wait(60)
-        result = run.result()
-        assert (result["state"], result["notice"]["source"]) == ("interrupted", "slurm"), result
-    finally:
-        end_by_force(run)
+    with running(run, fake) as script:
+        if command[0] == sys.executable:
+            eventually(lambda: all((run.node(rank) / "ready").exists() for rank in (0, 1)))
+        for rank in (0, 1):
+            supervisor = run.supervisor(rank)
+            for pid in [*descendants(supervisor), supervisor]:
+                os.kill(pid, signal.SIGTERM)
+        script.wait(60)
+    result = run.result()
+    assert (result["state"], result["notice"]["source"]) == ("interrupted", "slurm"), result
 
 
-@pytest.mark.parametrize(
-    ("job", "state"),
-    [("JobState=RUNNING PreemptTime={end} EndTime={end}", "interrupted"), ("JobState=CANCELLED", "stopped")],
-)
+@pytest.mark.parametrize(("job", "state"), [(PREEMPTED, "interrupted"), ("JobState=CANCELLED", "stopped")])
 def test_ranks_may_end_before_their_supervisors_are_signaled(tmp_path: Path, fake: Path, job: str, state: str) -> None:
     """Slurm signals the processes of a step one after another."""
-    end = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() + 90))
-    (fake / "scontrol").write_text(
-        f'#!/bin/sh\ncase "$*" in "show node"*) cat "$FAKE/nodes";; *) echo "JobId=12 {job.format(end=end)}";; esac\n'
-    )
+    describe_job(fake, job)
     run = make_run(tmp_path / "runs", [["/bin/sleep", "600"]] * 2)
-    try:
-        write_runs(run)
-        submit(run, fake)
-        with batch(fake, SLURM_JOB_END_TIME="9999999999") as script:
-            run.wait_for("running")
-            supervisors = [run.supervisor(rank) for rank in (0, 1)]
-            for pid in (pids := descendants(supervisors[0])):
-                os.kill(pid, signal.SIGTERM)
-            eventually(lambda: not set(pids) & set(descendants(supervisors[0])))
-            for pid in [*supervisors, *descendants(supervisors[1])]:
-                os.kill(pid, signal.SIGTERM)
-            script.wait(60)
-        assert run.result()["state"] == state, run.result()
-    finally:
-        end_by_force(run)
+    with running(run, fake, SLURM_JOB_END_TIME="9999999999") as script:
+        supervisors = [run.supervisor(rank) for rank in (0, 1)]
+        for pid in (pids := descendants(supervisors[0])):
+            os.kill(pid, signal.SIGTERM)
+        eventually(lambda: not set(pids) & set(descendants(supervisors[0])))
+        for pid in [*supervisors, *descendants(supervisors[1])]:
+            os.kill(pid, signal.SIGTERM)
+        script.wait(60)
+    assert run.result()["state"] == state, run.result()
 
 
 def test_cancelled_job_ends_with_a_verdict(tmp_path: Path, fake: Path) -> None:
     """Slurm sends SIGTERM to the supervisors as well."""
     run = make_run(tmp_path / "runs", [["/bin/sleep", "600"]] * 2)
-    try:
-        write_runs(run)
-        submit(run, fake)
-        with batch(fake, SLURM_JOB_END_TIME="9999999999") as script:
-            run.wait_for("running")
-            script.terminate()
-            for rank in (0, 1):
-                os.kill(run.supervisor(rank), signal.SIGTERM)
-            script.wait(60)
-        result = run.result()
-        assert result["state"] == "stopped" and "Slurm job 12 was cancelled or preempted" in result["reason"]
-    finally:
-        end_by_force(run)
+    with running(run, fake, SLURM_JOB_END_TIME="9999999999") as script:
+        script.terminate()
+        for rank in (0, 1):
+            os.kill(run.supervisor(rank), signal.SIGTERM)
+        script.wait(60)
+    result = run.result()
+    assert result["state"] == "stopped" and "Slurm job 12 was cancelled or preempted" in result["reason"]
 
 
 def test_missing_slurm_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

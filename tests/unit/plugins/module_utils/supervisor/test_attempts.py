@@ -57,11 +57,11 @@ def kill_supervisor(run: Run, member: int) -> None:
     for pid in run.processes():
         try:
             arguments = Path(f"/proc/{pid}/cmdline").read_bytes() + Path(f"/proc/{pid}/environ").read_bytes()
-        except OSError:
+            if directory.encode() + b"\0" in arguments or f"MUSTER_RUN_DIRECTORY={directory}\0".encode() in arguments:
+                os.kill(pid, signal.SIGSTOP)
+                pids.append(pid)
+        except OSError:  # it has ended
             continue
-        if directory.encode() + b"\0" in arguments or f"MUSTER_RUN_DIRECTORY={directory}\0".encode() in arguments:
-            pids.append(pid)
-            os.kill(pid, signal.SIGSTOP)
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
 

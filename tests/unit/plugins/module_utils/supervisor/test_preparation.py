@@ -202,10 +202,10 @@ def kill_node(run: Run, member: int) -> None:
     for pid in list(run.processes()):
         try:
             arguments = Path(f"/proc/{pid}/cmdline").read_bytes() + Path(f"/proc/{pid}/environ").read_bytes()
-        except OSError:
+            if directory + b"\0" in arguments:
+                os.kill(pid, signal.SIGKILL)
+        except OSError:  # it has ended
             continue
-        if directory + b"\0" in arguments:
-            os.kill(pid, signal.SIGKILL)
 
 
 def test_failed_copy_selects_the_checkpoint_that_every_node_has(launch: Starter, tmp_path: Path) -> None:

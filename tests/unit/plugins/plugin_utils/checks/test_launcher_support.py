@@ -165,7 +165,7 @@ def test_fp16_on_gpus_that_do_not_support_it_names_the_nodes() -> None:
     (item,) = [finding for finding in findings(facts, **DEEPSPEED) if finding.id == "deepspeed-precision"]
     assert "node2 has GeForce GTX 1080 with compute capability 6.1" in item.problem
     assert (
-        item.remedy == "train in fp32 (fp16 and bf16 both disabled), or exclude these nodes with -e nodes=node1,node3"
+        item.remedy == "train in fp32 (fp16 and bf16 both disabled), or use only the other nodes: -e nodes=node1,node3"
     )
     allowed = {**DEEPSPEED, "environment": {"DS_ALLOW_DEPRECATED_FP16": "1"}}
     assert not [item for item in findings(facts, **allowed) if item.id == "deepspeed-precision"]

@@ -127,11 +127,13 @@ def test_tag_of_a_disabled_role_has_no_effect_even_if_another_role_has_it() -> N
 def test_switch_for_a_role_excluded_by_tags_is_reported() -> None:
     assert describe_unused_switches(["open_mpi_enabled"], ["all"], [], ROLES) == []
     assert describe_unused_switches(["open_mpi_enabled"], ["open_mpi"], [], ROLES) == []
-    for only, skip in ((["code"], []), (["all"], ["open_mpi"])):
-        assert describe_unused_switches(["open_mpi_enabled"], only, skip, ROLES) == [
-            "open_mpi_enabled is set (with -e), but the tags exclude the role open_mpi; add open_mpi to --tags, or "
-            "remove the variable"
-        ]
+    prefix = "open_mpi_enabled is set (with -e), but "
+    assert describe_unused_switches(["open_mpi_enabled"], ["code"], [], ROLES) == [
+        prefix + "the tags exclude the role open_mpi; add open_mpi to --tags, or remove the variable"
+    ]
+    assert describe_unused_switches(["open_mpi_enabled"], ["all"], ["code", "open_mpi"], ROLES) == [
+        prefix + "--skip-tags code,open_mpi excludes the role open_mpi; remove the variable or --skip-tags"
+    ]
 
 
 @pytest.mark.parametrize(

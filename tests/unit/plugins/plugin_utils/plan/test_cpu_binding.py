@@ -59,15 +59,15 @@ def test_cpus_invented_by_a_node_are_not_used(cpus: Any) -> None:
         (facts(0, 0, 1, 1), {"numa_binding": "none"}, 4, True, "launch_numa_binding is none"),
         (facts(0, 0, 1, 1), {"stacks": False}, 4, True, "launch_stacks is false"),
         (facts(0, 0, 1, 1), {}, 4, False, "the job's script starts the ranks"),
-        (facts(0, 0, 1, 1), {}, 1, True, "the node has 1 ranks and 4 GPUs"),
-        (facts(0, 0, 1, 1), {"gpus": (0, 9)}, 2, True, "the node has 2 ranks and 2 GPUs"),
+        (facts(0, 0, 1, 1), {}, 1, True, "the numbers of ranks (1) and of GPUs (4) on the node differ"),
+        (facts(0, 0, 1, 1), {"gpus": (0, 9)}, 2, True, "does not expose which NUMA nodes"),
         (facts(0, 0, 1, 1), {"gpus": (0, 1)}, 2, True, "only some of the NUMA nodes"),
         (facts(0, 0, 1, 1), {"variables": ("CUDA_VISIBLE_DEVICES",)}, 4, True, "variables select the GPUs"),
         (facts(0, 1, names=("A100", "T4")), {}, 2, True, "different GPU models"),
         (facts(0, -1), {}, 2, True, "does not expose which CPUs"),
         (facts(0, 0, cpus={"0": "0-7"}), {}, 2, True, "a single NUMA node"),
         (facts(0, 1, cpus={}), {}, 2, True, "does not expose which CPUs"),
-        ({}, {}, 2, True, "the node has 2 ranks and 0 GPUs"),
+        ({}, {}, 2, True, "does not expose which NUMA nodes"),
     ],
 )
 def test_ranks_are_not_bound_if_the_topology_is_uncertain(

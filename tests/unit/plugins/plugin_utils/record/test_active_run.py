@@ -77,7 +77,7 @@ def test_last_run_is_chosen_if_none_is_active(tmp_path: Path) -> None:
         "nothing to stop: b ended (failed) at 2026-11-27 10:43",
     )
     choice = choose_run(tmp_path, MEMBERS, {}, stop=False)
-    assert choice.note == "no run is active; the last one, b ended (failed) at 2026-11-27 10:43"
+    assert choice.note == "no run is active; the last one, b, ended (failed) at 2026-11-27 10:43"
 
 
 def test_nodes_of_several_open_runs_are_queried(tmp_path: Path) -> None:

@@ -255,7 +255,7 @@ def test_each_choice_is_explained_with_a_reason() -> None:
         "13.2 and Python 3.10",
         "CUDA 12.9: the newest build that the drivers support (580.65.06 on a) and that has kernels for the GPUs "
         "(H100 80GB HBM3 (9.0) on a)",
-        "flash-attention 2.8.3: the newest with a wheel for them",
+        "flash-attention 2.8.3: the newest with a wheel for this torch",
     ]
     assert reasons_for(node(), torch="2.8.0", cuda="12.8", python="python3") == [
         "Python 3.10: set by python_env_python",

@@ -266,7 +266,7 @@ TABLE: list[tuple[str, dict[str, Any], DesiredDriver, str, str]] = [
         {"has": []},
         DesiredDriver(minimum_version="550.54"),
         "refuse",
-        "is not the requested one",
+        "is older than 550.54",
     ),
     (
         "installed, and not loaded",
