@@ -57,6 +57,14 @@ PLUGINS = {
     for kind in ("modules", "filter", "lookup", "inventory")
     for path in (CHECKOUT / "plugins" / kind).iterdir()
 }
+DISABLED = {
+    role
+    for role in ROLES
+    if yaml.safe_load((CHECKOUT / "roles" / role / "defaults/main.yml").read_text()).get(f"{role}_enabled") is False
+}
+"""Roles that do nothing unless they are enabled, so site.yml refuses their tags."""
+ENABLED_BEFORE = {"docs/slurm.md": {"slurm"}}
+"""Roles that the settings shown on a page enable."""
 SIMILAR_NAMES = {"init_process_group", "open_mpi_proof"}
 """Names that begin like a role's name but are not variables: a torch function and a file."""
 
@@ -140,6 +148,14 @@ def test_playbooks_and_variables_in_commands_exist(page: str) -> None:
             assert names - VARIABLES - {"NAME"} == set(), command
         for tags in re.findall(r"--tags ([\w,]+)", command):
             assert set(tags.split(",")) - set(ROLES) - {"data"} == set(), command
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_enable_the_roles_that_their_tags_select(page: str) -> None:
+    for command in commands(page):
+        for tags in re.findall(r"--tags ([\w,]+)", command):
+            selected = set(tags.split(",")) & DISABLED - ENABLED_BEFORE.get(page, set())
+            assert [role for role in selected if f"{role}_enabled=true" not in command] == [], command
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -386,7 +386,7 @@ def test_help_explains_each_option_from_the_documentation_of_its_variable() -> N
 
 @pytest.mark.parametrize("option", ["--step", "--limit", "--timeout=5", "--tags"])
 def test_ambiguous_option_after_a_job_file_is_refused(option: str) -> None:
-    with pytest.raises(muster.UsageError, match="write it before the job file; to pass it to the script, write it after --"):
+    with pytest.raises(muster.UsageError, match="before the job file; to pass it to the script, write it after --"):
         muster.translate("launch", ["job.yml", option, "100"])
     assert muster.translate("launch", ["--limit", "a", "job.yml", "--", option, "5"])[-1].startswith('{"more_args"')
     assert "--tags" in muster.translate("site", ["job.yml", "--tags", "code"])

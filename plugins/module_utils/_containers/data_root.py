@@ -224,7 +224,7 @@ def undo(old_text: str | None, source: str, target: str, existed: bool) -> str:
         remedy = f"Remove {SETTINGS}" if old_text is None else f"Copy {SETTINGS}.before-data-root to {SETTINGS}"
         return (
             f"The previous settings cannot be restored ({error}), so the engine was not started{stopped}. "
-            f"{copy_stays}. {remedy}, run `systemctl restart docker`, then remove the copy"
+            f"{copy_stays}. {remedy}, run `sudo systemctl restart docker`, then remove the copy"
         )
     try:
         start_engine()
@@ -237,7 +237,7 @@ def undo(old_text: str | None, source: str, target: str, existed: bool) -> str:
     if os.path.realpath(root) != os.path.realpath(source):
         return (
             f"The previous settings have been restored, but the engine uses the data in {root}{stopped} instead of "
-            f"{source}. {copy_stays}. Run `systemctl restart docker`, then remove the copy"
+            f"{source}. {copy_stays}. Run `sudo systemctl restart docker`, then remove the copy"
         )
     try:
         shutil.rmtree(target)

@@ -89,7 +89,7 @@ class Cifs(MountDriver):
             r"cifs filesystem not supported|mount error\(19\)|unknown filesystem type '?cifs",
             "this node's kernel cannot mount CIFS: the module is missing",
             (
-                "run modprobe cifs; if the module is missing, install the kernel's modules (on Ubuntu, "
+                "run sudo modprobe cifs; if the module is missing, install the kernel's modules (on Ubuntu, "
                 "linux-modules-extra-$(uname -r)) and reboot the node; in a container, the host's kernel must "
                 "have it"
             ),

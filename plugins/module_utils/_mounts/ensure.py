@@ -155,7 +155,7 @@ def validate_mount_point(mount: DesiredMount, is_mounted: bool, is_managed: bool
         existing = mount_probe.mounted_at(path) or {"source": "", "type": ""}
         raise MountError(
             f"{path}: {existing['source']} ({existing['type']}) is already mounted there, but not by this collection. "
-            f"Unmount it (umount {path}; remove its line in /etc/fstab or its unit), or choose another path"
+            f"Unmount it (sudo umount {path}; remove its line in /etc/fstab or its unit), or choose another path"
         )
     if is_mounted:
         return

@@ -82,7 +82,7 @@ CAUSES = (
     KnownFailure(
         "RequestTimeTooSkewed|difference between the request time and the current time",
         "this node's clock is more than 15 minutes off, so S3 rejects its requests (RequestTimeTooSkewed)",
-        "set the clock with timedatectl set-ntp true, then check it with `timedatectl`",
+        "set the clock with sudo timedatectl set-ntp true, then check it with `timedatectl`",
     ),
     KnownFailure(
         "SignatureDoesNotMatch|signature we calculated does not match",
@@ -149,7 +149,7 @@ CAUSES = (
     KnownFailure(
         "SSL_CONNECT_ERROR|PEER_FAILED_VERIFICATION|SSL_CACERT|certificate",
         "this node does not trust the endpoint's certificate",
-        "correct the endpoint's URL, or install its CA certificate (update-ca-certificates)",
+        "correct the endpoint's URL, or install its CA certificate (sudo update-ca-certificates)",
     ),
 )
 # Errors from FUSE itself.
@@ -157,7 +157,7 @@ FUSE_CAUSES = (
     KnownFailure(
         "fuse: device not found|/dev/fuse.*(No such|not found)|modprobe fuse",
         "FUSE is not available on this node (/dev/fuse is missing)",
-        "run modprobe fuse; if this node is a container, start it with --device /dev/fuse --cap-add SYS_ADMIN",
+        "run sudo modprobe fuse; if this node is a container, start it with --device /dev/fuse --cap-add SYS_ADMIN",
     ),
     KnownFailure(
         "/dev/fuse.*(denied|not permitted)|fusermount.*not permitted",

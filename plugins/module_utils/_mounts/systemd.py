@@ -56,8 +56,8 @@ def missing_requirement(kind: MountDriver) -> str:
             )
     if kind.device and not os.path.exists(kind.device):
         return (
-            f"{kind.device}, which FUSE needs, is missing. Run `modprobe {kind.filesystem}`; if this node is a "
-            f"container, start it with --device {kind.device} --cap-add SYS_ADMIN"
+            f"{kind.device}, which FUSE needs, is missing. If this node is a container, start it with "
+            f"--device {kind.device} --cap-add SYS_ADMIN; otherwise, reboot it"
         )
     return ""
 

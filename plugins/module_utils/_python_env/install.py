@@ -168,7 +168,7 @@ def install(request: Data) -> Data:  # noqa: C901
     if still_missing:
         raise StepError(
             f"still missing after installation: {', '.join(still_missing)}. Run this again; if that does not "
-            f"help, remove {paths.root}"
+            f"help, remove {paths.environment}"
         )
     saved = share_files(paths, needed)
     if saved:

@@ -86,8 +86,8 @@ def check_report(request: Data) -> str:
     version, built = json.loads(completed.stdout.strip().splitlines()[-1])
     if version.partition("+")[0] != request["version"]:
         raise StepError(
-            f"DeepSpeed is version {version} instead of {request['version']}. Use pip list to check which package "
-            "requires it"
+            f"DeepSpeed is version {version} instead of {request['version']}. pip show deepspeed lists the "
+            "packages that require it"
         )
     missing = [name for name in request["built"] if name != "DS_BUILD_OPS" and name not in built]
     if missing:

@@ -26,8 +26,8 @@ def driver_findings(name: str, gpus: dict[str, Any]) -> list[Finding]:
                 [name],
                 problem="amd-smi did not respond within 10 s",
                 requirement="a driver that responds",
-                remedy="look for amdgpu in dmesg, stop the processes that use the GPUs (fuser -v /dev/kfd), and reboot "
-                "the node",
+                remedy="look for amdgpu in dmesg, stop the processes that use the GPUs (sudo fuser -v /dev/kfd), and "
+                "reboot the node",
             )
         ]
     if state == "no-driver" or (gpus["pci"] and not loaded):

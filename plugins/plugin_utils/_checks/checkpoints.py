@@ -230,7 +230,8 @@ def copy_command(context: CheckContext, checkpoint: Checkpoint, owners: list[str
     quoted = shlex.quote(path)
     if owners == [context.table.nodes[0].name] and not first_lacks:
         return f"ansible-playbook stage_data.yml -e stage_data_path={quoted} -e stage_data_destination={quoted}"
-    commands = [f"ssh {owner} tar -cC {quoted} . | ssh NODE tar -xkC {quoted}" for owner in owners]
+    unpack = shlex.quote(f"mkdir -p {quoted} && tar -xkC {quoted}")
+    commands = [f"ssh {owner} tar -cC {quoted} . | ssh NODE {unpack}" for owner in owners]
     return f"for each node that lacks parts, run {'; '.join(commands)}. Or save to a directory that all nodes share"
 
 

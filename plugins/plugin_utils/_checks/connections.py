@@ -236,8 +236,8 @@ def check_full_packets(context: CheckContext) -> list[Finding]:
             problem=describe_failures(nodes, failures, "connections can be opened, but full-size packets are lost")
             + f" (MTU {format_list(format_mtus(context, nodes))})",
             requirement="a path that carries packets as large as the interfaces send",
-            remedy="lower the MTU of the nodes' interfaces to what the switch, tunnel or VPN between them carries: ip "
-            "link set dev INTERFACE mtu 1400",
+            remedy="lower the MTU of the nodes' interfaces to what the switch, tunnel or VPN between them carries: "
+            "sudo ip link set dev INTERFACE mtu 1400",
         )
         for nodes, failures in group_by_node(stuck)
     ]

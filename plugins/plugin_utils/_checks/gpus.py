@@ -223,7 +223,7 @@ def check_free(context: CheckContext) -> list[Finding]:
                     problem="GPUs are in use by "
                     + format_list((describe_process(process) for process in foreign_processes), 3),
                     requirement="GPUs that are not in use",
-                    remedy=f"wait for it, or kill it: kill {pids}"
+                    remedy=f"wait for it, or kill it: sudo kill {pids}"
                     + (" (left over: its parent has exited)" if leftover else ""),
                 )
             )

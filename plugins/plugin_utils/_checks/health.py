@@ -39,7 +39,7 @@ MAX_PORT_ERRORS = {
     "local_link_integrity_errors": 10,
     "excessive_buffer_overrun_errors": 10,
 }
-REPLACE_REMEDY = "reset the GPU (nvidia-smi -r) or reboot the node; have it replaced if the error returns"
+REPLACE_REMEDY = "reset the GPU (sudo nvidia-smi -r) or reboot the node; have it replaced if the error returns"
 
 
 def used_gpus(context: CheckContext, name: str, health: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -91,7 +91,7 @@ def check_rows(context: CheckContext) -> Iterator[Finding]:
                     [node.name],
                     problem=f"GPU {gpu['index']} will remap a broken memory row at its next reset",
                     requirement="no broken memory row in use",
-                    remedy="reset the GPU (nvidia-smi -r) or reboot the node",
+                    remedy="reset the GPU (sudo nvidia-smi -r) or reboot the node",
                 )
             if (gpu["ecc_aggregate"] or 0) >= MAX_ECC_ERRORS:
                 yield warning(
@@ -189,7 +189,8 @@ def check_ports(context: CheckContext) -> Iterator[Finding]:
                 [node.name],
                 problem=f"an RDMA port has errors: {format_list(faulty, 4)}",
                 requirement="ports without errors: each error causes a retransmission, for which all nodes wait",
-                remedy="check the cable and the switch port: perfquery on the node shows whether the counters grow",
+                remedy="check the cable and the switch port: sudo perfquery on the node shows whether the "
+                "counters grow",
             )
     usual, slow = find_outliers(rates)
     if slow:

@@ -90,7 +90,7 @@ CUDA_REMEDIES: tuple[tuple[str, str], ...] = (
     ),
     (
         r"system not yet initialized|\b802\b",
-        "start the fabric manager: systemctl start nvidia-fabricmanager",
+        "start the fabric manager: sudo systemctl start nvidia-fabricmanager",
     ),
     (
         r"unknown error|\b999\b",

@@ -19,8 +19,8 @@ READY_STATES = {"completed", "not supported", "n/a", "[n/a]", "[not supported]"}
 ROCE_V2 = "RoCE v2"
 AUTOMATIC_GID_SINCE = (2, 21)  # NCCL chooses a RoCE v2 entry automatically
 MANAGER_REMEDY = (
-    "run systemctl enable --now nvidia-fabricmanager on the node, and see journalctl -u nvidia-fabricmanager for "
-    "the reason"
+    "run sudo systemctl enable --now nvidia-fabricmanager on the node, and see sudo journalctl -u "
+    "nvidia-fabricmanager for the reason"
 )
 
 

@@ -132,6 +132,15 @@ def size_problems(config: Mapping[str, Any], arguments: tuple[str, ...]) -> list
     return problems
 
 
+def deepspeed_remedy(problem: str, has_trainer: bool) -> str:
+    """Return the remedy for such a problem. has_trainer: whether the job imports a trainer, which replaces "auto"."""
+    if problem.startswith("it enables both"):
+        return "disable one of them"
+    if has_trainer:
+        return 'set "auto" in the configuration, so that the trainer takes the value from the argument'
+    return "change the configuration or the argument, so that both request the same precision"
+
+
 def check_deepspeed_arguments(context: CheckContext) -> list[Finding]:
     """Check that the DeepSpeed configuration and the script's arguments agree, as the Hugging Face trainer requires."""
     configs = [
@@ -141,9 +150,10 @@ def check_deepspeed_arguments(context: CheckContext) -> list[Finding]:
         return []
     libraries = {name for _node, imports in context.nodes_with("imports") for name in imports["libraries"]}
     contradiction = precision_problem(configs[0], context.job.args)
-    is_certain = contradiction.startswith("it enables both") or bool(libraries & TRAINER_LIBRARIES)
+    has_trainer = bool(libraries & TRAINER_LIBRARIES)
+    is_certain = contradiction.startswith("it enables both") or has_trainer
     problems = [contradiction] if contradiction else []
-    if libraries & TRAINER_LIBRARIES:
+    if has_trainer:
         problems += size_problems(configs[0], context.job.args)
     make_finding = error if is_certain else warning
     return [
@@ -152,9 +162,7 @@ def check_deepspeed_arguments(context: CheckContext) -> list[Finding]:
             [],
             problem=f"the DeepSpeed configuration contradicts itself or the job's arguments: {problem}",
             requirement="the same values in both",
-            remedy='set "auto" in the configuration, so that the trainer takes the value from the argument'
-            if not problem.startswith("it enables both")
-            else "disable one of them",
+            remedy=deepspeed_remedy(problem, has_trainer),
         )
         for problem in problems
     ]

@@ -74,7 +74,7 @@ def check_own_name(context: CheckContext) -> list[Finding]:
                 [node.name],
                 problem=problem,
                 requirement="only its node_address, so that peers can reach the address it publishes",
-                remedy=f"remove the line for {loopback[0] if loopback else '127.0.0.1'} from /etc/hosts: "
+                remedy=f"remove its name from the line for {loopback[0] if loopback else 'localhost'} in /etc/hosts: "
                 f"{HOSTS_FILE_REMEDY}",
             )
         )
@@ -186,7 +186,7 @@ def check_hostnames(context: CheckContext) -> list[Finding]:
             nodes,
             problem=f"they all have the hostname {hostname}",
             requirement="a unique hostname for each node",
-            remedy="run hostnamectl set-hostname NAME on each of them",
+            remedy="run sudo hostnamectl set-hostname NAME on each of them",
         )
         for hostname, nodes in owners.items()
         if len(nodes) > 1

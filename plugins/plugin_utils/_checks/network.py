@@ -33,7 +33,7 @@ def check_duplicate_address(context: CheckContext) -> list[Finding]:
                         [node.name],
                         problem=f"it has {address} on {interface}, which is the node_address of {owner}",
                         requirement="an address that only one machine has",
-                        remedy=f"remove it (ip address del {address} dev {interface}), or correct node_address of "
+                        remedy=f"remove it (sudo ip address del {address} dev {interface}), or correct node_address of "
                         f"{owner}",
                     )
                 )
@@ -168,8 +168,8 @@ def check_mtu(context: CheckContext) -> list[Finding]:
             odd,
             problem=f"{interfaces}; the others have {usual}",
             requirement="the same MTU on all nodes: unlike TCP, UDP and RDMA do not negotiate it",
-            remedy=f"run ip link set dev INTERFACE mtu {usual}, and set it in the network configuration for the next "
-            "boot",
+            remedy=f"run sudo ip link set dev INTERFACE mtu {usual}, and set it in the network configuration for the "
+            "next boot",
         )
     ]
 

@@ -117,13 +117,15 @@ KNOWN_FAILURES = (
         r"(?P<user>\S+) is not in the sudoers file|user (?P<denied>\S+) is not allowed to execute",
         "sudo rejects user {user}: not in the sudoers file",
         ROOT_REQUIREMENT,
-        "correct ansible_user in the inventory, or allow {user} to use sudo on the node: usermod -aG sudo {user}",
+        "correct ansible_user in the inventory, or allow {user} to use sudo on the node: as root, run usermod -aG "
+        "sudo {user}",
     ),
     ConnectionFailure(
         r"sudo: (command )?not found|sudo: No such file",
         "sudo is not installed",
         ROOT_REQUIREMENT,
-        "log in as root (ansible_user: root in the inventory), or install sudo on the node: apt-get install sudo",
+        "log in as root (ansible_user: root in the inventory), or install sudo on the node: as root, run apt-get "
+        "install sudo",
     ),
     ConnectionFailure(
         r"Could not resolve hostname (?P<host>\S+): Temporary failure",

@@ -88,7 +88,7 @@ def check_mounts(context: CheckContext) -> list[Finding]:
                     nodes,
                     problem=f"nothing is mounted at {point}{source}",
                     requirement="the data at the same path on each node",
-                    remedy=f"run sudo mount {point}; sudo journalctl -b shows why it was not mounted",
+                    remedy=f"run sudo systemctl start {point}; sudo journalctl -b shows why it was not mounted",
                 )
             )
         elif state == "unreadable":
@@ -109,7 +109,7 @@ def check_mounts(context: CheckContext) -> list[Finding]:
                     nodes,
                     problem=f"{point}{source} is not responding: {mount['error']}",
                     requirement="a mount whose server responds: otherwise a job that accesses it would hang",
-                    remedy=f"umount -l {point}, then mount it again, and check that its server is running",
+                    remedy=f"run sudo umount -l {point}, then mount it again, and check that its server is running",
                 )
             )
     return findings
@@ -226,7 +226,7 @@ def check_space(context: CheckContext) -> list[Finding]:
                 problem=f"/dev/shm has {format_gib(min(size for _name, size in small))}",
                 requirement=f"{context.thresholds.shm_gib:g} GiB or more: data loaders and NCCL exchange data through "
                 "it",
-                remedy="run mount -o remount,size=50% /dev/shm; start containers with --ipc=host or --shm-size",
+                remedy="run sudo mount -o remount,size=50% /dev/shm; start containers with --ipc=host or --shm-size",
             )
         )
     return findings
@@ -305,7 +305,7 @@ def check_clocks(context: CheckContext) -> list[Finding]:
                     problem=f"its clock is {abs(skew):.1f} s {'ahead of' if skew > 0 else 'behind'} the others",
                     requirement=f"clocks that agree within {context.thresholds.clock_skew:g} s: leases, logs and S3 "
                     "depend on them",
-                    remedy="enable time synchronization: timedatectl set-ntp true",
+                    remedy="enable time synchronization: sudo timedatectl set-ntp true",
                 )
             )
     return findings

@@ -70,13 +70,13 @@ def find_network(cluster: str, networks: Iterable[Network], network_id: str = ""
         if not chosen:
             raise PlanRefusedError(
                 f"no network has both the name {network_name(cluster)} and the id {network_id}. Networks with "
-                f"this name: {_format_networks(matches) or 'none'}. Correct network_id, or omit it"
+                f"this name: {_format_networks(matches) or 'none'}. Correct provision_network_id, or omit it"
             )
         return chosen[0]
     if len(matches) > 1:
         raise PlanRefusedError(
             f"{len(matches)} networks are named {network_name(cluster)}: {_format_networks(matches)}. Select the "
-            "cluster's network by its id with network_id, or remove the others in the console"
+            "cluster's network by its id with provision_network_id, or remove the others in the console"
         )
     return matches[0] if matches else None
 

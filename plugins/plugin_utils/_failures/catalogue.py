@@ -89,9 +89,9 @@ NODE_LOST: Explanation = {
     "id": "node-lost",
     "cause": "The machine or its network went down. The last lines of its log do not say why.",
     "remedy": (
-        "run ansible-playbook ping.yml to see whether the machine is back; its provider's console, and journalctl "
-        "--boot=-1 on the machine, may say what happened. Launch again from the last checkpoint; to leave the "
-        "machine out, launch with -e nodes=A,B"
+        "run ansible-playbook ping.yml to see whether the machine is back; its provider's console, and sudo "
+        "journalctl --boot=-1 on the machine, may say what happened. Launch again from the last checkpoint; to leave "
+        "the machine out, launch with -e nodes=A,B"
     ),
     "evidence": "",
     "confidence": "error",

@@ -186,8 +186,8 @@ def render_verdict(  # noqa: C901
             lines.append(f"  on {node['name']} the container may still exist and hold GPUs: {node['container']}")
         if node["unwritten"]:
             lines.append(
-                f"  on {node['name']} writing to the run's directory failed at times: {node['unwritten']}; free "
-                f"up space, or set launch_node_directory: {posixpath.dirname(node['log'])}"
+                f"  on {node['name']} writing to the run's directory failed at times: {node['unwritten']}; free up "
+                f"space in {posixpath.dirname(node['log'])}, or set launch_node_directory to another directory"
             )
         if node.get("shortened"):
             lines.append(f"  {node['shortened']}")

@@ -84,7 +84,7 @@ def decide_unrestricted(facts: Mapping[str, Any], desired: DesiredDriver) -> Dri
             REFUSE,
             f"driver {loaded or library} was not installed from packages of this system, and "
             f"{f'is older than {desired.minimum_version}' if is_working else 'does not work'}. "
-            "Remove it with its own installer (nvidia-uninstall), then run this again",
+            "Remove it with its own installer (sudo nvidia-uninstall), then run this again",
         )
     if len(branches) > 1:
         names = ", ".join(str(branch) for branch in sorted(branches, key=str))
@@ -271,7 +271,7 @@ def install_driver(driver: Mapping[str, Any], desired: DesiredDriver, reason: st
     return DriverDecision(
         REFUSE,
         f"{reason}, and the package sources have no {requested}{minimum}; they have: {available}. {hint} and run "
-        "`apt-get update`, or set nvidia_driver_branch to an available one",
+        "this again, or set nvidia_driver_branch to an available one",
     )
 
 

@@ -61,7 +61,9 @@ PACKAGE_NAMES = {
 BUILT_FOR_TORCH = ("torchvision", "torchaudio")
 NOT_PACKAGES = ("it",)
 # Parts of remedies that describe what site.yml chooses.
-SITE_ONLY = re.compile(r", which chooses a matching torch version and wheel")
+SITE_ONLY = re.compile(
+    r", which chooses a matching torch version and wheel| \(an existing environment keeps its Python: [^()\n]{1,200}\)"
+)
 
 
 def user_python(python: Any, image: Any) -> str:

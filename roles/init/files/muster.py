@@ -99,7 +99,7 @@ MEANINGS = {
     "max_usd_per_hour": "Maximum cost of all machines in the cluster. Without it, no machine is created.",
     "add": "Name of a machine that no run may use.",
     "reason": "Reason why no run may use the machine.",
-    "nnodes": "Number of nodes. Default: all.",
+    "nnodes": "Number of machines. Required unless provision_nnodes is set.",
     "run_id": "Name of the run, or the beginning of its name. Default: the active run, otherwise the last one.",
     "rank": "Rank to show. Default: all for stacks, 0 for logs.",
     "gpus": "GPUs to use on each node, as nvidia-smi numbers them, such as 0,1. Default: all.",

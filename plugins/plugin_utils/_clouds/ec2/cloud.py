@@ -72,7 +72,7 @@ class Ec2Cloud(Cloud[AwsClient, Ec2Request, Ec2Offer, Ec2Account]):
     console = "https://console.aws.amazon.com/ec2"
     shortage_advice = (
         "Try other types (provision_machine_types=[g5.xlarge, g4dn.xlarge]), another region, "
-        "provision_market=spot-else-on-demand, or on_shortage=wait"
+        "provision_market=spot-else-on-demand, or provision_on_shortage=wait"
     )
     network_term = NETWORK_TERM
     ready_term = "running"

@@ -47,7 +47,7 @@ def choose_region(session: Any, region: str) -> str:
     """Return the requested region, or the configured one. Raise PlanRefusedError if it does not exist."""
     region = region or session.region_name or ""
     if not region:
-        raise PlanRefusedError("no region is set. Set one: -e region=us-east-1, or export AWS_REGION")
+        raise PlanRefusedError("no region is set. Set one: -e region=us-east-1, or export AWS_DEFAULT_REGION")
     known_regions = [
         region_name
         for partition in session.get_available_partitions()
@@ -86,15 +86,15 @@ def read_site(
         except Ec2Error as error:
             if error.transient:
                 raise
-            raise PlanRefusedError(f"subnet_id is {single_line(subnet_id, 60)}: {error}") from None
+            raise PlanRefusedError(f"provision_subnet_id is {single_line(subnet_id, 60)}: {error}") from None
         site = ClusterNetwork(str(subnets[0]["VpcId"]), {str(subnets[0]["AvailabilityZone"]): subnet_id})
     else:
         site = _default_site(aws)
     if group and group.get("VpcId") != site.vpc:
         raise PlanRefusedError(
             f"the security group {group['GroupName']} ({group['GroupId']}) is in {group.get('VpcId')}, but the "
-            f"machines would be in {site.vpc}. Set subnet_id to a subnet of {group.get('VpcId')}, or tear the cluster "
-            "down first"
+            f"machines would be in {site.vpc}. Set provision_subnet_id to a subnet of {group.get('VpcId')}, or tear "
+            "the cluster down first"
         )
     return site
 

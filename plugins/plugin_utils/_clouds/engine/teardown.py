@@ -206,10 +206,8 @@ def _summarize(cloud: AnyCloud, current: ClusterPlan, remaining: list[str], temp
     )
     if current["retained"]:
         exceptions = "; ".join(current["retained"])
-        return (
-            f"no machines of {cloud.cluster} remain; {exceptions}, at an unknown price. Remove it with "
-            f"teardown_drive=true{template_note}"
-        )
+        remedy = ". Remove it with teardown_drive=true" if current["drives"] else ""
+        return f"no machines of {cloud.cluster} remain; {exceptions}, at an unknown price{remedy}{template_note}"
     if templates:
         return f"no machines of {cloud.cluster} remain{template_note}"
     return f"no resources of {cloud.cluster} remain, 0 USD an hour"

@@ -70,7 +70,7 @@ class PaperspaceCloud(Cloud[Client, PaperspaceRequest, PaperspaceOffer, PlainAcc
     name = "paperspace"
     console = CONSOLE
     shortage_advice = (
-        "Try other types (provision_machine_types=[A6000x2, A5000x2]), another region, or on_shortage=wait"
+        "Try other types (provision_machine_types=[A6000x2, A5000x2]), another region, or provision_on_shortage=wait"
     )
     rollback_note = "The resources created for it have been removed; "
     inventory_plugins = ("muster.training.paperspace",)

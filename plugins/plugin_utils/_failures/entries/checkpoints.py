@@ -112,7 +112,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         remedy=(
             "resume with the same number of ranks; or convert the checkpoint to a universal checkpoint (run "
-            'ds_to_universal.py, and set "load_universal": true); or resume only the weights with zero_to_fp32.py'
+            'ds_to_universal.py, and set "checkpoint": {"load_universal": true} in the DeepSpeed configuration); or '
+            "resume only the weights with zero_to_fp32.py"
         ),
         source="deepspeedai/Megatron-DeepSpeed#439",
     ),

@@ -60,7 +60,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"The detected CUDA version \(\S{1,12}\) mismatches the version that was used",
         ),
         cause=(
-            "DeepSpeed is compiling an op for this job with the node's nvcc, whose CUDA version differs from torch's."
+            "DeepSpeed, or another package, is compiling GPU code with the node's nvcc, whose CUDA version differs "
+            "from torch's."
         ),
         remedy=(
             "install a torch build for that CUDA version (ansible-playbook site.yml --tags python_env,pytorch -e "
@@ -296,7 +297,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             "calls torch.compile."
         ),
         remedy=(
-            "install a newer torch: 2.4 or newer for Python 3.12, 2.6 for 3.13, 2.9 for 3.14 (ansible-playbook "
+            "install a newer torch: 2.4 or newer for Python 3.12, 2.6 for 3.13, 2.10 for 3.14 (ansible-playbook "
             "site.yml --tags python_env,pytorch -e pytorch_version=2.6.0); or use an older Python. If a package "
             "such as DeepSpeed calls torch.compile when it is imported, a newer version of that package may not "
             "do so"

@@ -57,8 +57,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             "Docker, DOCKER_HOST)."
         ),
         remedy=(
-            "run ansible-playbook site.yml --tags docker_engine to install and start Docker; run `systemctl status "
-            "docker` on the node to see why it failed, which is often due to a mistake in /etc/docker/daemon.json"
+            "run ansible-playbook site.yml --tags docker_engine -e docker_engine_enabled=true to install and start "
+            "Docker; run `systemctl status docker` on the node to see why it failed, which is often due to a mistake "
+            "in /etc/docker/daemon.json"
         ),
         source="microsoft/unilm#226",
     ),
@@ -132,8 +133,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         cause="The NVIDIA Container Toolkit is missing on that node, or the container engine was not restarted "
         "after it was installed.",
         remedy=(
-            "run ansible-playbook site.yml --tags docker_engine to install the NVIDIA Container Toolkit and "
-            "configure the engine for it"
+            "run ansible-playbook site.yml --tags docker_engine -e docker_engine_enabled=true to install the NVIDIA "
+            "Container Toolkit and configure the engine for it"
         ),
         source="NVIDIA/nvidia-docker#1034",
     ),

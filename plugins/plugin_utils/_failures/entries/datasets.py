@@ -130,7 +130,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"TypeError: cannot pickle '[\w.]{1,60}' object",
         ),
         cause=(
-            "Spawned workers (the default in Python 3.14) receive the dataset as a pickle, which cannot contain "
+            "Workers that are not forked (the default since Python 3.14) receive the dataset as a pickle, which cannot "
+            "contain "
             "lambdas, nested functions, or open files and connections. The same applies to copy.deepcopy and "
             "torch.save of whole objects, if the frames above name them."
         ),

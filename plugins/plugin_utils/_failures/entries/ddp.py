@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.entry import CatalogueEntry
+from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.shared_remedies import CHECK_CALLS
 
 TOPIC = "Ranks out of step"
 ENTRIES: tuple[CatalogueEntry, ...] = (
@@ -317,8 +318,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "collective, or are at different points of the script.",
         remedy=(
             "make the sizes equal on all ranks (drop_last=True, padding, the same model and configuration), or "
-            "use all_gather_object for objects; launch with -e debug=true to make torch name the call that "
-            "differs"
+            f"use all_gather_object for objects; {CHECK_CALLS}"
         ),
         source="NVIDIA/nccl#1394",
     ),

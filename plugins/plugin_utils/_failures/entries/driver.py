@@ -163,9 +163,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(
             r"GPU has fallen off the bus",
             r"Unable to determine the device handle for GPU",
-            r"NVRM: Xid \(PCI:[^\n)]{1,40}\): (?:48|62|63|64|74|79|94|95|119|120)\b",
+            r"NVRM: Xid \(PCI:[^\n)]{1,40}\): (?:48|62|64|74|79|95|119|120)\b",
         ),
-        cause="The machine lost a GPU because of a problem with power, heat, the slot, or the GPU itself.",
+        cause="A GPU failed because of a problem with its memory, NVLink, power, heat, the slot, or the GPU itself.",
         remedy="reboot the node; if the error returns, leave it out (-e nodes=...) and have the GPU replaced",
         source="NVIDIA/NVSentinel#155",
         kind="confirmation",
@@ -208,8 +208,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             "or a rank that the script starts itself. Otherwise, the driver is failing on that node."
         ),
         remedy=(
-            "do not use CUDA before the processes are started (even torch.cuda.is_available() and device_count() "
-            "count as use), keep tensors in the dataset on the CPU, or start the processes with spawn: "
+            "do not use CUDA before the processes are started (even torch.cuda.is_available() counts as use), "
+            "keep tensors in the dataset on the CPU, or start the processes with spawn: "
             "mp.set_start_method('spawn'), DataLoader(multiprocessing_context='spawn'). If the error remains, run "
             "ansible-playbook preflight.yml to check the driver"
         ),

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.entry import CatalogueEntry
+from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.shared_remedies import CHECK_CALLS
 
 TOPIC = "Ranks that wait for each other"
 ENTRIES: tuple[CatalogueEntry, ...] = (
@@ -82,8 +83,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         remedy=(
             "make the same calls in the same order on every rank; to save a sharded model, call the function that "
             "gathers it on all ranks. With ZeRO 3 and a mixture of experts, where each rank calls different experts, "
-            "use deepspeed.utils.set_z3_leaf_modules(model, [BLOCK]). Launch with -e debug=true to make torch name "
-            "the first call that differs"
+            f"use deepspeed.utils.set_z3_leaf_modules(model, [BLOCK]); {CHECK_CALLS}"
         ),
         source="hiyouga/LlamaFactory#6269",
     ),
@@ -155,8 +155,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         remedy=(
             "run ansible-playbook logs.yml -e rank=N to see what the rank listed as behind did last, or "
             "ansible-playbook stacks.yml while it hangs. Give all ranks the same number of batches "
-            "(drop_last=True, model.join()), and skip a bad batch on all ranks or on none. Launch with -e "
-            "debug=true to make torch name the first call that differs"
+            f"(drop_last=True, model.join()), and skip a bad batch on all ranks or on none; {CHECK_CALLS}"
         ),
         source="hiyouga/LlamaFactory#7396",
     ),
@@ -175,8 +174,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         remedy=(
             "make the sizes equal on all ranks with drop_last=True or padding to one length, or use "
             "all_gather_object for objects; use the same code, configuration and packages on all nodes "
-            "(ansible-playbook preflight.yml compares them). Launch with -e debug=true to make torch name the "
-            "call"
+            f"(ansible-playbook preflight.yml compares them); {CHECK_CALLS}"
         ),
         source="pytorch/pytorch#140563",
     ),
@@ -257,8 +255,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             "slower, hangs, is still loading or saving, had fewer batches, or is at a different point of the script."
         ),
         remedy=(
-            "find the rank that is not waiting; launch with -e debug=true to make torch log what each rank was "
-            "doing. If ranks have different numbers of batches (an IterableDataset), use drop_last=True, or run "
+            "find the rank that is not waiting; launch with -e "
+            '\'{"launch_environment": {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}}\' to make torch name the ranks that did '
+            "not arrive. If ranks have different numbers of batches (an IterableDataset), use drop_last=True, or run "
             "the loop inside `with model.join()`. If work between two collectives may take longer, use "
             "init_process_group(timeout=timedelta(hours=1))"
         ),

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.entry import CatalogueEntry
+from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.shared_remedies import MPI_NETWORK
 
 TOPIC = "Launchers"
 ENTRIES: tuple[CatalogueEntry, ...] = (
@@ -73,9 +74,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             "installed, is a different version, or is not in the PATH of a non-interactive login."
         ),
         remedy=(
-            "run ansible-playbook site.yml --tags open_mpi to install the same Open MPI at the same path on all "
-            "nodes. With your own installation, use mpirun --prefix DIRECTORY, or set PATH before the line in "
-            "~/.bashrc that exits for non-interactive shells"
+            "run ansible-playbook site.yml --tags open_mpi -e open_mpi_enabled=true to install the same Open MPI at "
+            "the same path on all nodes. With your own installation, use mpirun --prefix DIRECTORY, or set PATH "
+            "before the line in ~/.bashrc that exits for non-interactive shells"
         ),
         source="open-mpi/ompi#8870",
     ),
@@ -134,7 +135,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         remedy=(
             "remove the call and print what you want to see. To debug by hand, run ansible-playbook shell.yml -e "
             "nodes=NODE to see how to log in to a node with the job's environment; run the script there with one "
-            "process (WORLD_SIZE=1 RANK=0 python -m pdb train.py), or call torch.distributed.breakpoint() there"
+            "process (MASTER_ADDR=127.0.0.1 MASTER_PORT=29600 WORLD_SIZE=1 RANK=0 LOCAL_RANK=0 python -m pdb "
+            "train.py), or call torch.distributed.breakpoint() there"
         ),
         source="torch 2.13.0 on a CPU",
     ),
@@ -276,11 +278,12 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"xpoll: protocol failure in circuit setup",
         ),
         cause=(
-            "pdsh, which DeepSpeed uses to start the ranks, uses rsh to log in by default, and only root can use rsh."
+            "The script calls pdsh, which uses rsh to log in by default, and only root can use rsh. DeepSpeed's own "
+            "launcher makes pdsh use SSH."
         ),
         remedy=(
-            'launch with -e \'{"launch_environment": {"PDSH_RCMD_TYPE": "ssh"}}\'; or leave launch_launcher out, '
-            "so that torchrun starts the ranks without pdsh"
+            'launch with -e \'{"launch_environment": {"PDSH_RCMD_TYPE": "ssh"}}\', or call pdsh -R ssh; '
+            "or let torchrun start the ranks without pdsh (leave launch_launcher out)"
         ),
         source="chaos/pdsh#127",
     ),
@@ -299,11 +302,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             "A port between the nodes is closed, or Open MPI chose an interface that has no route to the other node, "
             "such as docker0 or a second network."
         ),
-        remedy=(
-            'choose the network by its range with -e \'{"launch_environment": {"OMPI_MCA_btl_tcp_if_include": '
-            '"10.0.0.0/24", "OMPI_MCA_oob_tcp_if_include": "10.0.0.0/24"}}\'; run ansible-playbook preflight.yml to '
-            "test the connections"
-        ),
+        remedy=f"{MPI_NETWORK}. Run ansible-playbook preflight.yml to test the connections",
         source="open-mpi/ompi#4963",
         weak=True,
     ),

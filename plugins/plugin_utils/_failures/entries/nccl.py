@@ -175,8 +175,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         remedy=(
             "use a newer NCCL version (2.27 or later), which comes with a newer torch (ansible-playbook site.yml "
-            "--tags python_env,pytorch) or a newer container image. Until then, launch with -e "
-            '\'{"launch_environment": {"NCCL_NET_MERGE_LEVEL": "LOC"}}\''
+            "--tags python_env,pytorch) or a newer container image"
         ),
         source="NVIDIA/nccl#1748",
     ),
@@ -193,7 +192,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         remedy=(
             'launch with -e \'{"launch_environment": {"NCCL_P2P_DISABLE": "1"}}\'; if it helps, disable ACS and '
-            "the IOMMU in the BIOS (pci=noacs). Then try NCCL_IB_DISABLE=1; if it helps, set "
+            "the IOMMU in the BIOS. Then try NCCL_IB_DISABLE=1; if it helps, set "
             "NCCL_IB_GID_INDEX=3. Run ansible-playbook preflight.yml to test the connections"
         ),
         source="NVIDIA/nccl#719",
@@ -424,8 +423,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             "a port on which NCCL was waiting for its own ranks; older versions of NCCL then fail or hang."
         ),
         remedy=(
-            "exclude the nodes from port scans while jobs are running, or allow only the nodes' own addresses with "
-            "ansible-playbook site.yml --tags firewall; NCCL 2.27 and later tolerate most of these connections"
+            "exclude the nodes from port scans while jobs are running, or run ansible-playbook site.yml --tags "
+            "firewall -e firewall_close=true, which refuses all connections from other machines except SSH and the "
+            "ports in firewall_open"
         ),
         source="NVIDIA/nccl#1808",
         recoverable=True,

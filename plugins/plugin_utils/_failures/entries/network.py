@@ -124,7 +124,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="config has no run_id, generated a random run_id: 174580650467654300307713793029077439978",
         texts=(r"config has no run_id, generated a random run_id",),
         cause=(
-            "torchrun was started without --rdzv_id, or the option's value was an unset variable. Each node "
+            "The value of torchrun's --rdzv_id was empty, usually because it is an unset variable. Each node "
             "therefore generated a random id, and nodes with different ids never meet."
         ),
         remedy=(
@@ -208,7 +208,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         remedy=(
             "remove GLOO_SOCKET_IFNAME from launch_environment and the script; muster sets it on each node to "
-            "the interface of node_address. It must be set to exactly one interface name, spelled out in full. "
+            "the interface of node_address. If you set it yourself, spell out the name of the interface in full. "
             "Run ansible-playbook site.yml --tags hosts_file to fix the node's own name"
         ),
         source="Megvii-BaseDetection/YOLOX#139",

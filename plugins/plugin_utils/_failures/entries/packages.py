@@ -114,8 +114,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         remedy=(
             "remove it from LD_LIBRARY_PATH in launch_environment, and make sure that `pip list` shows exactly "
-            "one nvidia-nccl package in the environment. To recreate the environment, run ansible-playbook "
-            "site.yml --tags python_env,pytorch"
+            "one nvidia-nccl package in the environment. If it shows several, uninstall them all with "
+            "pip, and run ansible-playbook site.yml --tags python_env,pytorch"
         ),
         source="rwth-i6/returnn#1802",
     ),
@@ -225,8 +225,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"ImportError: numpy\.core\.multiarray failed to import",
         ),
         cause=(
-            "A compiled package was built for a different major version of numpy from the one that is installed: for "
-            "numpy 2 if 96 was expected and 88 was found, otherwise for numpy 1."
+            "A compiled package was built for a different version of numpy from the one that is installed. If the "
+            "message is about numpy.dtype, and 96 was expected but 88 was found, it was built for numpy 1, and numpy "
+            "2 is installed; otherwise, it was usually built for a newer numpy."
         ),
         remedy=(
             "add numpy<2, or newer versions of numpy and of the package in the line above, to the job's "
@@ -455,9 +456,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(r"(?:ImportError|OSError): lib[\w.+-]{1,80}: cannot open shared object file",),
         cause="A Python package needs a library that the node, or the container image, does not have.",
         remedy=(
-            "install it on all nodes or in the image. For libGL.so.1 or libgthread, run sudo apt-get install "
-            "libgl1 libglib2.0-0, or use opencv-python-headless instead of opencv-python; for libmpi.so, run "
-            "ansible-playbook site.yml --tags open_mpi; for any other library, use `apt-file search LIBRARY`"
+            "install it on all nodes or in the image. For libGL.so.1 or libgthread, run sudo apt-get install libgl1 "
+            "libglib2.0-0, or use opencv-python-headless instead of opencv-python; for libmpi.so, run "
+            "ansible-playbook site.yml --tags open_mpi -e open_mpi_enabled=true; for any other library, use `apt-file "
+            "search LIBRARY`"
         ),
         source="amdegroot/ssd.pytorch#525",
         recoverable=True,

@@ -211,10 +211,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             "lost again, it is flapping: a cable, a transceiver, a switch port or the adapter is faulty."
         ),
         remedy=(
-            "leave this node out (-e nodes=A,B) and launch again from the last checkpoint. Then run `ibqueryerrors` "
-            "(for RoCE, `ethtool -S INTERFACE`), `mlxlink -d mlx5_0 -c` and `sudo dmesg -T | grep mlx5` on this node "
-            "to see the port and its error counters. Reseat or replace the cable or transceiver, or have the "
-            "provider do it"
+            "leave this node out (-e nodes=A,B) and launch again from the last checkpoint. Then run `sudo "
+            "ibqueryerrors` (for RoCE, `ethtool -S INTERFACE`), `sudo mlxlink -d mlx5_0 -c` and `sudo dmesg -T | grep "
+            "mlx5` on this node to see the port and its error counters. Reseat or replace the cable or transceiver, "
+            "or have the provider do it"
         ),
         source="NVIDIA/nccl#905",
         recoverable=True,

@@ -28,6 +28,15 @@ CPU_ONLY_TORCH = (
     "on nodes without GPUs, {change}. On nodes with GPUs, run ansible-playbook site.yml --tags "
     "python_env,pytorch -e pytorch_cuda=auto to install the CUDA build"
 )
+CHECK_CALLS = (
+    'launch with -e \'{"launch_environment": {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}}\' to make torch name the first '
+    "call that differs"
+)
+MPI_NETWORK = (
+    "set node_address in the inventory to the nodes' addresses in the right network, which muster makes mpirun use; "
+    "for an mpirun of your own, set OMPI_MCA_btl_tcp_if_include and OMPI_MCA_oob_tcp_if_include to the network's "
+    "range, such as 10.0.0.0/24"
+)
 OPEN_NETWORK = (
     "run ansible-playbook preflight.yml, which tests each connection in both directions and names what is "
     "blocked; all TCP ports must be open between the nodes (security group, firewall)"

@@ -44,7 +44,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         remedy=(
             "upgrade wandb in the job's requirements and run ansible-playbook site.yml --tags python_env, or start "
             'it in a thread with -e \'{"launch_environment": {"WANDB_START_METHOD": "thread"}}\'. To run without '
-            "W&B, set WANDB_MODE=offline"
+            "W&B, set WANDB_MODE=disabled in launch_environment"
         ),
         source="wandb/wandb#3018",
         recoverable=True,

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence.rule import EvidenceRule
@@ -13,16 +14,13 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.facts im
 
 TOPIC = "Why a checkpoint does not match"
 KEYS = ("checkpoint-keys", "checkpoint-shapes", "distributed-checkpoint-keys")
+# The prefix of the weights' names, the wrapper that adds it, and the model inside it.
 PREFIXES = (
-    (r"module\.", "module.", "DistributedDataParallel or DeepSpeed"),
-    (r"_orig_mod\.", "_orig_mod.", "torch.compile"),
-    (r"_forward_module\.", "_forward_module.", "Lightning's strategy"),
-    (
-        r"(?:_fsdp_wrapped_module|_checkpoint_wrapped_module)\.",
-        "_fsdp_wrapped_module.",
-        "FSDP or activation checkpointing",
-    ),
-    (r"base_model\.model\.", "base_model.model.", "peft (LoRA)"),
+    ("module.", "DistributedDataParallel or DeepSpeed", "model.module"),
+    ("_orig_mod.", "torch.compile", "model._orig_mod"),
+    ("_forward_module.", "Lightning's strategy", "model.module"),
+    ("_fsdp_wrapped_module.", "FSDP", "model.module"),
+    ("_checkpoint_wrapped_module.", "activation checkpointing", "model._checkpoint_wrapped_module"),
 )
 
 
@@ -71,17 +69,31 @@ RULES: tuple[EvidenceRule, ...] = (
         EvidenceRule(
             id=f"checkpoint-has-prefix-{number}",
             entries=KEYS,
-            shows=(rf"Unexpected key\(s\) in state_dict: \"{pattern}",),
+            shows=(rf"Unexpected key\(s\) in state_dict: \"{re.escape(prefix)}",),
             cause=(
                 f"The names in the checkpoint begin with {prefix!r}, since the checkpoint was saved from the "
                 f"{wrapper} wrapper."
             ),
             remedy=f"remove the prefix: model.load_state_dict({{{{name.removeprefix({prefix!r}): value for name, value "
-            f"in "
-            "state.items()}}}}); save model.module.state_dict() (the inner model) next time",
+            f"in state.items()}}}}); save {inner}.state_dict() (the inner model) next time",
             certain=True,
         )
-        for number, (pattern, prefix, wrapper) in enumerate(PREFIXES)
+        for number, (prefix, wrapper, inner) in enumerate(PREFIXES)
+    ),
+    EvidenceRule(
+        id="checkpoint-of-peft",
+        entries=KEYS,
+        shows=(r"Unexpected key\(s\) in state_dict: \"base_model\.model\.",),
+        cause=(
+            "The checkpoint was saved from a model that peft (LoRA) had wrapped, but the model that it is loaded into "
+            "is not wrapped."
+        ),
+        remedy=(
+            "wrap the model with the same settings before load_state_dict: model = get_peft_model(model, "
+            "lora_config); for a directory that save_pretrained wrote, use PeftModel.from_pretrained(model, "
+            "DIRECTORY). To save plain weights, use model.merge_and_unload().state_dict()"
+        ),
+        certain=True,
     ),
     EvidenceRule(
         id="checkpoint-of-adapters",
@@ -103,16 +115,27 @@ RULES: tuple[EvidenceRule, ...] = (
         EvidenceRule(
             id=f"model-has-prefix-{number}",
             entries=KEYS,
-            shows=(rf"Missing key\(s\) in state_dict: \"{pattern}",),
+            shows=(rf"Missing key\(s\) in state_dict: \"{re.escape(prefix)}",),
             cause=(
                 f"The names in the model begin with {prefix!r}, since the model is already wrapped by {wrapper}, but "
                 "those in the checkpoint do not."
             ),
             remedy="load the checkpoint before the model is wrapped, or into the inner model: "
-            "model.module.load_state_dict(state)",
+            f"{inner}.load_state_dict(state)",
             certain=True,
         )
-        for number, (pattern, prefix, wrapper) in enumerate(PREFIXES)
+        for number, (prefix, wrapper, inner) in enumerate(PREFIXES)
+    ),
+    EvidenceRule(
+        id="model-of-peft",
+        entries=KEYS,
+        shows=(r"Missing key\(s\) in state_dict: \"base_model\.model\.",),
+        cause=(
+            "The model is already wrapped by peft (LoRA), which changes the names of its weights, but those in the "
+            "checkpoint are the original ones."
+        ),
+        remedy="load the checkpoint before get_peft_model wraps the model",
+        certain=True,
     ),
     EvidenceRule(
         id="optimizer-of-other-ranks",
@@ -160,8 +183,8 @@ RULES: tuple[EvidenceRule, ...] = (
             "because the number of GPUs was different. The names therefore differ by the wrapper's prefix."
         ),
         remedy=(
-            'rename the keys before loading: state = {{name.replace(".module.", "."): value for name, value in '
-            "state.items()}}. Save the inner module from now on"
+            'rename the keys before loading: state = {{re.sub(r"\\.(module|_orig_mod|_fsdp_wrapped_module)\\.", ".", '
+            "name): value for name, value in state.items()}}. Save the inner module from now on"
         ),
         certain=True,
     ),

@@ -26,7 +26,8 @@ RULES: tuple[EvidenceRule, ...] = (
         ),
         remedy=(
             'use -e \'{{"launch_environment": {{"MAX_JOBS": "2"}}}}\'; or build the extension once before the '
-            "job (run DS_BUILD_OPS=1 pip install deepspeed, or use a prebuilt wheel of flash-attn)"
+            "job (run DS_BUILD_OPS=1 pip install --force-reinstall --no-deps --no-cache-dir --no-build-isolation "
+            "deepspeed, or use a prebuilt wheel of flash-attn)"
         ),
         certain=True,
     ),

@@ -273,7 +273,7 @@ RULES: tuple[EvidenceRule, ...] = (
         remedy=(
             "call torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) after init_dist, and pass "
             "device_ids=[LOCAL_RANK] to MMDistributedDataParallel; upgrade mmcv or mmengine; or use the same "
-            "number of ranks on each node: -e nproc_per_node={ranks_per_node}"
+            "number of ranks on each node: -e nproc_per_node={gpus_per_node}"
         ),
     ),
     EvidenceRule(

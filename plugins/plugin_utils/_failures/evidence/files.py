@@ -148,7 +148,8 @@ RULES: tuple[EvidenceRule, ...] = (
         remedy=(
             "remove the leftover files with rm -rf ~/.cache/torch_extensions; then give each node a cache on its own "
             'disk with -e \'{{"launch_environment": {{"TORCH_EXTENSIONS_DIR": "/tmp/torch_extensions"}}}}\', or '
-            "build the extension once before the job (DS_BUILD_OPS=1 pip install deepspeed)"
+            "build the extension once before the job (DS_BUILD_OPS=1 pip install --force-reinstall --no-deps "
+            "--no-cache-dir --no-build-isolation deepspeed)"
         ),
     ),
     EvidenceRule(

@@ -119,8 +119,7 @@ RULES: tuple[EvidenceRule, ...] = (
             "reloaded its units after the container had been created."
         ),
         remedy="on that node: sudo sed -i 's/^#\\?no-cgroups *=.*/no-cgroups = false/' "
-        "/etc/nvidia-container-runtime/config.toml && sudo systemctl restart docker (rootless Docker needs true), then "
-        "start a new container",
+        "/etc/nvidia-container-runtime/config.toml (rootless Docker needs true), then start a new container",
     ),
     EvidenceRule(
         id="barrier-on-first-gpu",

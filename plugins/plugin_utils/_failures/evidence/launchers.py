@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.shared_remedies import MPI_NETWORK
 from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence.files import is_not_rank_0
 from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence.network import is_foreign_address
 from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence.rule import EvidenceRule
@@ -399,10 +400,8 @@ RULES: tuple[EvidenceRule, ...] = (
             "firewall blocks its ports."
         ),
         remedy=(
-            "start containers with the host's network (--network=host), and specify the nodes' network with -e "
-            '\'{{"launch_environment": {{"OMPI_MCA_oob_tcp_if_include": "10.0.0.0/24", '
-            '"OMPI_MCA_btl_tcp_if_include": "10.0.0.0/24"}}}}\'. To test the connections, run ansible-playbook '
-            "preflight.yml"
+            "start containers with the host's network (--network=host), and "
+            f"{MPI_NETWORK}. To test the connections, run ansible-playbook preflight.yml"
         ),
     ),
     EvidenceRule(
@@ -420,10 +419,8 @@ RULES: tuple[EvidenceRule, ...] = (
             "docker0), to which this node has no route."
         ),
         remedy=(
-            'specify the nodes\' network with -e \'{{"launch_environment": {{"OMPI_MCA_btl_tcp_if_include": '
-            '"10.0.0.0/24", "OMPI_MCA_oob_tcp_if_include": "10.0.0.0/24"}}}}\', using its range instead of '
-            "10.0.0.0/24. If {address} is a node's own address, a firewall is blocking it: run ansible-playbook "
-            "preflight.yml"
+            f"{MPI_NETWORK}. If {{address}} is a node's own address, a firewall is blocking it: run "
+            "ansible-playbook preflight.yml"
         ),
     ),
     EvidenceRule(

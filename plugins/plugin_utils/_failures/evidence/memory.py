@@ -171,8 +171,8 @@ RULES: tuple[EvidenceRule, ...] = (
             "memory as the gradients, in addition to the weights, the gradients and the optimizer."
         ),
         remedy=(
-            "use DistributedDataParallel(..., gradient_as_bucket_view=True); if that is not enough, shard the "
-            "model with FSDP or ZeRO stage 2 or 3"
+            "shard the model with FSDP or ZeRO stage 2 or 3, or load it in bf16, which halves weights and buckets "
+            "(gradient_as_bucket_view=True saves memory only later, in the backward pass)"
         ),
         certain=True,
     ),

@@ -48,13 +48,14 @@ RULES: tuple[EvidenceRule, ...] = (
             r"(?P<name>\^[\w.,^-]{1,100}|[\w.-]{1,60},[\w.,-]{1,100}|=\w{1,60})",
         ),
         cause=(
-            "GLOO_SOCKET_IFNAME is {name}: gloo accepts the name of one interface, not a list or a pattern as "
-            "NCCL_SOCKET_IFNAME does (^lo,docker0)."
+            "GLOO_SOCKET_IFNAME contains {name}: gloo accepts only exact names of interfaces, separated by commas, not "
+            "a pattern as NCCL_SOCKET_IFNAME does (^lo,docker0)."
         ),
         remedy=(
             "remove GLOO_SOCKET_IFNAME from launch_environment, the script and the image: muster sets it on each "
             "node to the interface of node_address{of_interface}. To set it by hand, run export "
-            "GLOO_SOCKET_IFNAME=$(ip -4 route get {first_address} | grep -oP 'dev \\K\\S+')"
+            "GLOO_SOCKET_IFNAME=INTERFACE on each node, with the interface that `ip -br addr` shows with the address "
+            "at which the other nodes reach this one"
         ),
         certain=True,
     ),

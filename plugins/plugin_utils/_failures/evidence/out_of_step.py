@@ -227,7 +227,7 @@ RULES: tuple[EvidenceRule, ...] = (
             "tensors: most likely it had ended, was hanging, had fewer batches, or took a different branch."
         ),
         remedy=(
-            "read the log of that rank with ansible-playbook logs.yml -e rank={ranks}{rank}; make the same calls on "
+            "read the log of each such rank with ansible-playbook logs.yml -e rank=RANK; make the same calls on "
             "every rank, with the same number of batches (drop_last, hvd.join())"
         ),
     ),

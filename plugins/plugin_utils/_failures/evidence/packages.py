@@ -96,7 +96,7 @@ ARGUMENTS = (
     ApiChange("enable_gqa", "", "it needs torch 2.5", "torch>=2.5"),
     ApiChange("mmap", "load", "torch.load accepts it only in torch 2.1 and later", "torch>=2.1"),
     ApiChange("weights_only", "load", "torch.load accepts it only in torch 1.13 and later", "torch>=1.13"),
-    ApiChange("serialized_options", "", "the package was generated for an older protobuf version", "protobuf<4"),
+    ApiChange("serialized_options", "", "the package was generated for a newer protobuf version", "protobuf>=3.6"),
     ApiChange(
         "use_auth_token", "", "newer releases renamed it to token", "datasets<3 and huggingface_hub<1, or rename it"
     ),

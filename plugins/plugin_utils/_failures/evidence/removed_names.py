@@ -43,7 +43,10 @@ MODULES = (
     ),
     ApiChange(r"numpy\.distutils", "", "numpy removed it for Python 3.12", "numpy<1.26 with Python 3.11"),
     ApiChange(
-        r"transformers\.deepspeed", "", "newer releases moved it", "transformers<4.47, or transformers.integrations"
+        r"transformers\.deepspeed",
+        "",
+        "newer releases moved it",
+        "transformers<4.47, or import from transformers.integrations instead; to install it",
     ),
     ApiChange(
         r"transformers\.modeling_bert|transformers\.tokenization_\w{1,20}|transformers\.modeling_\w{1,30}",
@@ -133,15 +136,16 @@ ATTRIBUTES = (
     ApiChange(
         r"module 'torch' has no attribute '(?:float8_\w{1,20}|uint(?:16|32|64))'",
         "",
-        "it needs torch 2.3",
-        "torch>=2.3",
+        "it needs a newer torch",
+        "torch>=2.3 (torch>=2.7 for float8_e8m0fnu)",
     ),
     ApiChange(
-        r"module 'torch(?:\.\w{1,20})?' has no attribute '(?:compiler|_dynamo|compile|get_default_device)'",
+        r"module 'torch(?:\.\w{1,20})?' has no attribute '(?:compiler|_dynamo|compile)'",
         "",
         "it needs torch 2",
         "torch>=2.1",
     ),
+    ApiChange(r"module 'torch' has no attribute 'get_default_device'", "", "it needs torch 2.3", "torch>=2.3"),
     ApiChange(
         r"module 'torch\.utils\._pytree' has no attribute 'register_pytree_node'",
         "",
@@ -151,8 +155,8 @@ ATTRIBUTES = (
     ApiChange(
         r"module 'torch\.distributed' has no attribute '_(?:all_gather_base|reduce_scatter_base)'",
         "",
-        "newer versions of torch call it all_gather_into_tensor",
-        "a newer version of the package in the traceback",
+        "it needs torch 1.10",
+        "torch>=1.10, or an older version of the package in the traceback",
     ),
     ApiChange(
         r"module 'torch\.library' has no attribute '(?:register_fake|custom_op|impl_abstract)'",

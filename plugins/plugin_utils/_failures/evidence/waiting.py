@@ -171,8 +171,8 @@ RULES: tuple[EvidenceRule, ...] = (
             "this batch, or took another branch."
         ),
         remedy=(
-            f"{SAME_CALLS}; using batches of a single kind at a time also helps. Launch with -e debug=true to make "
-            "torch name the first call that differs"
+            f"{SAME_CALLS}; using batches of a single kind at a time also helps. To make torch name the first call "
+            'that differs, launch with -e \'{{"launch_environment": {{"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}}}}\''
         ),
     ),
     EvidenceRule(

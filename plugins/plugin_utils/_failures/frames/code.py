@@ -10,10 +10,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.frames.r
 from ansible_collections.muster.training.plugins.plugin_utils._failures.frames.tracebacks import BLOCK
 
 TOPIC = "The script and its libraries"
-WRAPPERS = (
-    r"'(?P<wrapper>DistributedDataParallel|DataParallel|FullyShardedDataParallel|DeepSpeedEngine|OptimizedModule|"
-    r"FSDPModule|PeftModel\w{0,30})' object has no attribute '(?P<name>\w{1,80})'"
-)
+WRAPPERS = r"'(?P<wrapper>DistributedDataParallel|DataParallel)' object has no attribute '(?P<name>\w{1,80})'"
 SHAPES = (
     r"mat1 and mat2 shapes cannot be multiplied|size of tensor a \(|Sizes of tensors must match|is invalid for input "
     r"of size|"
@@ -148,6 +145,7 @@ RULES: tuple[FrameRule, ...] = (
         title="A value is None",
         exceptions=("AttributeError", "TypeError"),
         message=r"'?NoneType'? object (?:has no attribute|is not (?:subscriptable|iterable|callable)|cannot be)|"
+        r"object of type 'NoneType' has no len|"
         r"(?:argument of type|unsupported operand type\(s\)[^\n]{1,80}) '?NoneType",
         operation=True,
         cause=(

@@ -167,13 +167,14 @@ RULES: tuple[FrameRule, ...] = (
         exceptions=("UnicodeDecodeError", "UnicodeEncodeError"),
         operation=True,
         cause=(
-            "{where}: {message}. If the message names 'ascii', the job's locale is POSIX, as in many containers; if "
-            "it names 'utf-8', the file is binary, compressed, or in another encoding."
+            "{where}: {message}. If the message names 'ascii', the code itself asks for ASCII, as pickle.load does "
+            "for a file that Python 2 wrote; if it names 'utf-8', the file is binary, compressed, or in another "
+            "encoding."
         ),
         remedy=(
-            'if the message names \'ascii\', launch with -e \'{{"launch_environment": {{"PYTHONUTF8": "1"}}}}\'; '
-            "otherwise use open(path, encoding=...), or check with `file` that the file is a text file, not an "
-            "archive or a pointer"
+            "if the message names 'ascii', set the encoding in that call: pickle.load(file, encoding='latin1'), "
+            "text.encode('utf-8'); otherwise use open(path, encoding=...), or check with `file` that the file is a "
+            "text file, not an archive or a pointer"
         ),
     ),
     FrameRule(

@@ -25,7 +25,8 @@ RULES: tuple[FrameRule, ...] = (
     FrameRule(
         id="dataset-without-length",
         title="A streamed dataset has no length",
-        message=r"has no len\(\)|does not implement __len__|has no attribute '__len__'",
+        message=r"(?<!'NoneType')(?<!'int')(?<!'float')(?<!'bool') has no len\(\)|does not implement __len__|"
+        r"has no attribute '__len__'",
         cause="{where} needs the length of a dataset that has none: it is streamed (IterableDataset).",
         remedy=(
             "set a number of steps instead of epochs: use max_steps=N for the Trainer, limit_train_batches=N in "

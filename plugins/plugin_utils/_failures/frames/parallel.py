@@ -442,7 +442,7 @@ RULES: tuple[FrameRule, ...] = (
         ),
         remedy=(
             "use torch.compile(model, dynamic=True), pad batches to a few fixed lengths, leave fullgraph=True out, "
-            "or raise torch._dynamo.config.recompile_limit (cache_size_limit before torch 2.6) to 64. To see the "
+            "or raise torch._dynamo.config.recompile_limit (cache_size_limit before torch 2.7) to 64. To see the "
             "reasons for recompiling, set TORCH_LOGS=recompiles in launch_environment"
         ),
         over=("compile-failed",),

@@ -106,10 +106,11 @@ RULES: tuple[FrameRule, ...] = tuple(
             "job's Python is older."
         ),
         remedy=(
-            "use a newer Python for the job's environment: ansible-playbook site.yml --tags python_env -e "
-            f"python_env_python=python{feature.version}; or install an older version of the package whose file is "
-            "last in the traceback. In your own code, if only annotations use it, adding `from __future__ import "
-            "annotations` as the first line is enough"
+            "use a newer Python for the job's environment: ansible-playbook site.yml --tags python_env,pytorch -e "
+            f"python_env_python=python{feature.version} (an existing environment keeps its Python: first remove it on "
+            "all nodes with ansible-playbook env.yml -e remove=NAME); or install an older version of the package whose "
+            "file is last in the traceback. In your own code, if only annotations use it, adding `from __future__ "
+            "import annotations` as the first line is enough"
         ),
         over=("import-name-missing", "module-missing"),
     )

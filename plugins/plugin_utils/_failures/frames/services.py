@@ -10,8 +10,9 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.frames.r
 
 TOPIC = "Environment variables and services"
 SET_VARIABLES = (
-    "muster sets RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT for every rank, and torchrun also "
-    "sets LOCAL_WORLD_SIZE and GROUP_RANK (the node's number); NODE_RANK is set with launch_launcher=env"
+    "muster sets WORLD_SIZE, MASTER_ADDR and MASTER_PORT, and also RANK and LOCAL_RANK for every rank unless "
+    "launch_launcher=env, which sets NODE_RANK instead; torchrun also sets LOCAL_WORLD_SIZE and GROUP_RANK (the node's "
+    "number)"
 )
 SET_IT = """-e '{{"launch_environment": {{"{name}": "VALUE"}}}}'"""
 READS_VARIABLE = r"environ(?:ment)?\[|environ\.__getitem__|raise KeyError\(key\) from None"
@@ -60,7 +61,7 @@ RULES: tuple[FrameRule, ...] = (
             "but this job was started without it."
         ),
         remedy=(
-            "launch with -e launch_launcher=mpirun if the name begins with OMPI_ or PMI_; otherwise read RANK, "
+            "launch with -e launch_launcher=mpirun if the name begins with OMPI_ or PMIX_; otherwise read RANK, "
             "LOCAL_RANK and WORLD_SIZE instead, which muster sets"
         ),
     ),

@@ -500,7 +500,8 @@ RULES: tuple[FrameRule, ...] = (
         source=r"sys\.argv\[",
         cause="{where} reads a command-line argument that was not given.",
         remedy=(
-            "pass the argument in launch_args: -e launch_args='[...]'; launchers may add their own arguments, "
+            "pass the argument in launch_args: -e \"launch_args='ARGUMENT ...'\"; launchers may add their own "
+            "arguments, "
             "which shifts positions, so use argparse"
         ),
     ),

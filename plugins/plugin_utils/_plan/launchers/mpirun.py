@@ -24,7 +24,8 @@ def find_ipv6_problems(name: str, table: RankTable) -> list[str]:
         return []
     return [
         f"{name} needs IPv4 addresses, but {table.master.name} has {table.master.address}, which hostfile parsers "
-        "truncate at the first colon; set node_address to IPv4 addresses, or use launch_launcher: torchrun or deepspeed"
+        "truncate at the first colon; set node_address to IPv4 addresses, or use launch_launcher: torchrun, or "
+        "deepspeed without launch_deepspeed_launcher"
     ]
 
 

@@ -145,7 +145,7 @@ def check_backend(program: Program) -> Iterator[RuleMatch]:
         yield program.match(
             call.module,
             call.node,
-            "the backend is always nccl, which fails on machines without NVIDIA GPUs",
+            "the backend is always nccl, which fails on machines without GPUs",
             'torch.distributed.init_process_group("nccl" if torch.cuda.is_available() else "gloo")',
         )
 
@@ -193,8 +193,8 @@ def check_lightning_nodes(program: Program) -> Iterator[RuleMatch]:
             call.module,
             call.node,
             problem,
-            f'{call.last}(..., devices=int(os.environ.get("LOCAL_WORLD_SIZE", 1)), '
-            'num_nodes=int(os.environ.get("GROUP_WORLD_SIZE", 1)))',
+            'devices = int(os.environ.get("LOCAL_WORLD_SIZE") or torch.cuda.device_count() or 1); '
+            f'{call.last}(..., devices=devices, num_nodes=int(os.environ.get("WORLD_SIZE", devices)) // devices)',
         )
 
 

@@ -571,6 +571,7 @@ def test_drive_and_its_network_are_kept_with_remove_drive_false(bench: Bench) ->
     result = bench.remove(remove_drive=False)
     assert (result.remaining, bench.nodes(), bench.networks()) == ([], [], ["muster-bert"])
     assert "no machines of bert remain; the drive bert-data" in result.message
+    assert result.message.endswith("at an unknown price. Remove it with teardown_drive=true")
     assert "no resources of bert remain" not in result.message
     bench.remove()
     bench.assert_no_resources()
@@ -601,6 +602,14 @@ def test_network_with_foreign_machine_is_kept(bench: Bench) -> None:
     assert result.remaining == [
         "the network muster-bert is kept: it contains photos (ps00004d), not part of this cluster"
     ]
+
+
+def test_foreign_drive_in_the_network_is_kept_without_advice_to_remove_it(bench: Bench) -> None:
+    bench.provide()
+    network = next(item["id"] for item in bench.account.networks if item["name"] == "muster-bert")
+    bench.account.drives.append({**bench.account.drives[-1], "id": "drtheirs", "name": "theirs", "networkId": network})
+    message = bench.remove().message
+    assert "it contains drives that are not part of this cluster: theirs" in message and "teardown_drive" not in message
 
 
 def test_address_reassigned_to_foreign_machine_is_not_released(bench: Bench) -> None:

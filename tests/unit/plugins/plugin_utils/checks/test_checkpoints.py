@@ -172,6 +172,14 @@ def test_parts_on_other_nodes_are_named_with_a_command(real: Path) -> None:
     assert f"stage_data_path={path} -e stage_data_destination={path}" in finding.remedy
 
 
+def test_copy_command_works_on_nodes_without_the_directory(real: Path) -> None:
+    nodes = everywhere(described(real / "zero1"))
+    nodes["node1"]["checkpoints"]["listing"] = []
+    (finding,) = reported(nodes, resume_args=["{checkpoint}"])
+    path = real / "zero1" / "global_step2"
+    assert f"ssh node2 tar -cC {path} . | ssh NODE 'mkdir -p {path} && tar -xkC {path}'" in finding.remedy
+
+
 def test_run_does_not_resume_from_a_checkpoint_that_it_cannot_load(real: Path) -> None:
     contract = read_contract({"a": described(real / "zero1")})
     assert checkpoint_to_resume(contract, 2) == str(real / "zero1" / "global_step2")

@@ -96,7 +96,7 @@ def test_orphaned_gpu_process_is_reported_as_left_over() -> None:
     assert finding.problem == (
         "GPUs are in use by process 4711 of ada (python train.py, run old-run, its parent has exited)"
     )
-    assert finding.remedy == "wait for it, or kill it: kill 4711 (left over: its parent has exited)"
+    assert finding.remedy == "wait for it, or kill it: sudo kill 4711 (left over: its parent has exited)"
 
 
 def test_a_command_is_shown_on_one_line_and_shortened() -> None:

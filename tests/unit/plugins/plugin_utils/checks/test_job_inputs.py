@@ -100,6 +100,8 @@ def test_deepspeed_configuration_must_agree_with_the_arguments(
     ]
     assert [item.severity for item in result] == ([severity] if severity else [])
     assert all(text in item.problem for item in result)
+    is_replaced = severity == "error" and "both" not in text  # "auto" means something only to a trainer
+    assert all(('set "auto"' in item.remedy) == is_replaced for item in result)
 
 
 @pytest.mark.parametrize(

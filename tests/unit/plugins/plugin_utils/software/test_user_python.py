@@ -54,6 +54,11 @@ PIP = "`/opt/env/bin/python -m pip install"
             f"use a newer Python: {SITE} python_env -e python_env_python=python3.10; or",
             "use a newer Python: set launch_python to an interpreter of Python 3.10; or",
         ),
+        (
+            f"{SITE} python_env -e python_env_python=python3.10 (an existing environment keeps its Python: first "
+            "remove it with ansible-playbook env.yml -e remove=NAME); or",
+            "set launch_python to an interpreter of Python 3.10; or",
+        ),
         (f"run {SITE} deepspeed -e deepspeed_enabled=true", f"run {PIP} deepspeed` on each node"),
         (f"run {SITE} code", f"run {SITE} code"),
     ],
