@@ -76,8 +76,8 @@ def plan_benchmark(args: dict[str, Any], directory: Path, extra: dict[str, Any])
     overriding = [name for name in OVERRIDING_VARIABLES if name in extra]
     if overriding:
         raise UserError(
-            f"{', '.join(overriding)} was set with -e, but the benchmark launches its own job: remove it. The "
-            "benchmark's job uses only your launch_python, launch_user, launch_image and launch_environment",
+            f"{', '.join(overriding)} was set with -e, but the benchmark launches its own job: remove it. Your "
+            "launch_python, launch_user, launch_image, launch_environment and launch_gpus remain in effect",
             result={"changed": False},
         )
     if not MIN_SECONDS <= args["seconds"] <= MAX_SECONDS:

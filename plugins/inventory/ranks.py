@@ -11,7 +11,7 @@ version_added: 0.1.0
 short_description: Put the hosts of a group in rank order
 description:
   - Gives each host of a group C(node_rank) (0, 1, 2 ...), C(node_address) (its address among the nodes) and, if known,
-    C(node_slots) (processes to start on it). This collection reads no other variables of an inventory.
+    C(node_slots) (processes to start on it).
   - Adds no hosts. It works on the hosts of the preceding inventory sources, as P(ansible.builtin.constructed#inventory)
     does, so it must come after them, as in C(-i aws_ec2.yml -i ranks.yml). Sources in one directory are read in the
     order of their names.

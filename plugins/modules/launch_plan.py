@@ -187,7 +187,7 @@ options:
     description:
       - Seconds without progress of any rank after which the stacks of all ranks are compared, to report a hang.
         Progress is output, or a written file. Once the job has written output, the timeout is five times its longest
-        silence so far, at least 2 minutes or this value, whichever is shorter.
+        silence so far, but at least 2 minutes, or this value if it is shorter or O(on_hang=stop).
       - V(0) turns it off.
     type: int
     default: 600

@@ -176,8 +176,9 @@ options:
         required: true
       lifetime:
         description:
-          - Seconds to wait for peers. Defaults to 30, plus one per four O(peers), plus 15 for each batch after the
-            first in which Ansible queries them. A batch has as many nodes as Ansible has forks.
+          - Seconds to wait for peers. Defaults to 30, plus one per four O(peers), plus 15, or 75 with an import test,
+            for each batch after the first in which Ansible queries them. A batch has as many nodes as Ansible has
+            forks.
         type: int
 seealso:
   - module: muster.training.choose_nodes

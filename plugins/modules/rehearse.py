@@ -112,12 +112,12 @@ EXAMPLES = r"""
     state: played
     args: [--max_steps, "{steps}", --checkpoint-dir, "/data/checkpoints/{name}"]
     resume_args: [--max_steps, "{steps}", --checkpoint-dir, "/data/checkpoints/{name}", --resume]
+    total_steps: 10000
   run_once: true
 
 - name: Estimate the whole run
   muster.training.rehearse:
     state: judged
-    total_steps: 10000
   run_once: true
 """
 

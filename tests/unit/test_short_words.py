@@ -611,6 +611,9 @@ def test_help_of_commands_for_existing_runs_does_not_describe_a_new_run() -> Non
                 "a new run is named" not in help_text and "Name of the run, or the beginning of its name." in help_text
             ), command
     assert "output is followed" not in muster.format_help("stacks", options)
+    assert "Show the data mounts of each node" in muster.format_help("status", options)
+    assert "even if they were fetched before" in muster.format_help("report", options)
+    assert "fetch the logs of all nodes instead" in muster.format_help("logs", options)
     assert "a new run is named" in " ".join(muster.format_help("launch", options).split())
 
 

@@ -55,7 +55,7 @@ def hosts_file(_options: Data) -> Data:
         return resolution.read_state()
     except OSError as error:
         raise StateReadError(
-            f"cannot read {error.filename}: {error.strerror}. Check the disk, for example with `dmesg`"
+            f"cannot read {error.filename}: {error.strerror}. Check the disk, for example with `sudo dmesg`"
         ) from None
 
 

@@ -307,7 +307,7 @@ def ensure_unmounted(kind: MountDriver, mount: DesiredMount, check_mode: bool, a
             if mount_probe.mounted_at(path):
                 raise MountError(
                     f"{path} is not responding, and is still mounted after `umount --lazy {path}`, so its unit "
-                    "and credentials were kept. Try that command on the node to see its error, or reboot the "
+                    "and credentials were kept. Try that with sudo on the node to see its error, or reboot the "
                     "node, then run this again"
                 )
         else:

@@ -192,7 +192,8 @@ def nvidia_smi_error(reason: str) -> StepError:
     """Return the error to report when nvidia-smi does not list the GPUs."""
     return StepError(
         f"nvidia-smi {reason}, so it is unknown whether this node's GPUs support flash-attention. Check the driver "
-        "(dmesg; ansible-playbook site.yml --tags nvidia_driver), or set flash_attention_enabled to false for this node"
+        "(sudo dmesg; ansible-playbook site.yml --tags nvidia_driver), or set flash_attention_enabled to false for "
+        "this node"
     )
 
 

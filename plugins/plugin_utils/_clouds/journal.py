@@ -175,7 +175,7 @@ class ClusterJournal:
                 temporary.unlink()
             raise JournalError(
                 f"cannot write the journal {self.path}: {error.strerror}. Nothing is created without a journal "
-                "entry: free up some space, or set another directory"
+                "entry: free up some space, or make its directory writable"
             ) from None
 
 
@@ -234,7 +234,7 @@ def cluster_lock(directory: Path, cluster: str) -> Iterator[None]:
     except OSError as error:
         raise JournalError(
             f"cannot write to {directory}: {error.strerror}. The journals of clusters are stored in it; make it "
-            "writable, or set another directory"
+            "writable"
         ) from None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -340,8 +340,8 @@ def missing_samples(facts: Facts) -> Iterator[ReportFinding]:
                 "problem",
                 [gpu_name(gpu)],
                 f"{gpu_name(gpu)}: {gpu['missing_samples']} of {expected} samples are missing",
-                f"{vendor.tool} did not respond on {gpu['node']} at times: look for '{vendor.kernel_messages}' in "
-                "dmesg there",
+                f"{vendor.tool} did not respond on {gpu['node']} at times: look for '{vendor.kernel_messages}' in the "
+                "output of sudo dmesg there",
                 missing=gpu["missing_samples"],
                 samples=expected,
             )
@@ -359,7 +359,7 @@ def missing_samples(facts: Facts) -> Iterator[ReportFinding]:
                 ),
                 (
                     f"the node left the run, or {vendor.tool} no longer showed the GPU: check the end of the logs of "
-                    f"{gpu['node']}, and look for '{vendor.kernel_messages}' in dmesg there"
+                    f"{gpu['node']}, and look for '{vendor.kernel_messages}' in the output of sudo dmesg there"
                 ),
                 seconds=max(last_samples) - last,
             )

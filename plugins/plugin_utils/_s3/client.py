@@ -28,7 +28,7 @@ MESSAGES = {
     "SignatureDoesNotMatch": "the secret access key does not match the access key. " + CREDENTIALS,
     "ExpiredToken": "the credentials have expired. Get new ones",
     "InvalidToken": "the session token is invalid. Get new credentials",
-    "RequestTimeTooSkewed": "this machine's clock differs from that of S3. Set it (timedatectl set-ntp true)",
+    "RequestTimeTooSkewed": "this machine's clock differs from that of S3. Set it (sudo timedatectl set-ntp true)",
     "PreconditionFailed": (
         "an object in {bucket} changed in the meantime. Stop the programs that are writing there, and run this again"
     ),

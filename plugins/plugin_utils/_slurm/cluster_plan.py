@@ -118,7 +118,8 @@ def user_errors(states: Mapping[str, Mapping[str, Any]]) -> list[str]:
     listed = "; ".join(f"{name} has {user} with uid {uid}, gid {gid}" for name, (user, uid, gid) in users.items())
     return [
         f"the login user has different IDs on the nodes: {listed}. Slurm requires the same uid and gid everywhere. "
-        "Use images with the same user, or change the IDs: usermod -u UID USER, groupmod -g GID GROUP"
+        "Use images with the same user, or log in as root while USER has no processes, and change the IDs: "
+        "groupmod -g GID GROUP, usermod -u UID USER"
     ]
 
 

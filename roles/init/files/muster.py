@@ -91,6 +91,8 @@ COMMANDS: dict[str, tuple[str, str, str, dict[str, str]]] = {
     "checkpoints": ("checkpoints", "checkpoints", "copy checkpoints to S3, or back", CHECKPOINTS),
     "bucket-move": ("bucket_move", "", "copy a bucket to another region", MOVE),
 }
+# Variables that the documentation of the role launch describes only for these commands.
+DOCUMENTED_FOR = {"run_id": ["launch"], "rank": ["launch"], "mounts=true": [], "fetch=true": ["logs"]}
 # For the help: variables that no role documents, or that mean something else for an existing run.
 MEANINGS = {
     "cluster": "Name of the cluster.",
@@ -100,7 +102,8 @@ MEANINGS = {
     "add": "Name of a machine that no run may use.",
     "reason": "Reason why no run may use the machine.",
     "nnodes": "Number of machines. Required unless provision_nnodes is set.",
-    "run_id": "Name of the run, or the beginning of its name. Default: the active run, otherwise the last one.",
+    "run_id": "Name of the run, or the beginning of its name. Default: the active run, otherwise the last one "
+    "(report, diff: the last one; shell: none).",
     "rank": "Rank to show. Default: all for stacks, 0 for logs.",
     "gpus": "GPUs to use on each node, as nvidia-smi numbers them, such as 0,1. Default: all.",
     "other_run": "Name of the run to compare it with. Default: the run that it repeats.",
@@ -116,6 +119,7 @@ MEANINGS = {
     "target": "Bucket to copy to, which is created if it is missing. Required.",
     "region": "Region to copy to, such as us-east-1. Required.",
     "check_script": "The script to check.",
+    "launch_launcher": "Launcher to check the script for. Default: that of the job or project, otherwise torchrun.",
     "check_skip": "IDs of rules to skip, separated by commas.",
     "key": "File with your public key. Default: the first of ~/.ssh/id_ed25519.pub, id_ecdsa.pub and id_rsa.pub.",
     "page_port": "Port of the page on this machine. Default: any free port.",
@@ -171,7 +175,8 @@ def format_help(command: str, options: dict[str, dict[str, Any]] | None = None) 
     rows += [("SCRIPT ...", "The script, and its arguments.")] if command in SCRIPT_COMMANDS else []
     for variable in dict.fromkeys(variables.values()):
         names = [option.strip() or "NAME" for option, name in variables.items() if name == variable]
-        documented = {} if variable in ("run_id", "rank") and role == "launch" != command else options or {}
+        is_documented = role != "launch" or command in DOCUMENTED_FOR.get(variable, [command])
+        documented = (options or {}) if is_documented else {}
         rows.append((", ".join(names), describe(variable, role, documented)))
     rows += [("-e NAME=VALUE", "Any variable."), ("--check", "Show what would change, and change nothing.")]
     lines = []

@@ -177,7 +177,7 @@ def parse_error(action: str, response: dict[str, Any]) -> Ec2Error:
         code in _CREDENTIAL_ERRORS and ("clock" in message or "ignature expired" in message)
     ):
         return Ec2Error(
-            code, f"according to AWS, this machine's clock is wrong: {message}. Set it (timedatectl set-ntp true)"
+            code, f"according to AWS, this machine's clock is wrong: {message}. Set it (sudo timedatectl set-ntp true)"
         )
     if code in _CREDENTIAL_ERRORS:
         return Ec2Error(code, f"AWS rejected the credentials: {message} ({code}). {CREDENTIALS_HINT}")

@@ -28,7 +28,7 @@ PROMPT_OPTIONS = {
     "become_ask_pass": ("-K (--ask-become-pass)", "--become-password-file FILE"),
     "ask_pass": ("-k (--ask-pass)", "SSH keys, or --connection-password-file FILE"),
     "ask_vault_pass": ("-J (--ask-vault-pass)", "--vault-password-file FILE"),
-    "step": ("--step", "no replacement"),
+    "step": ("--step", "the command without it"),
 }
 # instead of a file in --vault-id, with or without a name: x@prompt
 PROMPT_SOURCES = ("prompt", "prompt_ask_vault_pass")

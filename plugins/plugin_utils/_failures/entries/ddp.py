@@ -160,8 +160,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         remedy=(
             'use non-reentrant gradient checkpointing, with gradient_checkpointing_kwargs={"use_reentrant": False} '
-            "(Trainer) or torch.utils.checkpoint(..., use_reentrant=False); for a layer that is used in the same way "
-            "in each step, use DistributedDataParallel(..., static_graph=True). Leave find_unused_parameters out"
+            "(Trainer) or torch.utils.checkpoint.checkpoint(..., use_reentrant=False); for a layer that is used in the "
+            "same way in each step, use DistributedDataParallel(..., static_graph=True). Leave find_unused_parameters "
+            "out"
         ),
         source="modelscope/ms-swift#3171",
     ),

@@ -81,8 +81,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             "The file or directory belongs to another user, often root after a job was run in a container or with sudo."
         ),
         remedy=(
-            "on that node, run `ls -ld` on the path to see its owner, and chown the path to the job's user; or "
-            "use another directory; for caches, set HF_HOME, TRITON_CACHE_DIR or XDG_CACHE_HOME in "
+            "on that node, run `ls -ld` on the path to see its owner, and sudo chown -R USER PATH to give it to the "
+            "job's user; or use another directory; for caches, set HF_HOME, TRITON_CACHE_DIR or XDG_CACHE_HOME in "
             "launch_environment"
         ),
         source="meta-pytorch/tritonbench#247",
@@ -215,7 +215,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         remedy=(
             'give the job its own caches with -e \'{"launch_environment": {"TRITON_CACHE_DIR": "/tmp/me/triton", '
             '"TORCHINDUCTOR_CACHE_DIR": "/tmp/me/inductor", "XDG_CACHE_HOME": "/tmp/me/cache"}}\', and set '
-            "HF_HOME to a directory on a data disk; or chown the directory on that node"
+            "HF_HOME to a directory on a data disk; or run sudo chown -R USER DIRECTORY on that node"
         ),
         source="dphnAI/sonar#458",
         recoverable=True,

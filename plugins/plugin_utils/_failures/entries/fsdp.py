@@ -26,8 +26,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         remedy=(
             "load all weights in one precision (set torch_dtype=torch.bfloat16, and for QLoRA also "
             "bnb_4bit_quant_storage=torch.bfloat16), and cast the rest with model.to(torch.bfloat16); or use "
-            "FSDP2 (fully_shard), which allows both. With accelerate, set fsdp_cpu_ram_efficient_loading: true "
-            "and fsdp_use_orig_params: true"
+            "FSDP2 (fully_shard), which allows frozen weights of another type. With accelerate, set "
+            "fsdp_cpu_ram_efficient_loading: true and fsdp_use_orig_params: true"
         ),
         source="axolotl-ai-cloud/axolotl#1494",
     ),

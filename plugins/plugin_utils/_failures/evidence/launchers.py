@@ -658,11 +658,11 @@ RULES: tuple[EvidenceRule, ...] = (
             r"KeyError: ['\"](?P<variable>SLURM_(?:NTASKS_PER_NODE|CPUS_PER_TASK|GPUS_PER_NODE|GPUS_PER_TASK|GPUS|"
             r"CPUS_PER_GPU|MEM_PER_NODE|MEM_PER_CPU|MEM_PER_GPU))['\"]",
         ),
-        cause="Slurm sets {variable} only if the job uses the option of the same name, and this job does not.",
+        cause="Slurm sets {variable} only if the job uses the corresponding option, and this job does not.",
         remedy=(
             "add the option to the batch script, in lower case with hyphens: for SLURM_NTASKS_PER_NODE, use #SBATCH "
-            "--ntasks-per-node=N, and for SLURM_CPUS_PER_TASK, use --cpus-per-task=N. Or give the script a default "
-            "(os.environ.get)"
+            "--ntasks-per-node=N, and for SLURM_CPUS_PER_TASK, use --cpus-per-task=N; only for SLURM_MEM_PER_NODE, the "
+            "option has another name: --mem=SIZE. Or give the script a default (os.environ.get)"
         ),
     ),
     EvidenceRule(

@@ -41,7 +41,7 @@ ARGUMENTS = (
         ),
         "accelerate==0.34.2 with transformers older than 4.46, or newer versions of both",
     ),
-    ApiChange("logging_dir", "Accelerator", "accelerate 0.21 renamed it to project_dir", "accelerate<0.21"),
+    ApiChange("logging_dir", "Accelerator", "accelerate 0.20 renamed it to project_dir", "accelerate<0.20"),
     ApiChange(
         "num_items_in_batch",
         "compute_loss|training_step",
@@ -126,7 +126,7 @@ IMPORTS = (
     ),
     ApiChange("LlamaFlashAttention2", "transformers", "transformers 4.48 removed it", "transformers<4.48"),
     ApiChange(
-        "top_k_top_p_filtering", "transformers", "transformers 4.40 removed it", "transformers<4.40, or a newer trl"
+        "top_k_top_p_filtering", "transformers", "transformers 4.39 removed it", "transformers<4.39, or a newer trl"
     ),
     ApiChange(
         "EncoderDecoderCache",

@@ -46,7 +46,7 @@ MODULES = (
         r"transformers\.deepspeed",
         "",
         "newer releases moved it",
-        "transformers<4.47, or import from transformers.integrations instead; to install it",
+        "transformers<4.46, or import from transformers.integrations instead; to install it",
     ),
     ApiChange(
         r"transformers\.modeling_bert|transformers\.tokenization_\w{1,20}|transformers\.modeling_\w{1,30}",

@@ -41,7 +41,8 @@ def make_cuda_library_rule(prefix: str, requirement: str) -> EvidenceRule:
             "{symbol}."
         ),
         remedy=(
-            f"upgrade it: put {requirement} (for CUDA 12: {requirement}-cu12) without a version, or a newer torch, "
+            f"upgrade it: put {requirement}{'-cu13' if prefix == 'cudnn' else ''} (for CUDA 12: {requirement}-cu12) "
+            "without a version, or a newer torch, "
             f"{INSTALL}; or install an older version of {{package}}. If LD_LIBRARY_PATH names an older CUDA toolkit, "
             'clear it with -e \'{{"launch_environment": {{"LD_LIBRARY_PATH": ""}}}}\''
         ),

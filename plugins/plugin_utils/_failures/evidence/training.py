@@ -344,9 +344,9 @@ RULES: tuple[EvidenceRule, ...] = (
             r"(?P<name>trainer_state\.json|scheduler\.pt|optimizer\.pt|training_args\.bin)'",
         ),
         cause=(
-            "The checkpoint lacks {name}, which the Trainer writes last: the job ended while the checkpoint was "
-            "being saved (or this version of transformers left the file out), or only the first node has the file, "
-            "since the nodes share no drive."
+            "The checkpoint lacks {name}, which the Trainer writes after the weights: the job ended while the "
+            "checkpoint was being saved (or this version of transformers left the file out), or only the first node "
+            "has the file, since the nodes share no drive."
         ),
         remedy=(
             "list the directory on the first node: if the file is missing there as well, resume from the previous "

@@ -136,8 +136,8 @@ RULES: tuple[FrameRule, ...] = (
         ),
         remedy=(
             "install the version that the project requires (ansible-playbook site.yml --tags python_env), and the "
-            "same one on all nodes; run python -c 'import {module}; print({module}.__file__, {module}.__version__)' "
-            "to see which one is used"
+            "same one on all nodes; run python -c 'import {module}; print({module}.__file__)' to see which one is "
+            "used, and pip show with the package's name to see its version"
         ),
     ),
     FrameRule(

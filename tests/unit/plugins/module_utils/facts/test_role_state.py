@@ -56,7 +56,9 @@ def test_unreadable_state_is_an_error_if_requested_alone_and_omitted_otherwise(m
     monkeypatch.setattr(resolution, "read_state", unreadable)
     assert role_state.main(REQUEST) == {}
     output = role_state.main({"hosts_file": True})
-    assert output == {"error": "cannot read /etc/hosts: Permission denied. Check the disk, for example with `dmesg`"}
+    assert output == {
+        "error": "cannot read /etc/hosts: Permission denied. Check the disk, for example with `sudo dmesg`"
+    }
 
 
 def test_broken_reader_omits_only_its_own_state(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -480,7 +480,7 @@ def test_mount_that_cannot_be_unmounted_keeps_its_unit(monkeypatch: pytest.Monke
     monkeypatch.setattr(os, "unlink", calls.append)
     for absent in (False, True):
         with pytest.raises(
-            MountError, match=r"^/mnt/data is not responding, and is still mounted after .*\. Try that command"
+            MountError, match=r"^/mnt/data is not responding, and is still mounted after .*\. Try that with sudo"
         ):
             ensure.ensure_unmounted(KINDS["s3fs"], DesiredMount("/mnt/data", ""), False, absent)
     assert calls == ["take_down", "take_down"]

@@ -19,7 +19,10 @@ def test_gpu_failures_are_reported_in_addition_to_the_cause() -> None:
     failed = report(1, rank(0, 1, "RuntimeError: CUDA error"), gpus="GPU is lost.")
     text = render_verdict(verdict_from_hub({}, result(failed, first="node0")), "", {})
     assert "node0 (node_rank 0), rank 0: RuntimeError: CUDA error" in text
-    assert "on node0 the GPUs failed during the run: GPU is lost.; look for 'NVRM: Xid' in dmesg there" in text
+    assert (
+        "on node0 the GPUs failed during the run: GPU is lost.; look for 'NVRM: Xid' in the output of sudo dmesg there"
+        in text
+    )
 
 
 def test_interrupted_run_is_explained_with_the_command_to_continue() -> None:
