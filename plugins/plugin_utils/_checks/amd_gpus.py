@@ -26,7 +26,8 @@ def driver_findings(name: str, gpus: dict[str, Any]) -> list[Finding]:
                 [name],
                 problem="amd-smi did not respond within 10 s",
                 requirement="a driver that responds",
-                remedy="look for amdgpu in dmesg, stop the processes that use the GPUs (sudo fuser -v /dev/kfd), and "
+                remedy="look for amdgpu in the output of sudo dmesg, stop the processes that use the GPUs (sudo fuser "
+                "-v /dev/kfd), and "
                 "reboot the node",
             )
         ]
@@ -65,7 +66,8 @@ def driver_findings(name: str, gpus: dict[str, Any]) -> list[Finding]:
                 requirement="GPUs that respond",
                 remedy=(
                     "run amd-smi on the node, which names missing groups (to add them: sudo usermod -aG render,video "
-                    "USER); look for amdgpu in dmesg; reboot the node, and have the GPU replaced if the error returns"
+                    "USER); look for amdgpu in the output of sudo dmesg; reboot the node, and have the GPU replaced "
+                    "if the error returns"
                 ),
             )
         ]

@@ -41,7 +41,8 @@ def driver_findings(name: str, gpus: dict[str, Any], context: CheckContext) -> l
                 [name],
                 problem="nvidia-smi did not respond within 10 s",
                 requirement="a driver that responds",
-                remedy="look for 'NVRM: Xid' in dmesg, stop the processes that use the GPUs, and reboot the node",
+                remedy="look for 'NVRM: Xid' in the output of sudo dmesg, stop the processes that use the GPUs, and "
+                "reboot the node",
             )
         ]
     if state == "mismatch" or (loaded and library and loaded != library):
@@ -77,7 +78,8 @@ def driver_findings(name: str, gpus: dict[str, Any], context: CheckContext) -> l
                 [name],
                 problem=f"nvidia-smi failed: {message or 'no reason given'}",
                 requirement="GPUs that respond",
-                remedy="look for 'NVRM: Xid' in dmesg; reboot, and have the GPU replaced if the error returns",
+                remedy="look for 'NVRM: Xid' in the output of sudo dmesg; reboot, and have the GPU replaced if the "
+                "error returns",
             )
         ]
     if state == "no-gpu" and gpus["pci"]:
@@ -88,7 +90,8 @@ def driver_findings(name: str, gpus: dict[str, Any], context: CheckContext) -> l
                 problem=f"the PCI bus has {gpus['pci']} NVIDIA GPU{'' if gpus['pci'] == 1 else 's'}, but "
                 f"{f'driver {loaded}' if loaded else 'the driver'} cannot drive any of them: {message}",
                 requirement="a driver that detects all GPUs of the node",
-                remedy="look for 'NVRM' in dmesg: if it says that the driver does not support the GPU, install another "
+                remedy="look for 'NVRM' in the output of sudo dmesg: if it says that the driver does not support the "
+                "GPU, install another "
                 "branch or the open kernel modules (ansible-playbook site.yml --tags nvidia_driver, from Blackwell "
                 "onward with -e nvidia_driver_open=true); "
                 "otherwise reboot, and have the GPU replaced if it is still not found. To run without GPUs, add -e "
@@ -128,7 +131,8 @@ def check_health(context: CheckContext) -> list[Finding]:
                         [node.name],
                         problem=f"GPU {device['index']} ({device['name']}): {device['error']}",
                         requirement="a working GPU",
-                        remedy=f"look for '{vendor.kernel_messages}' in dmesg; reboot, and have it replaced if the "
+                        remedy=f"look for '{vendor.kernel_messages}' in the output of sudo dmesg; reboot, and have it "
+                        "replaced if the "
                         "error returns",
                     )
                 )

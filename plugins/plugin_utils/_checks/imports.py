@@ -285,7 +285,7 @@ def check_cuda(context: CheckContext) -> list[Finding]:
                 else f"GPU {failure['gpu']} cannot run a kernel"
             )
             text = format_exception(failure["error"])
-            default = f"look for '{vendor.kernel_messages}' in dmesg, and reboot the node"
+            default = f"look for '{vendor.kernel_messages}' in the output of sudo dmesg, and reboot the node"
             findings.append(
                 error(
                     "cuda-fails",

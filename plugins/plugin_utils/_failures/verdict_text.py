@@ -193,7 +193,8 @@ def render_verdict(  # noqa: C901
             lines.append(f"  {node['shortened']}")
         if node["gpus"]:
             lines.append(
-                f"  on {node['name']} the GPUs failed during the run: {node['gpus']}; look for 'NVRM: Xid' in dmesg "
+                f"  on {node['name']} the GPUs failed during the run: {node['gpus']}; look for 'NVRM: Xid' in the "
+                "output of sudo dmesg "
                 "there, reboot it, and have the GPU replaced if the error returns"
             )
         for point, error in node["mounts"].items():

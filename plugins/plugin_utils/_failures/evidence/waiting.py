@@ -291,8 +291,8 @@ RULES: tuple[EvidenceRule, ...] = (
             "the others have passed or never started, or the GPU or its network is hanging."
         ),
         remedy=(
-            "run ansible-playbook stacks.yml to see each rank's operation; look for 'NVRM: Xid' in dmesg on that "
-            "node, and make the same calls on every rank"
+            "run ansible-playbook stacks.yml to see each rank's operation; look for 'NVRM: Xid' in the output of sudo "
+            "dmesg on that node, and make the same calls on every rank"
         ),
     ),
     EvidenceRule(

@@ -42,7 +42,11 @@ def vanishing(node: int, _gpu: int, second: float) -> Sample | None:
     ("sample", "finding_id", "text"),
     [
         (one_slow, "gpu-slow", "amd-smi metric --throttle --clock --temperature on gpu1"),
-        (with_a_hole, "samples-missing", "amd-smi did not respond on gpu0 at times: look for 'amdgpu' in dmesg"),
+        (
+            with_a_hole,
+            "samples-missing",
+            "amd-smi did not respond on gpu0 at times: look for 'amdgpu' in the output of",
+        ),
         (vanishing, "samples-end", "amd-smi no longer showed the GPU"),
     ],
 )
