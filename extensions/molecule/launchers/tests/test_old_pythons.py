@@ -72,7 +72,7 @@ def test_software_and_runs_work_on_debian_11(debian_11: Lab, tmp_path: Path) -> 
     chosen = (
         "Python 3.9: python3 of the nodes",
         "torch 2.6.0: the newest compatible release",
-        "flash-attention 2.7.4.post1: the newest with a wheel for them",
+        "flash-attention 2.7.4.post1: the newest with a wheel for this torch",
     )
     check_software(debian_11, "node1", inventory, chosen, "/opt/old")
 
@@ -101,6 +101,6 @@ def test_software_and_runs_work_with_python_3_8(lab: Lab, python_3_8: str, tmp_p
     chosen = (
         "Python 3.12: installed by uv; torch 2.8.0 has no wheel for Python 3.8",
         "torch 2.8.0: the newest compatible release",
-        "flash-attention 2.8.3: the newest with a wheel for them",
+        "flash-attention 2.8.3: the newest with a wheel for this torch",
     )
     check_software(lab, "node3", inventory, chosen, "/opt/old")
